@@ -1,0 +1,1 @@
+"""aiokq: Kafka for asyncio."""

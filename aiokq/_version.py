@@ -1,0 +1,3 @@
+"""The version of aiokq, alone here so that the build reads it without importing the package."""
+
+__version__ = "0.1.0"
