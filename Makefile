@@ -1,0 +1,101 @@
+# aiokq: every target sets up what it needs in .venv and .cache of this checkout.
+# On a fresh Debian with Python 3.11, gcc and make: `make run`, `make test`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+CACHE := .cache
+KAFKA_LIBS := $(CACHE)/kafka/libs
+KAFKA_OLD_CLIENTS := 3.9.1
+
+# Where `make run` connects; empty: an embedded broker as a process of its own.
+BOOTSTRAP ?=
+# Rows of the flights file that `make run` publishes; empty: all 336,776.
+LIMIT ?=
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# --- environment ---------------------------------------------------------------------------
+
+.PHONY: prerequisites
+prerequisites:
+	@PYTHON=$(PYTHON) bash tools/prerequisites.sh
+
+$(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
+	@PYTHON=$(PYTHON) bash tools/prerequisites.sh
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 'setuptools>=77'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev --group peers
+	@mkdir -p $(@D) && touch $@
+
+# The compiled core is rebuilt whenever its source changes: an edit never runs stale code.
+$(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(wildcard aiokq/_core.py aiokq/*.h aiokq/*.pxd)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow]'
+	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
+	@mkdir -p $(@D) && touch $@
+
+$(CACHE)/stamps/bench: $(CACHE)/stamps/build
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group bench
+	@mkdir -p $(@D) && touch $@
+
+$(CACHE)/stamps/kcat:
+	@bash tools/install_debian.sh kcat kcat
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: setup
+setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the development tools
+
+# Apache Kafka and its Java tools, the peers of the interop tests. Never fails: the tests
+# that need them then skip with a loud line.
+.PHONY: kafka
+kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tests' peer)
+	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) bash tools/fetch_kafka.sh $(KAFKA_LIBS)
+
+# --- work ----------------------------------------------------------------------------------
+
+.PHONY: run
+run: $(CACHE)/stamps/build ## Run the main job on the embedded broker with real data (BOOTSTRAP=host:port: on a Kafka)
+	@$(PY) examples/flights/main.py --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
+
+.PHONY: test
+test: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run a smoke of every tier of tests
+	@$(PY) tools/run_tests.py smoke
+
+.PHONY: interop
+interop: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
+	@$(PY) tools/run_tests.py interop
+
+.PHONY: torture
+torture: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run the long tests: many seeds, long fuzzing, full matrices
+	@$(PY) tools/run_tests.py torture
+
+.PHONY: lint
+lint: $(CACHE)/stamps/build ## Check format, style, types and layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(PY) tools/generate_docs.py --check
+
+.PHONY: format
+format: $(CACHE)/stamps/venv ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: $(CACHE)/stamps/bench kafka ## Measure aiokq beside its peers in one run (tables and plots in benchmarks/results)
+	@$(PY) -m benchmarks $(BENCH)
+
+.PHONY: docs
+docs: $(CACHE)/stamps/build ## Regenerate the reference pages from the tables in the code
+	@$(PY) tools/generate_docs.py
+
+.PHONY: clean
+clean: ## Remove what the targets made
+	rm -rf $(VENV) $(CACHE) build dist *.egg-info aiokq/_compiled.c aiokq/*.so

@@ -1,0 +1,108 @@
+"""Runs the tiers of tests one after another, each against its time budget.
+
+`make test` is a smoke of every tier; `make interop` and `make torture` are the full matrices.
+A tier over its budget is reported, never failed: time is for a person to judge.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FAST = ["tests/unit", "tests/property", "tests/sim"]
+
+
+@dataclass(frozen=True)
+class Tier:
+    name: str
+    budget_s: int
+    paths: list[str]
+    arguments: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SMOKE = [
+    Tier("unit, property, sim (compiled)", 180, FAST, ["-m", "not torture"]),
+    Tier(
+        "unit, property, sim (pure)",
+        120,
+        FAST,
+        ["-m", "not torture and not build_independent"],
+        {"AIOKQ_PURE": "1"},
+    ),
+    Tier("fault", 240, ["tests/fault"], ["-m", "not torture"]),
+    Tier("interop", 360, ["tests/interop", "tests/examples"], ["-m", "not torture and not full"]),
+]
+INTEROP = [
+    Tier("interop", 1800, ["tests/interop", "tests/examples"], ["-m", "not torture"]),
+]
+LONG = {"AIOKQ_HYPOTHESIS_PROFILE": "torture"}
+TORTURE = [
+    Tier("unit, property, sim (compiled)", 3600, FAST, ["--timeout=3600"], LONG),
+    Tier("unit, property, sim (pure)", 3600, FAST, ["--timeout=3600"], {**LONG, "AIOKQ_PURE": "1"}),
+    Tier("fault", 3600, ["tests/fault"], ["--timeout=3600"], LONG),
+    Tier("interop", 3600, ["tests/interop", "tests/examples"], ["--timeout=3600"], LONG),
+]
+SUITES = {"smoke": SMOKE, "interop": INTEROP, "torture": TORTURE}
+
+
+def build_and_install_wheel() -> bool:
+    """The wheel is what users get: it must build, install and hold the compiled core."""
+    if "CI" not in os.environ:
+        return True
+    environment = ROOT / ".cache" / "wheel"
+    python = environment / "bin" / "python"
+    steps = [
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+        + ["-w", str(environment / "dist"), str(ROOT)],
+        [sys.executable, "-m", "venv", "--system-site-packages", str(environment)],
+    ]
+    for step in steps:
+        if subprocess.run(step).returncode:
+            return False
+    (wheel,) = (environment / "dist").glob("aiokq-*.whl")
+    install = [str(python), "-m", "pip", "install", "-q", "--force-reinstall", str(wheel)]
+    check = [str(python), "-I", "-c", "import aiokq.fastpath as f; assert f.COMPILED; f.check()"]
+    return not (subprocess.run(install).returncode or subprocess.run(check, cwd="/").returncode)
+
+
+def main() -> int:
+    tiers = SUITES[sys.argv[1]]
+    environment = {**os.environ}
+    if "CI" in environment:
+        environment.setdefault("AIOKQ_REQUIRE_COMPILED", "1")
+    rows: list[tuple[str, str, float, int]] = []
+    for tier in tiers:
+        print(f"\n=== {tier.name} (budget {tier.budget_s} s)", flush=True)
+        paths = [path for path in tier.paths if (ROOT / path).exists()]
+        started = time.monotonic()
+        tier_environment = {**environment, **tier.environment}
+        if tier.environment.get("AIOKQ_PURE"):
+            tier_environment.pop("AIOKQ_REQUIRE_COMPILED", None)
+        result = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *paths, *tier.arguments, *sys.argv[2:]],
+            cwd=ROOT,
+            env=tier_environment,
+        )
+        rows.append(
+            (
+                tier.name,
+                "passed" if result.returncode == 0 else f"FAILED (exit {result.returncode})",
+                time.monotonic() - started,
+                tier.budget_s,
+            )
+        )
+    print("\ntier                                result        time   budget")
+    for name, outcome, seconds, budget in rows:
+        late = "  over budget" if seconds > budget else ""
+        print(f"{name:<35} {outcome:<12} {seconds:5.0f} s  {budget:5} s{late}")
+    return int(any(outcome != "passed" for _, outcome, _, _ in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
