@@ -62,7 +62,7 @@ kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tes
 
 .PHONY: run
 run: $(CACHE)/stamps/build ## Run the main job on the embedded broker with real data (BOOTSTRAP=host:port: on a Kafka)
-	@$(PY) examples/flights/main.py --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
+	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
 test: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run a smoke of every tier of tests

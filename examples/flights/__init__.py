@@ -1,0 +1,1 @@
+"""Real flights through a Kafka: `python -m examples.flights`."""
