@@ -1,0 +1,194 @@
+"""Apache Kafka 4.2 in KRaft mode, one node or several, as processes of their own.
+
+`make kafka` puts its jars into .cache/kafka/libs. Each node is broker and controller at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.peers.ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBS = ROOT / ".cache" / "kafka" / "libs"
+START_SECONDS = 60.0
+
+
+def why_absent() -> str | None:
+    """The reason why Apache Kafka can't be started here, None if it can."""
+    if shutil.which("java") is None:
+        return "no Java: `make kafka` installs it on Debian"
+    if not (LIBS / ".complete").exists():
+        return "Apache Kafka's jars are not in .cache/kafka/libs: run `make kafka`"
+    return None
+
+
+def java_command(main_class: str, *arguments: str, heap: str = "256M") -> list[str]:
+    """The command that runs one of Kafka's main classes."""
+    return [
+        "java",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{LIBS}/*",
+        main_class,
+        *arguments,
+    ]
+
+
+def run_tool(
+    main_class: str, *arguments: str, timeout: float = 60, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs one of Kafka's command-line tools to its end (`org.apache.kafka.tools.` may be left out)."""
+    if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
+        main_class = f"org.apache.kafka.tools.{main_class}"
+    return subprocess.run(
+        java_command(main_class, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        input=stdin,
+    )
+
+
+class ApacheKafka:
+    """A cluster in a directory: started, and each node stopped, killed, paused and started again."""
+
+    def __init__(
+        self, directory: Path, nodes: int = 1, *, heap: str = "1G", **properties: str
+    ) -> None:
+        self.directory = directory
+        self.heap = heap
+        self.properties = {key.replace("_", "."): value for key, value in properties.items()}
+        ports = free_ports(2 * nodes)
+        self.ports = {node: ports[2 * (node - 1)] for node in range(1, nodes + 1)}
+        self.controller_ports = {node: ports[2 * node - 1] for node in range(1, nodes + 1)}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def configuration(self, node: int) -> str:
+        replicas = min(3, len(self.ports))
+        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in self.controller_ports.items())
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "broker.rack": f"rack-{node}",
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[node]},"
+            f"CONTROLLER://127.0.0.1:{self.controller_ports[node]}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.ports[node]}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": self.directory / f"node-{node}",
+            "offsets.topic.replication.factor": replicas,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.num.partitions": 4,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "broker.session.timeout.ms": 6000,
+            **self.properties,
+        }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+    def start(self) -> None:
+        """Formats and starts every node; returns when all accept connections."""
+        random_uuid = subprocess.run(
+            java_command("kafka.tools.StorageTool", "random-uuid"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        cluster_id = random_uuid.stdout.split()[-1]
+        for node in self.ports:
+            path = self.directory / f"node-{node}.properties"
+            path.write_text(self.configuration(node))
+            formatted = subprocess.run(
+                java_command(
+                    "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)
+                ),
+                capture_output=True,
+                text=True,
+            )
+            if formatted.returncode:
+                raise RuntimeError(f"Apache Kafka refuses its settings:\n{formatted.stderr}")
+        for node in self.ports:
+            self.start_node(node, wait=False)
+        for node in self.ports:
+            self.wait_until_accepting(node)
+
+    def start_node(self, node: int, *, wait: bool = True) -> None:
+        with open(self.directory / f"node-{node}.out", "ab") as output:
+            self.processes[node] = subprocess.Popen(
+                java_command(
+                    "kafka.Kafka", str(self.directory / f"node-{node}.properties"), heap=self.heap
+                ),
+                stdout=output,
+                stderr=output,
+            )
+        if wait:
+            self.wait_until_accepting(node)
+
+    def wait_until_accepting(self, node: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.processes[node].poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", self.ports[node]), 1).close()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
+        output = (self.directory / f"node-{node}.out").read_text()[-4000:]
+        raise RuntimeError(f"Apache Kafka's node {node} does not accept connections:\n{output}")
+
+    def stop_node(self, node: int, signal_number: int = signal.SIGTERM) -> None:
+        """Ends a node: cleanly, or with SIGKILL as it stands."""
+        process = self.processes.pop(node)
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal_number)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def pause_node(self, node: int) -> None:
+        os.kill(self.processes[node].pid, signal.SIGSTOP)
+
+    def resume_node(self, node: int) -> None:
+        os.kill(self.processes[node].pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        for node in list(self.processes):
+            self.stop_node(node, signal.SIGKILL)
+
+
+@contextmanager
+def apache_kafka(nodes: int = 1, **properties: str) -> Iterator[ApacheKafka]:
+    """A cluster of Apache Kafka in a temporary directory, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="aiokq-apache-kafka-") as directory:
+        cluster = ApacheKafka(Path(directory), nodes, **properties)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
