@@ -1,0 +1,94 @@
+"""Owns the bundle of what is handed in instead of reached for, and the network's interface.
+
+The real one is made by aiokq.connection.network.system_environment(), the simulated one by
+tests/sim/harness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import random
+    import ssl
+
+    from aiokq.core.clock import Clock
+    from aiokq.core.files import Files
+    from aiokq.core.offload import Offload
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Address(NamedTuple):
+    """One numeric address a name resolved to."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, also where 0 was asked for."""
+        ...
+
+    def close(self) -> None:
+        """Accepts no more; accepted connections stay."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Until the socket is given back."""
+        ...
+
+
+class Network(Protocol):
+    """Name resolution and byte streams, with asyncio's transports and protocols."""
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """All addresses of a name, in the order to try them. Raises OSError."""
+        ...
+
+    async def connect(
+        self,
+        factory: Callable[[], P],
+        address: Address,
+        *,
+        ssl: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        """Connects to one address. Raises OSError (ssl.SSLError is one); has no timeout."""
+        ...
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None,
+        port: int,
+        *,
+        ssl: ssl.SSLContext | None = None,
+    ) -> Listener:
+        """Listens on `host` (None: all interfaces) and `port` (0: a free one). Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything the outside world is, to client and broker.
+
+    asyncio's own timers (`call_later`, `sleep`, `timeout`) follow the loop; in a simulation
+    that loop and `clock` tell the same time.
+    """
+
+    clock: Clock
+    random: random.Random
+    network: Network
+    files: Files
+    offload: Offload

@@ -1,0 +1,142 @@
+"""Owns KafkaError and BrokerError, the roots of the error tree drawn in errors.py; no codes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar, Unpack
+
+from aiokq.core.codes import BY_CODE
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+E = TypeVar("E", bound=BaseException)
+
+
+class ErrorContext(TypedDict, total=False):
+    """Where an error happened; every KafkaError takes these as keywords."""
+
+    node: int | str | None
+    topic_partition: TopicPartition | str | None
+    api: str | None
+    attempt: int | None
+    may_have_been_written: bool
+
+
+class KafkaError(Exception):
+    """Root of every error aiokq raises on purpose.
+
+    Attributes:
+        retriable: the same call may succeed later.
+        refresh_metadata: what the client knows of the cluster is out of date.
+        fatal: the object that raised it cannot go on; retrying does not help.
+        may_have_been_written: for a produce: the records may be in the log all the same.
+        node: broker id, or "host:port" before the id is known.
+        topic_partition: the partition, or the topic's name, it is about.
+        api: Kafka's name of the request, as in "Produce".
+        attempt: how many attempts were made when it was raised, from 1.
+    """
+
+    retriable: bool = False
+    refresh_metadata: bool = False
+    fatal: bool = False
+    may_have_been_written: bool = False
+    node: int | str | None = None
+    topic_partition: TopicPartition | str | None = None
+    api: str | None = None
+    attempt: int | None = None
+
+    def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
+        super().__init__(message)
+        self.add_context(**context)
+
+    def add_context(self, **context: Unpack[ErrorContext]) -> None:
+        """Adds what a higher layer knows; the values it does not pass stay."""
+        for name, value in context.items():
+            if name not in ErrorContext.__annotations__:
+                raise TypeError(f"{type(self).__name__} has no context named {name!r}")
+            if value is not None:
+                setattr(self, name, value)
+
+    @property
+    def message(self) -> str:
+        """The text alone, without the context that `str()` adds."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        context = ", ".join(
+            f"{name}={value}"
+            for name in ("api", "node", "topic_partition", "attempt")
+            if (value := getattr(self, name)) is not None
+        )
+        return f"{self.message} ({context})" if context else self.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    # Signatures differ from class to class (`args` is not what __init__ took), so neither
+    # pickle nor copy may call __init__ again.
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
+        return revive, (type(self), self.args, dict(self.__dict__))
+
+
+class BrokerError(KafkaError):
+    """A broker answered with an error code; there is one subclass per code.
+
+    Attributes:
+        code: Kafka's number, never 0.
+        name: Kafka's name of it, as in "UNKNOWN_TOPIC_OR_PARTITION".
+    """
+
+    code: int = BY_CODE[-1].code
+    name: str = BY_CODE[-1].name
+    default_message: ClassVar[str] = BY_CODE[-1].message
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" in cls.__dict__ and (row := BY_CODE.get(cls.code)) is not None:
+            cls.name = row.name
+            cls.retriable = row.retriable
+            cls.refresh_metadata = row.refresh_metadata
+            cls.fatal = row.fatal
+            cls.may_have_been_written = row.may_have_been_written
+            if "default_message" not in cls.__dict__:
+                cls.default_message = row.message
+
+    def __init__(self, message: str | None = None, **context: Unpack[ErrorContext]) -> None:
+        """`message`: the broker's own words where it sent some; else Kafka's for this code."""
+        super().__init__(message or self.default_message, **context)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.code}): {super().__str__()}"
+
+
+def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> E:
+    """An exception from its parts, without its __init__."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def copy_error(error: E) -> E:
+    """A copy of `error` for one more waiter: same cause, a traceback of its own.
+
+    A failed batch stores one error and many tasks raise it: raising one object in all of
+    them would grow its traceback without end and show each the frames of the others.
+    A foreign exception whose class cannot be called with its own `args` is returned as it is.
+    """
+    try:
+        twin = copy.copy(error)
+    except Exception:  # noqa: BLE001  a foreign __init__ may refuse in any way it likes
+        return error
+    notes = getattr(error, "__notes__", None)
+    if notes is not None:
+        twin.__notes__ = list(notes)
+    twin.__cause__ = error.__cause__
+    twin.__context__ = error.__context__
+    twin.__suppress_context__ = error.__suppress_context__
+    return twin

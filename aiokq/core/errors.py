@@ -1,0 +1,316 @@
+"""Owns every error aiokq raises; the table of Kafka's codes is codes.py.
+
+::
+
+    KafkaError                        retriable, refresh_metadata, fatal, may_have_been_written
+    ├── BrokerError                   a broker answered with a code: one subclass per code
+    │   ├── UnknownTopicOrPartition, NotLeaderOrFollower, OffsetOutOfRange, ...
+    │   ├── RequestTimeout            code 7, and the client's own deadline (also TimeoutError)
+    │   └── UnknownBrokerError        a code newer than this table
+    ├── BootstrapFailed               no address answered: each with its reason
+    ├── BufferFull                    buffer_memory is used up
+    ├── Closed                        the object was closed
+    ├── ConfigError                   a setting, or two together (also ValueError)
+    ├── ConnectionLost                the socket ended while a reply was due
+    ├── DeliveryFailed                records that nobody awaited were not delivered
+    ├── LogTruncated                  the log lost records that were read already
+    ├── NoOffsetForPartition          no position, and auto_offset_reset is none
+    ├── ProtocolError                 bytes that are not Kafka's protocol
+    └── WrongLoop                     used from another event loop, or after a fork
+
+    ConfigWarning                     a setting that is ignored (UserWarning)
+
+All of them pickle and copy. Tests: tests/unit/core/test_errors.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, Unpack
+
+from aiokq.core import broker_errors
+from aiokq.core.broker_errors import *  # noqa: F403  one class per code, listed in its __all__
+from aiokq.core.codes import NONE
+from aiokq.core.error_base import BrokerError, ErrorContext, KafkaError, copy_error
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+
+class RequestTimeout(BrokerError, TimeoutError):
+    """REQUEST_TIMED_OUT (7): a broker, or the client's own deadline, gave up waiting.
+
+    Attributes:
+        origin: "broker" if the code came over the wire, "client" if no answer came in time.
+    """
+
+    code = 7
+    default_message = "no answer within the time allowed"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        origin: Literal["broker", "client"] = "client",
+        **context: Unpack[ErrorContext],
+    ) -> None:
+        super().__init__(message, **context)
+        self.origin: Literal["broker", "client"] = origin
+
+
+class UnknownBrokerError(BrokerError):
+    """A code this version of aiokq does not know; treated like UNKNOWN_SERVER_ERROR."""
+
+    def __init__(
+        self, code: int, message: str | None = None, **context: Unpack[ErrorContext]
+    ) -> None:
+        super().__init__(
+            message or "the broker sent an error code newer than this client; see its log",
+            **context,
+        )
+        self.code = code
+        self.name = "UNKNOWN"
+
+
+class ConnectionLost(KafkaError):
+    """The connection ended, or could not be made, while an answer was due.
+
+    `may_have_been_written` is True unless whoever raises it knows that the request never
+    left: the broker may have acted on it before the connection ended.
+    """
+
+    retriable = True
+    refresh_metadata = True
+    may_have_been_written = True
+
+
+class ProtocolError(KafkaError):
+    """Bytes that are not Kafka's protocol: not a Kafka peer, a bug, or damage on the way.
+
+    Args:
+        detail: what was wrong, and what to look at.
+        version: the message version being read, if one was.
+        offset: bytes from the start of the frame to where reading stopped.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        version: int | None = None,
+        offset: int | None = None,
+        **context: Unpack[ErrorContext],
+    ) -> None:
+        where = "".join(
+            f", {name} {value}"
+            for name, value in (("version", version), ("byte", offset))
+            if value is not None
+        )
+        super().__init__(detail + (f" (at{where[1:]})" if where else ""), **context)
+        self.detail = detail
+        self.version = version
+        self.offset = offset
+
+
+class ConfigError(KafkaError, ValueError):
+    """A setting is unknown, out of range, or conflicts with another one."""
+
+    fatal = True
+
+
+class ConfigWarning(UserWarning):
+    """A setting has no meaning here and is ignored."""
+
+
+class BufferFull(KafkaError):
+    """No room in buffer_memory: await enqueue(), which waits for room, or raise buffer_memory."""
+
+    retriable = True
+
+    def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
+        super().__init__(
+            message
+            or "no room in buffer_memory: use `await producer.enqueue(...)`, which waits for "
+            "room, or raise buffer_memory",
+            **context,
+        )
+
+
+class DeliveryFailed(KafkaError):
+    """Records were not delivered and nobody looked at their Delivery.
+
+    Args:
+        count: how many records failed.
+        errors: the outcome of each of the first records (None = delivered), in input order
+            where they came from one `send_many`; capped, so it may be shorter than `count`.
+        topic_partitions: the partitions they were for.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        errors: Sequence[BaseException | None],
+        topic_partitions: Sequence[TopicPartition],
+        **context: Unpack[ErrorContext],
+    ) -> None:
+        first = next((error for error in errors if error is not None), None)
+        places = ", ".join(str(tp) for tp in list(topic_partitions)[:5])
+        more = len(topic_partitions) - 5
+        text = f"{count} record{'' if count == 1 else 's'} not delivered"
+        if places:
+            text += f" to {places}" + (f" and {more} more partitions" if more > 0 else "")
+        if first is not None:
+            text += f"; the first: {first!r}"
+        super().__init__(text + "; await each Delivery to handle failures one by one", **context)
+        self.count = count
+        self.errors = tuple(errors)
+        self.topic_partitions = tuple(topic_partitions)
+        failed = [error for error in errors if error is not None]
+        self.retriable = bool(failed) and all(
+            isinstance(error, KafkaError) and error.retriable for error in failed
+        )
+        self.may_have_been_written = any(
+            isinstance(error, KafkaError) and error.may_have_been_written for error in failed
+        )
+
+
+class BootstrapFailed(KafkaError):
+    """No bootstrap address gave cluster metadata in time.
+
+    Attributes:
+        attempts: (address, why it failed), one per address tried.
+    """
+
+    retriable = True
+
+    def __init__(
+        self, attempts: Sequence[tuple[str, str]], **context: Unpack[ErrorContext]
+    ) -> None:
+        tried = "; ".join(f"{address}: {reason}" for address, reason in attempts)
+        super().__init__(
+            "no bootstrap server answered: "
+            + (tried or "no address was given")
+            + ". Check bootstrap_servers, that a broker listens there, and security_protocol",
+            **context,
+        )
+        self.attempts = list(attempts)
+
+
+class Closed(KafkaError):
+    """The object was closed, or was never started: make a new one, or enter `async with`."""
+
+    fatal = True
+
+
+class WrongLoop(KafkaError, RuntimeError):
+    """Used from another event loop than it was started on, or in a forked child.
+
+    Make one object per loop and per process.
+    """
+
+    fatal = True
+
+
+class NoOffsetForPartition(KafkaError):
+    """A partition has no position, and `auto_offset_reset` is "none": seek(), or set a reset."""
+
+    def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
+        super().__init__(
+            message
+            or "the partition has no committed or valid position and auto_offset_reset is "
+            "none: call seek() for it, or set auto_offset_reset",
+            **context,
+        )
+
+
+class LogTruncated(KafkaError):
+    """The log was cut below the position: records that were handed over exist no more.
+
+    Args:
+        position: offset of the next record this consumer was to read.
+        divergent_offset: end of what both logs share, -1 if unknown; seek() there to go on.
+
+    Source: KIP-320.
+    """
+
+    def __init__(
+        self, position: int, divergent_offset: int = -1, **context: Unpack[ErrorContext]
+    ) -> None:
+        known = f" after offset {divergent_offset}" if divergent_offset >= 0 else ""
+        super().__init__(
+            f"the log was truncated{known}, below the position {position}: seek() to where "
+            "reading shall go on, or set auto_offset_reset",
+            **context,
+        )
+        self.position = position
+        self.divergent_offset = divergent_offset
+
+
+ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = MappingProxyType(
+    {
+        cls.code: cls
+        for cls in (*(getattr(broker_errors, name) for name in broker_errors.__all__),)
+        if issubclass(cls, BrokerError)
+    }
+    | {RequestTimeout.code: RequestTimeout}
+)
+"""The class of each code."""
+
+
+def error_for(
+    code: int, message: str | None = None, **context: Unpack[ErrorContext]
+) -> BrokerError:
+    """The error for a code that came over the wire.
+
+    Args:
+        code: not 0; a code that is in no table gives UnknownBrokerError.
+        message: the broker's own text, if the response had one.
+    """
+    if code == NONE:
+        raise ValueError("code 0 is no error: use raise_for(), or test for 0 first")
+    if code == RequestTimeout.code:
+        return RequestTimeout(
+            message or "the broker timed out before the request was complete",
+            origin="broker",
+            **context,
+        )
+    cls = ERROR_CLASSES.get(code)
+    if cls is None:
+        return UnknownBrokerError(code, message, **context)
+    return cls(message, **context)
+
+
+def raise_for(code: int, message: str | None = None, **context: Unpack[ErrorContext]) -> None:
+    """Raises the error for `code`; nothing happens for 0.
+
+    Raises:
+        BrokerError: the subclass of the code.
+    """
+    if code != NONE:
+        raise error_for(code, message, **context)
+
+
+__all__ = [
+    "ERROR_CLASSES",
+    "BootstrapFailed",
+    "BrokerError",
+    "BufferFull",
+    "Closed",
+    "ConfigError",
+    "ConfigWarning",
+    "ConnectionLost",
+    "DeliveryFailed",
+    "ErrorContext",
+    "KafkaError",
+    "LogTruncated",
+    "NoOffsetForPartition",
+    "ProtocolError",
+    "RequestTimeout",
+    "UnknownBrokerError",
+    "WrongLoop",
+    "copy_error",
+    "error_for",
+    "raise_for",
+]
+__all__ += broker_errors.__all__

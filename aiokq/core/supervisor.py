@@ -1,0 +1,245 @@
+"""Owns tasks: the only place that starts any. What they do is their owners' business.
+
+A TaskGroup must be entered and left by one task, so each Supervisor has a root task that
+does, and that outlives the calls of start() and close(). Tests:
+tests/unit/core/test_supervisor.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from enum import Enum, auto
+from typing import TypeVar
+
+from aiokq.core.errors import Closed
+
+T = TypeVar("T")
+
+logger = logging.getLogger("aiokq.core")
+
+
+class State(Enum):
+    """Of a Supervisor; it moves down the list only."""
+
+    NEW = auto()
+    """Made, touches no loop yet."""
+    OPEN = auto()
+    """start() was called: takes tasks."""
+    FAILED = auto()
+    """A child raised: the others are being cancelled, no new ones are taken."""
+    CLOSED = auto()
+    """close() was called, or the root task was cancelled with the loop."""
+
+
+class Supervisor:
+    """A group of background tasks that live and fail together.
+
+    A child retries what it expects by itself. An exception that leaves a child is a bug, or
+    the end of the owner: `on_failure` is called with the first one, at once, and the other
+    children are cancelled.
+
+    Args:
+        name: of the owner, for task names and logs.
+        on_failure: called once, on the loop, in the failing child; must not block. It is where
+            the owner fails its waiters.
+    """
+
+    def __init__(
+        self, name: str, *, on_failure: Callable[[BaseException], None] | None = None
+    ) -> None:
+        self.name = name
+        self._on_failure = on_failure
+        self._state = State.NEW
+        self._failed: BaseException | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._root: asyncio.Task[None] | None = None
+        self._children: set[asyncio.Task[object]] = set()
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The first exception that left a child; later ones are chained to it."""
+        return self._failed
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    async def start(self) -> None:
+        """Binds to the running loop. Harmless if started; raises Closed after close()."""
+        if self._state is State.OPEN:
+            return
+        if self._state is not State.NEW:
+            raise self._closed_error()
+        loop = asyncio.get_running_loop()
+        entered: asyncio.Future[None] = loop.create_future()
+        self._state = State.OPEN
+        self._root = loop.create_task(self._hold(entered), name=f"{self.name}: root")
+        try:
+            await entered
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    def spawn(self, coro: Coroutine[object, None, T], *, name: str) -> asyncio.Task[T]:
+        """Starts a child.
+
+        Context: loop, sync.
+
+        Raises:
+            Closed: not started, failed or closed; `coro` is closed then, so nothing warns.
+        """
+        if self._state is not State.OPEN or self._group is None:
+            coro.close()
+            raise self._closed_error()
+        task = self._group.create_task(self._guard(coro), name=f"{self.name}: {name}")
+        self._children.add(task)
+        task.add_done_callback(self._children.discard)
+        # A task cancelled before its first step never enters _guard, which then could not
+        # close `coro`: Python would warn that it was never awaited.
+        task.add_done_callback(lambda _: coro.close())
+        return task
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Cancels the children and waits for them. Harmless twice and concurrently.
+
+        Cancelling it ends the wait, not the closing.
+
+        Args:
+            timeout: seconds to wait for children that will not end; they are logged and left.
+        """
+        current = asyncio.current_task()
+        if current in self._children:
+            raise RuntimeError(f"{self.name}: a child cannot wait for itself to be closed")
+        if self._state is not State.FAILED:
+            self._state = State.CLOSED
+        root = self._root
+        if root is None or root.done():
+            return
+        root.cancel()
+        await asyncio.wait([root], timeout=timeout)
+        if not root.done():
+            logger.warning(
+                "tasks did not end when cancelled: supervisor=%s tasks=%s",
+                self.name,
+                sorted(task.get_name() for task in self._children),
+            )
+
+    async def __aenter__(self) -> Supervisor:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def _hold(self, entered: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                entered.set_result(None)
+                await asyncio.get_running_loop().create_future()  # until cancelled
+        except asyncio.CancelledError:
+            pass  # close(), or the loop's end: the children were cancelled and are done
+        except BaseExceptionGroup as failures:
+            # _guard has seen each of them; this is the first time they are all there.
+            self._failed = unwrap(failures, first=self._failed)
+        finally:
+            self._group = None
+            if self._state is State.OPEN:
+                self._state = State.CLOSED
+
+    async def _guard(self, coro: Coroutine[object, None, T]) -> T:
+        try:
+            return await coro
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failed is not None:
+            return
+        self._failed = error
+        if self._state is State.OPEN:
+            self._state = State.FAILED
+        logger.error("task failed: supervisor=%s", self.name, exc_info=error)
+        if self._on_failure is not None:
+            try:
+                self._on_failure(error)
+            except Exception:
+                logger.exception("on_failure failed: supervisor=%s", self.name)
+
+    def _closed_error(self) -> Closed:
+        if self._state is State.NEW:
+            return Closed(f"{self.name} is not started: use `async with`, or await start()")
+        error = Closed(
+            f"{self.name} has failed: {self._failed!r}; make a new one"
+            if self._failed is not None
+            else f"{self.name} is closed: make a new one"
+        )
+        error.__cause__ = self._failed
+        return error
+
+
+async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -> T:
+    """Finishes `coro` even if the caller is cancelled; the cancellation is raised afterwards.
+
+    For closing what must not be left half closed. Bound its time inside.
+    """
+    task = asyncio.get_running_loop().create_task(coro, name=name)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    try:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            logger.error("failed while being cancelled: task=%s", name, exc_info=failure)
+            raise cancelled from failure
+        raise cancelled
+    finally:
+        del cancelled  # a frame that holds the exception that holds the frame
+
+
+def unwrap(
+    group: BaseExceptionGroup[BaseException], *, first: BaseException | None = None
+) -> BaseException:
+    """The cause out of an exception group: one leaf, the others chained to its `__context__`.
+
+    No ExceptionGroup leaves the public API.
+
+    Args:
+        first: the leaf that came first in time, if known.
+    """
+    leaves = list(_leaves(group))
+    if first is not None:
+        leaves = [first, *(leaf for leaf in leaves if leaf is not first)]
+    chained: set[int] = set()
+    tail = leaves[0]
+    for leaf in leaves:
+        if id(leaf) in chained:
+            continue
+        if chained:
+            tail.__context__ = leaf
+        tail = leaf
+        chained.add(id(tail))
+        while tail.__context__ is not None:
+            if id(tail.__context__) in chained:
+                tail.__context__ = None
+                break
+            tail = tail.__context__
+            chained.add(id(tail))
+    return leaves[0]
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
