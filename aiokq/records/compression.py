@@ -1,0 +1,369 @@
+"""Owns the codecs: ids, levels, and bytes in and out with a limit. Knows nothing of batches.
+
+Each codec's library is imported where it is used: a broker that never decompresses loads none.
+
+Source: KIP-390 (levels), Kafka ``common/compress/*.java``, KAFKA-3160 (lz4 header checksum).
+Tests: ``tests/unit/records/test_compression.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, NamedTuple, NoReturn
+
+from aiokq.core.errors import ConfigError, CorruptRecord, RecordTooLarge, UnsupportedCompressionType
+from aiokq.core.types import Buffer
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+
+class LevelRange(NamedTuple):
+    """Levels a codec takes, and the one it takes by itself."""
+
+    minimum: int
+    maximum: int
+    default: int
+
+
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+LEVELS: Final = {
+    GZIP: LevelRange(1, 9, -1),
+    LZ4: LevelRange(1, 17, 9),
+    ZSTD: LevelRange(-131072, 22, 3),
+}
+"""Kafka's ranges: ``compression.gzip.level`` also takes -1, zlib's own default."""
+
+_BLOCK: Final = 64 * 1024
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024  # what Java's SnappyOutputStream cuts by
+_LZ4_MAGIC: Final = 0x184D2204
+_LENGTH: Final = struct.Struct(">i")
+
+
+def codec_id(name: str) -> int:
+    """The id of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
+
+    Raises:
+        ConfigError: no such codec.
+    """
+    try:
+        return CODEC_NAMES.index(name)
+    except ValueError:
+        known = ", ".join(CODEC_NAMES)
+        raise ConfigError(f"unknown compression type {name!r}; one of {known}") from None
+
+
+def check_level(codec: int, level: int) -> int:
+    """``level`` if the codec takes it.
+
+    Raises:
+        ConfigError: outside Kafka's range, or a codec without levels.
+    """
+    levels = LEVELS.get(codec)
+    if levels is None:
+        raise ConfigError(f"{CODEC_NAMES[codec]} has no compression level")
+    if level != levels.default and not levels.minimum <= level <= levels.maximum:
+        raise ConfigError(
+            f"{CODEC_NAMES[codec]} level {level} is outside {levels.minimum}..{levels.maximum}"
+        )
+    return level
+
+
+def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
+    """``data`` compressed as Kafka's codec ``codec``.
+
+    Args:
+        codec: 0 none, 1 gzip, 2 snappy (xerial framing), 3 lz4 (frame of independent 64 KiB
+            blocks), 4 zstd.
+        level: of the codec's ``LEVELS``; None takes its default.
+        magic: of the batch it goes into; with 0 the lz4 header checksum is Kafka's wrong one.
+
+    Raises:
+        UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
+        ConfigError: a level outside the codec's range.
+    """
+    if codec == NONE:
+        return bytes(data)
+    if level is not None:
+        check_level(codec, level)
+    if codec == GZIP:
+        gzip = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return gzip.compress(data) + gzip.flush()
+    if codec == SNAPPY:
+        return _snappy_compress(data)
+    if codec == LZ4:
+        return _lz4_compress(data, level, magic)
+    if codec == ZSTD and magic >= 2:
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    raise _unsupported(codec, magic)
+
+
+def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes:
+    """``data`` decompressed, never holding more than ``limit`` bytes and one block.
+
+    Args:
+        codec: id as in ``compress``; 0 hands the bytes back.
+        limit: the most bytes the result may have.
+        magic: of the batch it came in; with 0 either lz4 header checksum is accepted.
+
+    Raises:
+        CorruptRecord: not what the codec writes, or cut short.
+        RecordTooLarge: the content is larger than ``limit``.
+        UnsupportedCompressionType: unknown codec id.
+    """
+    if codec == NONE:
+        if len(data) > limit:
+            _too_large(codec, limit)
+        return bytes(data)
+    if codec == GZIP:
+        return _gzip_decompress(data, limit)
+    if codec == SNAPPY:
+        return _snappy_decompress(memoryview(data), limit)
+    if codec == LZ4:
+        return _lz4_decompress(data, limit, magic)
+    if codec == ZSTD and magic >= 2:
+        return _zstd_decompress(data, limit)
+    raise _unsupported(codec, magic)
+
+
+def _unsupported(codec: int, magic: int) -> UnsupportedCompressionType:
+    return UnsupportedCompressionType(f"compression codec {codec} in a batch of magic {magic}")
+
+
+def _too_large(codec: int, limit: int) -> NoReturn:
+    raise RecordTooLarge(f"{CODEC_NAMES[codec]} content is larger than {limit} bytes")
+
+
+def _corrupt(codec: int, detail: object) -> CorruptRecord:
+    return CorruptRecord(f"{CODEC_NAMES[codec]} content is malformed: {detail}")
+
+
+# gzip: one member or several, as java.util.zip.GZIPInputStream reads
+
+
+def _gzip_decompress(data: Buffer, limit: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit
+    pending: Buffer = data
+    try:
+        while True:
+            member = zlib.decompressobj(31)
+            # one byte above the limit tells "too large" from "exactly the limit"
+            part = member.decompress(pending, left + 1)
+            if len(part) > left:
+                _too_large(GZIP, limit)
+            parts.append(part)
+            left -= len(part)
+            if not member.eof:
+                raise _corrupt(GZIP, "cut short")
+            pending = member.unused_data
+            if not pending.startswith(b"\x1f\x8b"):
+                return b"".join(parts) if len(parts) > 1 else part
+    except zlib.error as error:
+        raise _corrupt(GZIP, error) from error
+
+
+# snappy: xerial's stream (Java, librdkafka) and one raw block (some other clients)
+
+
+def _snappy_compress(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    out = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        out.append(_LENGTH.pack(len(block)))
+        out.append(block)
+    return b"".join(out)
+
+
+def _snappy_decompress(data: memoryview, limit: int) -> bytes:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(data, limit, limit)
+    if len(data) < len(_XERIAL_HEADER):
+        raise _corrupt(SNAPPY, "cut short")
+    parts: list[bytes] = []
+    position, left = len(_XERIAL_HEADER), limit
+    while position < len(data):
+        if bytes(data[position : position + 8]) == _XERIAL_MAGIC:  # streams may be concatenated
+            position += len(_XERIAL_HEADER)
+            continue
+        if position + 4 > len(data):
+            raise _corrupt(SNAPPY, "cut short")
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += 4
+        if length < 0 or position + length > len(data):
+            raise _corrupt(SNAPPY, f"block of {length} bytes with {len(data) - position} left")
+        block = _snappy_block(data[position : position + length], left, limit)
+        parts.append(block)
+        left -= len(block)
+        position += length
+    return b"".join(parts)
+
+
+def _snappy_block(block: memoryview, left: int, limit: int) -> bytes:
+    """One raw snappy block; its varint preamble is its size, checked before it is believed."""
+    size = shift = 0
+    for position in range(5):
+        if position >= len(block):
+            raise _corrupt(SNAPPY, "block without a length")
+        byte = block[position]
+        size |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            break
+        shift += 7
+    else:
+        raise _corrupt(SNAPPY, "block length is no varint")
+    if size > left:
+        _too_large(SNAPPY, limit)
+    import cramjam
+
+    try:
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise _corrupt(SNAPPY, error) from error
+
+
+# lz4: one frame of independent blocks
+
+
+def _lz4_compress(data: Buffer, level: int | None, magic: int) -> bytes:
+    import lz4.frame  # type: ignore[import-untyped]  # has no stubs
+
+    # Java takes its default level 9 for the fast compressor and any other for the high one,
+    # which begins at 3 in the C library and ends at 12.
+    fast = level is None or level == LEVELS[LZ4].default
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if fast else min(max(level or 0, 3), 12),
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    if magic == 0:
+        # Kafka 0.8 hashed the frame's magic number too; its consumers insist on that byte
+        return frame[:6] + bytes((_xxh32_byte(frame[:6]),)) + frame[7:]
+    return frame
+
+
+def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
+    import lz4.frame
+
+    if magic == 0:
+        data = _lz4_with_right_checksum(data)
+    frame = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    left = limit
+    pending: Buffer | None = data
+    try:
+        # the library allocates max_length at once: ask by steps, not for the whole limit
+        step = max(_BLOCK, 4 * len(data))
+        while not frame.eof:
+            part = frame.decompress(pending, max_length=min(step, left + 1))
+            if len(part) > left:
+                _too_large(LZ4, limit)
+            if not part and not frame.eof:
+                raise _corrupt(LZ4, "cut short")
+            parts.append(part)
+            left -= len(part)
+            pending = b""
+    except (RuntimeError, EOFError) as error:
+        raise _corrupt(LZ4, error) from error
+    return b"".join(parts)
+
+
+def _lz4_with_right_checksum(data: Buffer) -> bytes:
+    """A magic-0 frame whose header checksum is right, whichever it had: Kafka ignores it too."""
+    frame = bytearray(data)
+    if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _LZ4_MAGIC:
+        raise _corrupt(LZ4, "no frame")
+    flags = frame[4]
+    end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    if end >= len(frame):
+        raise _corrupt(LZ4, "cut short")
+    frame[end] = _xxh32_byte(frame[4:end])
+    return bytes(frame)
+
+
+def _xxh32_byte(data: Buffer) -> int:
+    """Second byte of xxHash32 (seed 0), the frame header's checksum. For less than 16 bytes."""
+    mask = 0xFFFFFFFF
+    h = (374761393 + len(data)) & mask
+    whole = len(data) & ~3
+    for position in range(0, whole, 4):
+        lane = int.from_bytes(data[position : position + 4], "little")
+        h = (h + lane * 3266489917) & mask
+        h = (((h << 17) | (h >> 15)) * 668265263) & mask
+    for byte in data[whole:]:
+        h = (h + byte * 374761393) & mask
+        h = (((h << 11) | (h >> 21)) & mask) * 2654435761 & mask
+    h = ((h ^ (h >> 15)) * 2246822519) & mask
+    h = ((h ^ (h >> 13)) * 3266489917) & mask
+    return ((h ^ (h >> 16)) >> 8) & 0xFF
+
+
+# zstd: one frame or several; streaming writers (Java) leave the size out of the frame's header
+
+
+def _zstd_decompress(data: Buffer, limit: int) -> bytes:
+    import zstandard
+
+    view = memoryview(data)
+    decompressor = zstandard.ZstdDecompressor()
+    parts: list[bytes] = []
+    position, left = 0, limit
+    try:
+        while position < len(view) or not parts:
+            size, bound, exact = _zstd_frame(view[position:])
+            if exact and bound > left:
+                _too_large(ZSTD, limit)
+            frame = view[position : position + size]
+            try:
+                part = decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
+            except zstandard.ZstdError:
+                if bound > left:  # the one shape of failure a whole, honest frame can have
+                    _too_large(ZSTD, limit)
+                raise
+            parts.append(part)
+            left -= len(part)
+            position += size
+    except zstandard.ZstdError as error:
+        raise _corrupt(ZSTD, error) from error
+    return part if len(parts) == 1 else b"".join(parts)
+
+
+def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
+    """Size of the first frame, the most its content can be, and whether that is exact.
+
+    The library cannot tell "cut short" from "larger than you allow": its blocks can.
+    Source: RFC 8878 section 3.1.1.
+    """
+    import zstandard
+
+    header = zstandard.get_frame_parameters(data)
+    position = zstandard.frame_header_size(data)
+    largest = min(header.window_size, 128 * 1024)
+    bound = last = 0
+    while not last:
+        if position + 3 > len(data):
+            raise _corrupt(ZSTD, "cut short")
+        block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        # raw, run of one byte, compressed: of the last only the limit of the format is known
+        bound += largest if kind == 2 else size
+        position += 3 + (1 if kind == 1 else size)
+    position += 4 if header.has_checksum else 0
+    if position > len(data):
+        raise _corrupt(ZSTD, "cut short")
+    if header.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+        return position, header.content_size, True
+    return position, bound, False

@@ -1,0 +1,104 @@
+"""Owns control records: the markers that end a transaction. Knows no transaction's state.
+
+Source: KIP-98, Kafka ``ControlRecordType.java``, ``EndTransactionMarker.java``.
+Tests: ``tests/unit/records/test_control.py``.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.types import Buffer
+from aiokq.records.header import (
+    CONTROL_MASK,
+    NO_LEADER_EPOCH,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    Checksum,
+)
+from aiokq.records.record import RawRecord, encode_batch, iter_records
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+
+
+class ControlType(enum.IntEnum):
+    """What a control record says; Kafka's numbers."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of one producer's transaction in one partition."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+def read_control_type(key: Buffer | None) -> int:
+    """The type in a control record's key; a number beyond ``ControlType`` is a newer Kafka's.
+
+    Raises:
+        CorruptRecord: no key, or too short.
+    """
+    if key is None or len(key) < _KEY.size:
+        raise CorruptRecord("control record without a type")
+    version, kind = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptRecord(f"control record key of version {version}")
+    return int(kind)
+
+
+def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
+    """The marker in the control batch at the start of ``data``; None for another control record.
+
+    Raises:
+        CorruptRecord: not what a control batch holds.
+    """
+    for record in iter_records(data, header):
+        kind = read_control_type(record.key)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        if record.value is None or len(record.value) < _VALUE.size:
+            raise CorruptRecord("transaction marker without a coordinator epoch")
+        version, epoch = _VALUE.unpack_from(record.value)
+        if version < 0:
+            raise CorruptRecord(f"transaction marker of version {version}")
+        return EndTransactionMarker(ControlType(kind), epoch)
+    return None
+
+
+def encode_marker(
+    marker: EndTransactionMarker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    crc32c: Checksum,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The control batch that writes ``marker`` into a partition."""
+    record = RawRecord(
+        base_offset,
+        timestamp_ms,
+        _KEY.pack(0, marker.type),
+        _VALUE.pack(0, marker.coordinator_epoch),
+    )
+    return encode_batch(
+        [record],
+        crc32c=crc32c,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
+    )

@@ -1,0 +1,197 @@
+"""Owns one v2 record as values, and the walk over a batch's records, in plain Python.
+
+For the places that look into few batches: validation of compacted topics, time lookups, control
+records, conversion. What iterates records by the million is ``aiokq.fastpath``.
+
+Source: Kafka ``DefaultRecord.java``. Tests: ``tests/unit/records/test_record.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.types import Buffer
+from aiokq.records import compression
+from aiokq.records.header import (
+    CREATE_TIME,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    Checksum,
+    computed_crc,
+    pack_header,
+)
+from aiokq.records.varint import append_varint, read_varint
+
+DEFAULT_LIMIT: Final = 128 * 1024 * 1024
+"""The most a batch may decompress to where nobody says otherwise, in bytes."""
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RawRecord(NamedTuple):
+    """A record as the log holds it: absolute offset and timestamp, bytes or None."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def iter_records(
+    data: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT
+) -> Iterator[RawRecord]:
+    """The records of the whole v2 batch at the start of ``data``, control records included.
+
+    Args:
+        data: bytes that begin with the batch ``header`` was read from.
+        limit: the most bytes its records may decompress to.
+
+    Raises:
+        CorruptRecord: the records are not what the header promises.
+        RecordTooLarge: they decompress to more than ``limit``.
+    """
+    section: Buffer = memoryview(data)[HEADER_SIZE : header.size]
+    if header.codec:
+        section = compression.decompress(header.codec, section, limit)
+    append_time = header.max_timestamp_ms if header.timestamp_type == LOG_APPEND_TIME else None
+    position = 0
+    for _ in range(header.count):
+        record, position = _read_record(section, position, header, append_time)
+        yield record
+    if position != len(section):
+        raise CorruptRecord(f"{len(section) - position} bytes after the last of the records")
+
+
+def _read_record(
+    section: Buffer, position: int, header: BatchHeader, append_time: int | None
+) -> tuple[RawRecord, int]:
+    size, position = read_varint(section, position, 5)
+    end = position + size
+    if size < 0 or end > len(section):
+        raise CorruptRecord(f"record of {size} bytes with {len(section) - position} left")
+    position += 1  # attributes, unused
+    timestamp_delta, position = read_varint(section, position)
+    offset_delta, position = read_varint(section, position, 5)
+    key, position = _read_bytes(section, position, end)
+    value, position = _read_bytes(section, position, end)
+    count, position = read_varint(section, position, 5)
+    if not 0 <= count <= end - position:
+        raise CorruptRecord(f"record with {count} headers in {end - position} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _read_bytes(section, position, end)
+        if name is None:
+            raise CorruptRecord("header without a name")
+        content, position = _read_bytes(section, position, end)
+        headers.append((name.decode("utf-8", "replace"), content))
+    if position != end:
+        raise CorruptRecord(f"record ends at byte {position}, its length says {end}")
+    timestamp = header.base_timestamp_ms + timestamp_delta if append_time is None else append_time
+    record = RawRecord(header.base_offset + offset_delta, timestamp, key, value, headers)
+    return record, position
+
+
+def _read_bytes(section: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(section, position, 5)
+    if length < 0:
+        return None, position
+    if position + length > end:
+        raise CorruptRecord(f"field of {length} bytes with {end - position} left in its record")
+    return bytes(section[position : position + length]), position + length
+
+
+def encode_batch(
+    records: Iterable[RawRecord],
+    *,
+    crc32c: Checksum | None,
+    codec: int = compression.NONE,
+    level: int | None = None,
+    base_offset: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp_type: int = CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    attributes: int = 0,
+) -> bytes:
+    """One v2 batch of ``records``, whose offsets rise (gaps are kept).
+
+    Args:
+        crc32c: the checksum; with None the CRC field is 0, for bytes that go no further than
+            the reader that asked for them.
+        base_offset: the header's, at most the first record's; None takes the first record's.
+        timestamp_type: with LOG_APPEND_TIME all records take the largest timestamp given.
+        attributes: further bits (transactional, control).
+
+    Raises:
+        ValueError: no records, or offsets that do not rise.
+    """
+    section = bytearray()
+    base_timestamp = max_timestamp = last = first = None
+    count = 0
+    for record in records:
+        if first is None or last is None or base_timestamp is None or max_timestamp is None:
+            first = record.offset if base_offset is None else base_offset
+            last = first - 1
+            base_timestamp = max_timestamp = record.timestamp_ms
+        if record.offset <= last:
+            raise ValueError(f"offset {record.offset} after {last}")
+        last = record.offset
+        max_timestamp = max(max_timestamp, record.timestamp_ms)
+        _append_record(section, record, last - first, record.timestamp_ms - base_timestamp)
+        count += 1
+    if first is None or last is None or base_timestamp is None or max_timestamp is None:
+        raise ValueError("a batch needs a record")
+    content = compression.compress(codec, section, level) if codec else bytes(section)
+    header = BatchHeader(
+        base_offset=first,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(content),
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=attributes | codec | timestamp_type << 3,
+        last_offset_delta=last - first,
+        base_timestamp_ms=base_timestamp,
+        max_timestamp_ms=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=count,
+    )
+    batch = pack_header(header) + content
+    if crc32c is None:
+        return batch
+    return pack_header(header._replace(crc=computed_crc(batch, header, crc32c))) + content
+
+
+def _append_record(
+    out: bytearray, record: RawRecord, offset_delta: int, timestamp_delta: int
+) -> None:
+    body = bytearray(1)  # attributes, unused
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
+    _append_bytes(body, record.key)
+    _append_bytes(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, content in record.headers:
+        _append_bytes(body, name.encode())
+        _append_bytes(body, content)
+    append_varint(out, len(body))
+    out += body
+
+
+def _append_bytes(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        append_varint(out, -1)
+    else:
+        append_varint(out, len(content))
+        out += content
