@@ -1,0 +1,55 @@
+"""Bootstrap addresses as people write them: parsing, and errors that say the fix. No resolving."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["BootstrapAddress", "parse_bootstrap_servers"]
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>[^:\s]+)")
+
+
+class BootstrapAddress(NamedTuple):
+    """A host name or numeric address, without brackets, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddress, ...]:
+    """The addresses in ``servers``, duplicates dropped, order kept.
+
+    Args:
+        servers: "host:port" items, comma separated in one string or several; IPv6 in brackets.
+
+    Raises:
+        ValueError: an item cannot be read; the text says what to write instead.
+    """
+    texts = [servers] if isinstance(servers, str) else list(servers)
+    items = [item.strip() for text in texts for item in text.split(",")]
+    return tuple(dict.fromkeys(_parse_item(item) for item in items if item))
+
+
+def _parse_item(item: str) -> BootstrapAddress:
+    if "://" in item:
+        rest = item.split("://", 1)[1].rstrip("/")
+        raise ValueError(
+            f"{item!r}: write {rest!r}, without a protocol; TLS and SASL are chosen by "
+            "security_protocol"
+        )
+    if item.count(":") > 1 and "[" not in item:
+        raise ValueError(f"{item!r}: put an IPv6 address in brackets, as in '[::1]:9092'")
+    match = _ADDRESS.fullmatch(item)
+    if match is None:
+        if ":" not in item or item.endswith("]"):
+            raise ValueError(f"{item!r} has no port: write {item + ':9092'!r}")
+        raise ValueError(f"{item!r} is no address: write 'host:port', as in 'localhost:9092'")
+    port = match["port"]
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{item!r}: {port!r} is no port; it is a number from 1 to 65535")
+    return BootstrapAddress(match["v6"] or match["host"], int(port))

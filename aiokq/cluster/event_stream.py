@@ -1,0 +1,115 @@
+"""EventStream: events for user code, as an async iterator; bounded, fed by the engine's signal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from aiokq.cluster.events import Event, EventKey
+from aiokq.core.errors import Closed
+from aiokq.core.signal import Signal
+
+__all__ = ["EventStream"]
+
+
+class EventStream:
+    """Typed events in the order they happened, the latest state of everything first.
+
+    Subscribed when made. Holds at most ``limit`` events that were not taken yet; then the oldest
+    is dropped and counted in ``dropped``. Ends when it or its cluster is closed, after what it
+    still holds. Several tasks may iterate one stream; each event goes to one of them.
+    """
+
+    def __init__(
+        self,
+        changes: Signal[EventKey, Event],
+        *,
+        limit: int = 10_000,
+        on_close: Callable[[EventStream], None] | None = None,
+    ) -> None:
+        self.dropped = 0
+        """How many events were dropped because nobody took them in time."""
+        self._limit = limit
+        self._events: deque[Event] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self._on_close = on_close
+        self._subscription = changes.subscribe(self._put)
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more events will come in."""
+        return self._closed
+
+    def __len__(self) -> int:
+        """How many events wait to be taken."""
+        return len(self._events)
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._closed:
+                raise StopAsyncIteration
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except BaseException:
+                # Woken and cancelled at once: the event that woke it belongs to the next waiter.
+                if waiter.done() and not waiter.cancelled() and self._events:
+                    self._wake()
+                raise
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return self._events.popleft()
+
+    def get_nowait(self) -> Event | None:
+        """The next event if there is one, else None.
+
+        Raises:
+            Closed: the stream has ended.
+        """
+        if self._events:
+            return self._events.popleft()
+        if self._closed:
+            raise Closed("the event stream is closed")
+        return None
+
+    def close(self) -> None:
+        """Take no more events; those held can still be taken. Harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._subscription.close()
+        if self._on_close is not None:
+            self._on_close(self)
+        while self._waiters:
+            self._wake()
+
+    async def aclose(self) -> None:
+        """``close()``, for ``contextlib.aclosing``."""
+        self.close()
+
+    async def __aenter__(self) -> EventStream:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _put(self, key: EventKey, event: Event) -> None:
+        if len(self._events) >= self._limit:
+            self._events.popleft()
+            self.dropped += 1
+        self._events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

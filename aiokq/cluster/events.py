@@ -1,0 +1,279 @@
+"""The typed events of a cluster, and the key under which the latest of each is kept.
+
+Each event type has one source: those about brokers, topics and partitions come from the reducer
+only, Throttled from the router, LoopStalled from the watchdog, the group's from the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from aiokq.core.types import TopicPartition
+
+__all__ = [
+    "Assigned",
+    "BrokerDown",
+    "BrokerUp",
+    "DeliveriesFailed",
+    "Event",
+    "EventKey",
+    "LeaderChanged",
+    "LoopStalled",
+    "Lost",
+    "PartitionFailed",
+    "PartitionRecovered",
+    "PartitionsAdded",
+    "Revoked",
+    "Throttled",
+    "TopicAdded",
+    "TopicRecreated",
+    "TopicRemoved",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EventKey:
+    """What an event is about: of several events with one key only the latest is state."""
+
+    family: str
+    subject: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the cluster or in one of its clients."""
+
+    @property
+    def key(self) -> EventKey:
+        """The subject whose latest state this event is."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUp(Event):
+    """A broker is known and believed to answer: newly listed, moved, or reached again."""
+
+    node_id: int
+    host: str
+    port: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("broker", self.node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDown(Event):
+    """A broker cannot be reached, or the cluster no longer lists it."""
+
+    node_id: int
+    reason: str
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("broker", self.node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAdded(Event):
+    """A topic became known, with the leaders that the metadata snapshot has."""
+
+    topic: str
+    topic_id: UUID
+    partitions: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("topic", self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRemoved(Event):
+    """A topic no longer exists."""
+
+    topic: str
+    topic_id: UUID
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("topic", self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecreated(Event):
+    """A topic was deleted and created again: same name, other id, other records."""
+
+    topic: str
+    previous_id: UUID
+    topic_id: UUID
+    partitions: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("topic", self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded(Event):
+    """A topic has more partitions than before; ``partitions`` is their number now."""
+
+    topic: str
+    previous: int
+    partitions: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("topic", self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged(Event):
+    """A known partition has another leader, none (-1), or the same in a newer epoch."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    previous_leader: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("leader", (self.topic, self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFailed(Event):
+    """Requests for a partition fail; its recovery is being looked after."""
+
+    topic: str
+    partition: int
+    error: str
+    """Kafka's name of the error, or ``CONNECTION_LOST``."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("partition", (self.topic, self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecovered(Event):
+    """A failed partition has a leader that answers and agrees that it leads."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("partition", (self.topic, self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled(Event):
+    """A broker asked for a pause because of a quota (KIP-219); it is being kept."""
+
+    node_id: int
+    throttle_ms: int
+    api: str
+    timestamp_ms: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("throttle", self.node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStalled(Event):
+    """The event loop ran nothing for ``stalled_ms``; ``stack`` is what it was doing."""
+
+    stalled_ms: int
+    stack: str
+    timestamp_ms: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("loop", None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveriesFailed(Event):
+    """Records that nobody awaited were not delivered, and no exception could say so."""
+
+    client_id: str
+    count: int
+    error: str
+    topic_partitions: tuple[TopicPartition, ...]
+    timestamp_ms: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("deliveries", self.client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Event):
+    """Partitions were given to a consumer."""
+
+    group_id: str | None
+    member_id: str
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("assigned", (self.group_id, self.member_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked(Event):
+    """Partitions were taken from a consumer in order; it could still commit."""
+
+    group_id: str | None
+    member_id: str
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("revoked", (self.group_id, self.member_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """Partitions were lost: another member may own them already, commits are refused."""
+
+    group_id: str | None
+    member_id: str
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("revoked", (self.group_id, self.member_id))
+
+
+MetadataEvent: TypeAlias = (
+    BrokerUp
+    | BrokerDown
+    | TopicAdded
+    | TopicRemoved
+    | TopicRecreated
+    | PartitionsAdded
+    | LeaderChanged
+    | PartitionFailed
+    | PartitionRecovered
+)
+"""What the reducer gives."""

@@ -1,0 +1,113 @@
+"""What the reducer is told: values only, free of wire classes and of connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiokq.cluster.metadata import BrokerInfo, TopicInfo
+from aiokq.core.types import TopicPartition
+
+__all__ = [
+    "ConnectionLostTo",
+    "EndpointsLearned",
+    "Input",
+    "LeaderHint",
+    "LeaderVerified",
+    "MetadataReceived",
+    "NodeReached",
+    "PartitionErrored",
+    "PartitionServed",
+    "TopicsForgotten",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Who leads now, as told by the former leader in a Produce or Fetch response (KIP-951).
+
+    ``broker`` is the entry of ``node_endpoints`` for that leader, where there was one.
+    """
+
+    leader: int
+    leader_epoch: int
+    broker: BrokerInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReceived:
+    """A Metadata response. A topic with an ``error_code`` and no partitions cannot be used."""
+
+    brokers: tuple[BrokerInfo, ...]
+    topics: tuple[TopicInfo, ...]
+    cluster_id: str | None = None
+    controller_id: int = -1
+    complete: bool = False
+    """Whether all topics of the cluster were asked for, so that one left out does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointsLearned:
+    """Addresses of brokers told by another response than Metadata (KIP-951, FindCoordinator)."""
+
+    brokers: tuple[BrokerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLostTo:
+    """A broker stopped answering, or could not be connected to."""
+
+    node_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReached:
+    """A connection to a broker was opened and negotiated."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionErrored:
+    """A request about one partition failed, sent while the leader epoch was ``leader_epoch``."""
+
+    topic_partition: TopicPartition
+    error: str
+    leader_epoch: int = -1
+    hint: LeaderHint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionServed:
+    """A request about one partition succeeded."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderVerified:
+    """The claimed leader of a partition answered and says itself that it leads."""
+
+    topic_partition: TopicPartition
+    leader: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsForgotten:
+    """Nobody is interested in these topics any more. No event: the cluster did not change."""
+
+    topics: frozenset[str]
+
+
+Input: TypeAlias = (
+    MetadataReceived
+    | EndpointsLearned
+    | ConnectionLostTo
+    | NodeReached
+    | PartitionErrored
+    | PartitionServed
+    | LeaderVerified
+    | TopicsForgotten
+)

@@ -1,0 +1,121 @@
+"""The immutable snapshot of a cluster: brokers, topics, partitions; reducer.py changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+from uuid import UUID
+
+from aiokq.core.errors import BrokerError, error_for
+from aiokq.core.types import TopicPartition
+
+__all__ = ["NO_LEADER", "BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
+
+NO_LEADER = -1
+"""The leader of a partition that has none at the moment."""
+
+ZERO_ID = UUID(int=0)
+"""What brokers before topic ids (KIP-516, Metadata below version 10) say."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def frozen_map(values: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> Mapping[_K, _V]:
+    """A read-only mapping over a private copy of ``values``."""
+    return MappingProxyType(dict(values))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker as the cluster advertises it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port``, an IPv6 host in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition: who leads it, and where its replicas are (node ids)."""
+
+    partition: int
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    """Grows with each election; -1 where the broker is too old to tell (Metadata below 7)."""
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One existing topic and its partitions, by partition number."""
+
+    name: str
+    topic_id: UUID = ZERO_ID
+    """All zeros where the broker has no topic ids."""
+    internal: bool = False
+    partitions: Mapping[int, PartitionInfo] = field(default_factory=frozen_map)
+    error_code: int = 0
+    """The error of the newest answer if it named one while the topic is still believed to exist."""
+
+    @property
+    def error(self) -> BrokerError | None:
+        """The error of the newest answer about this topic, or None."""
+        return error_for(self.error_code) if self.error_code else None
+
+    @property
+    def leaderless(self) -> tuple[int, ...]:
+        """The partitions that have no leader at the moment."""
+        return tuple(p.partition for p in self.partitions.values() if p.leader < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """What is known of the cluster at one moment. Never changes; a newer one replaces it.
+
+    ``topics`` holds those that somebody asked for and that exist, not all of the cluster's.
+    """
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=frozen_map)
+    topics: Mapping[str, TopicInfo] = field(default_factory=frozen_map)
+    topic_errors: Mapping[str, int] = field(default_factory=frozen_map)
+    """Error code of the newest answer for each topic asked for that cannot be used."""
+    topic_names: Mapping[UUID, str] = field(default_factory=frozen_map)
+    """Topic id to name, for the topics in ``topics`` that have an id."""
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic of that name, or None if it is not known."""
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        """The topic with that id, or None if it is not known."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        """The partition, or None if it is not known."""
+        topic = self.topics.get(tp[0])
+        return None if topic is None else topic.partitions.get(tp[1])
+
+    def leader(self, tp: TopicPartition) -> int:
+        """Node id of the partition's leader; -1 if there is none or it is not known."""
+        info = self.partition(tp)
+        return NO_LEADER if info is None else info.leader
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """The partition's leader epoch; -1 if it is not known."""
+        info = self.partition(tp)
+        return -1 if info is None else info.leader_epoch

@@ -1,0 +1,216 @@
+"""ClusterSettings: connections, metadata, backoff and security; what all clients share."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
+from aiokq.core.settings import Settings
+
+__all__ = ["SASL_MECHANISMS", "ClusterSettings", "SecurityProtocol"]
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+SASL_MECHANISMS = ("PLAIN",)
+"""The SASL mechanisms that are supported."""
+
+
+class ClusterSettings(Settings):
+    """How to reach a cluster and how to follow it. Names, units and defaults are Kafka's.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    bootstrap_servers: str | Sequence[str] = Field(
+        default=(),
+        description="Addresses to find the cluster by: 'host:port', several comma separated or "
+        "in a list; an IPv6 address in brackets.",
+    )
+    client_id: str = Field(
+        default="aiokq", description="Name of this client in the brokers' logs and quotas."
+    )
+    client_rack: str = Field(
+        default="", description="Rack this client runs in, for reading from near replicas."
+    )
+
+    request_timeout_ms: int = Field(
+        default=30_000, ge=1, description="How long a request may wait for its response."
+    )
+    default_api_timeout_ms: int = Field(
+        default=60_000,
+        ge=1,
+        description="Limit of calls that take no timeout or are given none, retries included.",
+    )
+    bootstrap_timeout_ms: int = Field(
+        default=10_000,
+        ge=0,
+        description="How long entering waits for the first metadata; 0 does not wait.",
+    )
+    metadata_max_age_ms: int = Field(
+        default=300_000, ge=1, description="Metadata is asked for again when it is this old."
+    )
+    allow_auto_create_topics: bool = Field(
+        default=True,
+        description="Whether asking for a topic may create it, if the brokers allow that too.",
+    )
+    metadata_recovery_strategy: Literal["none", "rebootstrap"] = Field(
+        default="rebootstrap",
+        description="What to do when no known broker answers (KIP-899): go on asking them, or "
+        "ask bootstrap_servers as well.",
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = Field(
+        default=300_000,
+        ge=0,
+        description="Start over with bootstrap_servers when metadata could not be had for this "
+        "long (KIP-1102).",
+    )
+
+    retry_backoff_ms: int = Field(
+        default=100, ge=0, description="Pause before a request is tried again, the first time."
+    )
+    retry_backoff_max_ms: int = Field(
+        default=1_000, ge=0, description="Longest such pause; it doubles each time (KIP-580)."
+    )
+    reconnect_backoff_ms: int = Field(
+        default=50, ge=0, description="Pause before a broker is connected to again, the first time."
+    )
+    reconnect_backoff_max_ms: int = Field(
+        default=1_000, ge=0, description="Longest such pause; it doubles each time."
+    )
+    socket_connection_setup_timeout_ms: int = Field(
+        default=10_000, ge=1, description="How long opening a connection may take, at first."
+    )
+    socket_connection_setup_timeout_max_ms: int = Field(
+        default=30_000, ge=1, description="The same after several failures (KIP-601)."
+    )
+    connections_max_idle_ms: int = Field(
+        default=540_000, ge=0, description="Unused connections are closed after this; 0 never."
+    )
+
+    security_protocol: SecurityProtocol = Field(
+        default="PLAINTEXT", description="Whether to use TLS (SSL) and SASL."
+    )
+    sasl_mechanism: str = Field(
+        default="PLAIN", description="How to authenticate; PLAIN is what is supported."
+    )
+    sasl_plain_username: str | None = Field(default=None, description="User name for PLAIN.")
+    sasl_plain_password: SecretStr | None = Field(default=None, description="Password for PLAIN.")
+    ssl_context: ssl.SSLContext | None = Field(
+        default=None, description="TLS context to use as it is, instead of the ssl_* files."
+    )
+    ssl_cafile: str | None = Field(
+        default=None, description="PEM file with the certificate authorities to trust."
+    )
+    ssl_certfile: str | None = Field(
+        default=None, description="PEM file with this client's certificate chain."
+    )
+    ssl_keyfile: str | None = Field(
+        default=None, description="PEM file with its private key, if not in ssl_certfile."
+    )
+    ssl_password: SecretStr | None = Field(default=None, description="Password of that key.")
+    ssl_check_hostname: bool = Field(
+        default=True, description="Whether a broker's certificate must name its host."
+    )
+
+    loop_stall_ms: int = Field(
+        default=0,
+        ge=0,
+        description="Report the event loop as stalled (LoopStalled, with the stack) when it "
+        "runs nothing for this long; 0 does not watch it.",
+    )
+
+    @field_validator("bootstrap_servers", mode="after")
+    @classmethod
+    def _readable_addresses(cls, value: str | Sequence[str]) -> tuple[str, ...]:
+        return tuple(str(address) for address in parse_bootstrap_servers(value))
+
+    @field_validator("security_protocol", mode="before")
+    @classmethod
+    def _upper_case(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("sasl_mechanism", mode="after")
+    @classmethod
+    def _supported_mechanism(cls, value: str) -> str:
+        if value.upper() not in SASL_MECHANISMS:
+            supported = ", ".join(SASL_MECHANISMS)
+            raise ValueError(f"{value!r} is not supported; supported: {supported}")
+        return value.upper()
+
+    @model_validator(mode="after")
+    def _consistent_backoffs(self) -> ClusterSettings:
+        for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
+            first = getattr(self, f"{name}_ms")
+            longest = getattr(self, f"{name}_max_ms")
+            if longest >= first:
+                continue
+            if {f"{name}_ms", f"{name}_max_ms"} <= self.model_fields_set:
+                raise ValueError(
+                    f"{name}_max_ms={longest} is below {name}_ms={first}: raise it to {first}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _consistent_security(self) -> ClusterSettings:
+        tls, sasl = self.uses_tls, self.uses_sasl
+        given = self.model_fields_set
+        tls_given = sorted(
+            n for n in given if n.startswith("ssl_") and getattr(self, n) is not None
+        )
+        sasl_given = sorted(
+            n for n in given if n.startswith("sasl_plain_") and getattr(self, n) is not None
+        )
+        if tls_given and not tls:
+            fix = "SASL_SSL" if sasl else "SSL"
+            raise ValueError(
+                f"{tls_given[0]} has no effect with security_protocol={self.security_protocol}: "
+                f"set security_protocol={fix!r}"
+            )
+        if sasl_given and not sasl:
+            fix = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+            raise ValueError(
+                f"{sasl_given[0]} has no effect with security_protocol={self.security_protocol}: "
+                f"set security_protocol={fix!r}"
+            )
+        if sasl and (self.sasl_plain_username is None or self.sasl_plain_password is None):
+            raise ValueError(
+                f"security_protocol={self.security_protocol} with PLAIN needs "
+                "sasl_plain_username and sasl_plain_password"
+            )
+        if self.ssl_context is not None and (files := [n for n in tls_given if n != "ssl_context"]):
+            raise ValueError(f"ssl_context and {files[0]} exclude each other: give one of them")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("ssl_keyfile needs ssl_certfile")
+        return self
+
+    @property
+    def bootstrap_addresses(self) -> tuple[BootstrapAddress, ...]:
+        """``bootstrap_servers``, parsed."""
+        return parse_bootstrap_servers(self.bootstrap_servers)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections are authenticated by SASL."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def request_timeout(self) -> float:
+        """``request_timeout_ms`` in seconds."""
+        return self.request_timeout_ms / 1000
+
+    @property
+    def default_api_timeout(self) -> float:
+        """``default_api_timeout_ms`` in seconds."""
+        return self.default_api_timeout_ms / 1000
