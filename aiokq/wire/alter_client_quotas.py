@@ -1,0 +1,111 @@
+"""The AlterClientQuotas API (key 49), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, f64, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "AlterClientQuotasEntityData",
+    "AlterClientQuotasEntryData",
+    "AlterClientQuotasOpData",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponse",
+    "AlterClientQuotasResponseEntryData",
+]
+
+
+class AlterClientQuotasEntityData(Struct):
+    """The quota entity to alter.
+
+    Source: `AlterClientQuotasRequest.json`, struct `EntityData`.
+    """
+
+    entity_type: str = string()
+    """The entity type."""
+
+    entity_name: str | None = string(nullable_since=0)
+    """The name of the entity, or null if the default."""
+
+
+class AlterClientQuotasOpData(Struct):
+    """An individual quota configuration entry to alter.
+
+    Source: `AlterClientQuotasRequest.json`, struct `OpData`.
+    """
+
+    key: str = string()
+    """The quota configuration key."""
+
+    value: float = f64()
+    """The value to set, otherwise ignored if the value is to be removed."""
+
+    remove: bool = boolean()
+    """Whether the quota configuration value should be removed, otherwise set."""
+
+
+class AlterClientQuotasEntryData(Struct):
+    """The quota configuration entries to alter.
+
+    Source: `AlterClientQuotasRequest.json`, struct `EntryData`.
+    """
+
+    entity: list[AlterClientQuotasEntityData] = array(AlterClientQuotasEntityData)
+    """The quota entity to alter."""
+
+    ops: list[AlterClientQuotasOpData] = array(AlterClientQuotasOpData)
+    """An individual quota configuration entry to alter."""
+
+
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
+    """Request of the AlterClientQuotas API.
+
+    Version 1 enables flexible versions.
+
+    Source: `AlterClientQuotasRequest.json`.
+    """
+
+    API_KEY = 49
+    NAME = "AlterClientQuotas"
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 1
+
+    entries: list[AlterClientQuotasEntryData] = array(AlterClientQuotasEntryData)
+    """The quota configuration entries to alter."""
+
+    validate_only: bool = boolean()
+    """Whether the alteration should be validated, but not performed."""
+
+
+class AlterClientQuotasResponseEntryData(Struct):
+    """The quota configuration entries to alter.
+
+    Source: `AlterClientQuotasResponse.json`, struct `EntryData`.
+    """
+
+    error_code: int = i16()
+    """The error code, or `0` if the quota alteration succeeded."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The error message, or `null` if the quota alteration succeeded."""
+
+    entity: list[AlterClientQuotasEntityData] = array(AlterClientQuotasEntityData)
+    """The quota entity to alter."""
+
+
+class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
+    """Answer to `AlterClientQuotasRequest`.
+
+    Version 1 enables flexible versions.
+
+    Source: `AlterClientQuotasResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
+    """The quota configuration entries to alter."""

@@ -1,0 +1,104 @@
+"""The AlterConfigs API (key 33), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "AlterConfigsAlterableConfig",
+    "AlterConfigsRequest",
+    "AlterConfigsResource",
+    "AlterConfigsResourceResponse",
+    "AlterConfigsResponse",
+]
+
+
+class AlterConfigsAlterableConfig(Struct):
+    """The configurations.
+
+    Source: `AlterConfigsRequest.json`, struct `AlterableConfig`.
+    """
+
+    name: str = string()
+    """The configuration key name."""
+
+    value: str | None = string(nullable_since=0)
+    """The value to set for the configuration key."""
+
+
+class AlterConfigsResource(Struct):
+    """The updates for each resource.
+
+    Source: `AlterConfigsRequest.json`, struct `AlterConfigsResource`.
+    """
+
+    resource_type: int = i8()
+    """The resource type."""
+
+    resource_name: str = string()
+    """The resource name."""
+
+    configs: list[AlterConfigsAlterableConfig] = array(AlterConfigsAlterableConfig)
+    """The configurations."""
+
+
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
+    """Request of the AlterConfigs API.
+
+    Version 1 is the same as version 0.
+
+    Version 2 enables flexible versions.
+
+    Source: `AlterConfigsRequest.json`.
+    """
+
+    API_KEY = 33
+    NAME = "AlterConfigs"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 2
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    """The updates for each resource."""
+
+    validate_only: bool = boolean()
+    """True if we should validate the request, but not change the configurations."""
+
+
+class AlterConfigsResourceResponse(Struct):
+    """The responses for each resource.
+
+    Source: `AlterConfigsResponse.json`, struct `AlterConfigsResourceResponse`.
+    """
+
+    error_code: int = i16()
+    """The resource error code."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The resource error message, or null if there was no error."""
+
+    resource_type: int = i8()
+    """The resource type."""
+
+    resource_name: str = string()
+    """The resource name."""
+
+
+class AlterConfigsResponse(Response, request=AlterConfigsRequest):
+    """Answer to `AlterConfigsRequest`.
+
+    Starting in version 1, on quota violation brokers send out responses before throttling.
+
+    Version 2 enables flexible versions.
+
+    Source: `AlterConfigsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """Duration in milliseconds for which the request was throttled due to a quota violation, or
+    zero if the request did not violate any quota.
+    """
+
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+    """The responses for each resource."""

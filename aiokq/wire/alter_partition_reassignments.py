@@ -1,0 +1,129 @@
+"""The AlterPartitionReassignments API (key 45), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
+    "ReassignablePartition",
+    "ReassignablePartitionResponse",
+    "ReassignableTopic",
+    "ReassignableTopicResponse",
+]
+
+
+class ReassignablePartition(Struct):
+    """The partitions to reassign.
+
+    Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignablePartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    replicas: list[int] | None = array(i32, nullable_since=0, default=None)
+    """The replicas to place the partitions on, or null to cancel a pending reassignment for this
+    partition.
+    """
+
+
+class ReassignableTopic(Struct):
+    """The topics to reassign.
+
+    Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignableTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[ReassignablePartition] = array(ReassignablePartition)
+    """The partitions to reassign."""
+
+
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
+    """Request of the AlterPartitionReassignments API.
+
+    Version 1 adds the ability to allow/disallow changing the replication factor as part of
+    the request.
+
+    Source: `AlterPartitionReassignmentsRequest.json`.
+    """
+
+    API_KEY = 45
+    NAME = "AlterPartitionReassignments"
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 0
+
+    timeout_ms: int = i32(default=60000)
+    """The time in ms to wait for the request to complete."""
+
+    allow_replication_factor_change: bool = boolean(since=1, default=True)
+    """The option indicating whether changing the replication factor of any given partition as
+    part of this request is a valid move.
+    """
+
+    topics: list[ReassignableTopic] = array(ReassignableTopic)
+    """The topics to reassign."""
+
+
+class ReassignablePartitionResponse(Struct):
+    """The responses to partitions to reassign.
+
+    Source: `AlterPartitionReassignmentsResponse.json`, struct
+    `ReassignablePartitionResponse`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The error code for this partition, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The error message for this partition, or null if there was no error."""
+
+
+class ReassignableTopicResponse(Struct):
+    """The responses to topics to reassign.
+
+    Source: `AlterPartitionReassignmentsResponse.json`, struct `ReassignableTopicResponse`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
+    """The responses to partitions to reassign."""
+
+
+class AlterPartitionReassignmentsResponse(Response, request=AlterPartitionReassignmentsRequest):
+    """Answer to `AlterPartitionReassignmentsRequest`.
+
+    Version 1 adds the ability to allow/disallow changing the replication factor as part of
+    the request.
+
+    Source: `AlterPartitionReassignmentsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
+    """The option indicating whether changing the replication factor of any given partition as
+    part of the request was allowed.
+    """
+
+    error_code: int = i16()
+    """The top-level error code, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The top-level error message, or null if there was no error."""
+
+    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
+    """The responses to topics to reassign."""

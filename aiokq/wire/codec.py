@@ -1,0 +1,135 @@
+"""Encodes and decodes messages; owns the cache of compiled codecs, not their generation.
+
+    body = encode_bytes(MetadataRequest(topics=None), 12)
+    request = decode(MetadataRequest, body, 12)
+
+Frames (sizes, headers, correlation) are `aiokq.wire.frames`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from aiokq.core.errors import ProtocolError
+from aiokq.core.files import FileRange
+from aiokq.wire.fields import Buffer, Fragment
+from aiokq.wire.struct import Message
+
+if TYPE_CHECKING:
+    from aiokq.wire.compile import Decoder, Encoder
+
+__all__ = ["decode", "decode_prefixed", "encode", "encode_bytes", "encode_prefixed"]
+
+M = TypeVar("M", bound=Message)
+
+_decoders: dict[tuple[type[Message], int], Decoder] = {}
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+
+def encode(message: Message, version: int) -> list[Fragment]:
+    """Encode a message without header: small parts joined, record data by reference.
+
+    Raises:
+        FieldNotSupported: a field that the version lacks holds a value that must not be dropped.
+        ProtocolError: the version is not supported, or a value does not fit its field.
+    """
+    encoder = _encoders.get((type(message), version))
+    if encoder is None:
+        encoder = _compile_encoder(type(message), version)
+    return encoder(message)
+
+
+def encode_bytes(message: Message, version: int) -> bytes:
+    """Encode a message into one byte string, record data copied.
+
+    Raises:
+        ProtocolError: as `encode`; also if record data lies in a file.
+    """
+    fragments = encode(message, version)
+    for fragment in fragments:
+        if isinstance(fragment, FileRange):
+            raise ProtocolError(
+                "record data in a file has no bytes to copy", api=message.NAME, version=version
+            )
+    return b"".join(cast("list[bytes]", fragments))
+
+
+def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
+    """Decode a message that fills the data from `position` to the end.
+
+    Record data is a view of `data`, which must not change as long as it is used; all else is copied.
+
+    Raises:
+        ProtocolError: the bytes are no such message; nothing else is raised for any bytes.
+    """
+    decoder = _decoders.get((cls, version))
+    if decoder is None:
+        decoder = _compile_decoder(cls, version)
+    return cast("M", decoder(data, position))
+
+
+def encode_prefixed(message: Message, version: int) -> bytes:
+    """Encode a schema behind its 16-bit version, as in the consumer protocol and coordinator records.
+
+    Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
+
+    Raises:
+        ProtocolError: as `encode`.
+    """
+    return _prefix(type(message), version).to_bytes(2, "big") + encode_bytes(message, version)
+
+
+def decode_prefixed(cls: type[M], data: Buffer) -> M:
+    """Decode a schema behind its 16-bit version.
+
+    A version newer than the class knows is read as the newest one, and what it appends is skipped:
+    Kafka's rule for the consumer protocol, whose newer versions only append.
+
+    Raises:
+        ProtocolError: the bytes are no such schema, or the key of another record type.
+    """
+    view = memoryview(data)
+    if len(view) < 2:
+        raise ProtocolError("no version in front of the schema", api=cls.NAME, offset=0)
+    found = int.from_bytes(view[:2], "big", signed=True)
+    if cls.RECORD_TYPE is not None and cls.NAME.endswith("Key"):
+        if found != cls.RECORD_TYPE:
+            raise ProtocolError(
+                f"record type {found}, not {cls.RECORD_TYPE}", api=cls.NAME, offset=0
+            )
+        return decode(cls, data, cls.MIN_VERSION, 2)
+    version = min(found, cls.MAX_VERSION)
+    decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+    return cast("M", decoder(data, 2, found == version))
+
+
+def _prefix(cls: type[Message], version: int) -> int:
+    if cls.RECORD_TYPE is not None and cls.NAME.endswith("Key"):
+        return cls.RECORD_TYPE
+    return version
+
+
+def _compile_decoder(cls: type[Message], version: int) -> Decoder:
+    _check_version(cls, version)
+    # The generator is imported on first use: it is not needed to define messages.
+    from aiokq.wire.compile import decoder
+
+    made = _decoders[cls, version] = decoder(cls, version)
+    return made
+
+
+def _compile_encoder(cls: type[Message], version: int) -> Encoder:
+    _check_version(cls, version)
+    from aiokq.wire.compile import encoder
+
+    made = _encoders[cls, version] = encoder(cls, version)
+    return made
+
+
+def _check_version(cls: type[Message], version: int) -> None:
+    if not cls.supports(version):
+        raise ProtocolError(
+            f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}",
+            api=cls.NAME,
+            version=version,
+        )

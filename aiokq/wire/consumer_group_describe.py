@@ -1,0 +1,162 @@
+"""The ConsumerGroupDescribe API (key 69), all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, string, struct, uuid_
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "ConsumerGroupDescribeAssignment",
+    "ConsumerGroupDescribeMember",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupDescribeTopicPartitions",
+    "ConsumerGroupDescribedGroup",
+]
+
+
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
+    """Request of the ConsumerGroupDescribe API.
+
+    Version 1 adds MemberType field to ConsumerGroupDescribeResponse (KIP-1099). For
+    ConsumerGroupDescribeRequest, version 1 is same as version 0.
+
+    Source: `ConsumerGroupDescribeRequest.json`.
+    """
+
+    API_KEY = 69
+    NAME = "ConsumerGroupDescribe"
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 0
+
+    group_ids: list[str] = array(string)
+    """The ids of the groups to describe."""
+
+    include_authorized_operations: bool = boolean()
+    """Whether to include authorized operations."""
+
+
+class ConsumerGroupDescribeTopicPartitions(Struct):
+    """The assigned topic-partitions to the member.
+
+    Source: `ConsumerGroupDescribeResponse.json`, struct `TopicPartitions`.
+    """
+
+    topic_id: uuid.UUID = uuid_()
+    """The topic ID."""
+
+    topic_name: str = string()
+    """The topic name."""
+
+    partitions: list[int] = array(i32)
+    """The partitions."""
+
+
+class ConsumerGroupDescribeAssignment(Struct):
+    """The target assignment.
+
+    Source: `ConsumerGroupDescribeResponse.json`, struct `Assignment`.
+    """
+
+    topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = array(
+        ConsumerGroupDescribeTopicPartitions
+    )
+    """The assigned topic-partitions to the member."""
+
+
+class ConsumerGroupDescribeMember(Struct):
+    """The members.
+
+    Source: `ConsumerGroupDescribeResponse.json`, struct `Member`.
+    """
+
+    member_id: str = string()
+    """The member ID."""
+
+    instance_id: str | None = string(nullable_since=0, default=None)
+    """The member instance ID."""
+
+    rack_id: str | None = string(nullable_since=0, default=None)
+    """The member rack ID."""
+
+    member_epoch: int = i32()
+    """The current member epoch."""
+
+    client_id: str = string()
+    """The client ID."""
+
+    client_host: str = string()
+    """The client host."""
+
+    subscribed_topic_names: list[str] = array(string)
+    """The subscribed topic names."""
+
+    subscribed_topic_regex: str | None = string(nullable_since=0, default=None)
+    """the subscribed topic regex otherwise or null of not provided."""
+
+    assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
+    """The current assignment."""
+
+    target_assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
+    """The target assignment."""
+
+    member_type: int = i8(since=1, default=-1, ignorable=True)
+    """-1 for unknown. 0 for classic member. +1 for consumer member."""
+
+
+class ConsumerGroupDescribedGroup(Struct):
+    """Each described group.
+
+    Source: `ConsumerGroupDescribeResponse.json`, struct `DescribedGroup`.
+    """
+
+    error_code: int = i16()
+    """The describe error, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0, default=None)
+    """The top-level error message, or null if there was no error."""
+
+    group_id: str = string()
+    """The group ID string."""
+
+    group_state: str = string()
+    """The group state string, or the empty string."""
+
+    group_epoch: int = i32()
+    """The group epoch."""
+
+    assignment_epoch: int = i32()
+    """The assignment epoch."""
+
+    assignor_name: str = string()
+    """The selected assignor."""
+
+    members: list[ConsumerGroupDescribeMember] = array(ConsumerGroupDescribeMember)
+    """The members."""
+
+    authorized_operations: int = i32(default=-2147483648)
+    """32-bit bitfield to represent authorized operations for this group."""
+
+
+class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeRequest):
+    """Answer to `ConsumerGroupDescribeRequest`.
+
+    Version 1 adds MemberType field (KIP-1099). Supported errors: - GROUP_AUTHORIZATION_FAILED
+    (version 0+) - NOT_COORDINATOR (version 0+) - COORDINATOR_NOT_AVAILABLE (version 0+) -
+    COORDINATOR_LOAD_IN_PROGRESS (version 0+) - INVALID_REQUEST (version 0+) -
+    INVALID_GROUP_ID (version 0+) - GROUP_ID_NOT_FOUND (version 0+) -
+    TOPIC_AUTHORIZATION_FAILED (version 0+).
+
+    Source: `ConsumerGroupDescribeResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    groups: list[ConsumerGroupDescribedGroup] = array(ConsumerGroupDescribedGroup)
+    """Each described group."""

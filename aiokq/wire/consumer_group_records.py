@@ -1,0 +1,413 @@
+"""Schemas of consumer group records, all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, bytes_, i8, i32, i64, string, struct, uuid_
+from aiokq.wire.struct import Message, Struct
+
+__all__ = [
+    "ClassicMemberMetadata",
+    "ClassicProtocol",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentTopicPartitions",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataTopicMetadata",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberTopicPartition",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "PartitionMetadata",
+]
+
+
+class ConsumerGroupMetadataKey(Message):
+    """Schema of ConsumerGroupMetadataKey.
+
+    Source: `ConsumerGroupMetadataKey.json`.
+    """
+
+    NAME = "ConsumerGroupMetadataKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 3
+
+    group_id: str = string()
+    """The group id."""
+
+
+class ConsumerGroupMetadataValue(Message):
+    """Schema of ConsumerGroupMetadataValue.
+
+    Source: `ConsumerGroupMetadataValue.json`.
+    """
+
+    NAME = "ConsumerGroupMetadataValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 3
+
+    epoch: int = i32()
+    """The group epoch."""
+
+    metadata_hash: int = i64(tag=0)
+    """The hash of all topics in the group."""
+
+
+class ConsumerGroupPartitionMetadataKey(Message):
+    """Schema of ConsumerGroupPartitionMetadataKey.
+
+    This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
+
+    Source: `ConsumerGroupPartitionMetadataKey.json`.
+    """
+
+    NAME = "ConsumerGroupPartitionMetadataKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 4
+
+    group_id: str = string()
+    """The group id."""
+
+
+class PartitionMetadata(Struct):
+    """Deprecated: this field is not used after 4.0. Partitions mapped to a set of racks. If the
+    rack information is unavailable for all the partitions, an empty list is stored.
+
+    Source: `ConsumerGroupPartitionMetadataValue.json`, struct `PartitionMetadata`.
+    """
+
+    partition: int = i32()
+    """The partition number."""
+
+    racks: list[str] = array(string)
+    """The set of racks that the partition is mapped to."""
+
+
+class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
+    """The list of topic metadata.
+
+    Source: `ConsumerGroupPartitionMetadataValue.json`, struct `TopicMetadata`.
+    """
+
+    topic_id: uuid.UUID = uuid_()
+    """The topic id."""
+
+    topic_name: str = string()
+    """The topic name."""
+
+    num_partitions: int = i32()
+    """The number of partitions of the topic."""
+
+    partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
+    """Deprecated: this field is not used after 4.0. Partitions mapped to a set of racks. If the
+    rack information is unavailable for all the partitions, an empty list is stored.
+    """
+
+
+class ConsumerGroupPartitionMetadataValue(Message):
+    """Schema of ConsumerGroupPartitionMetadataValue.
+
+    This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
+
+    Source: `ConsumerGroupPartitionMetadataValue.json`.
+    """
+
+    NAME = "ConsumerGroupPartitionMetadataValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 4
+
+    topics: list[ConsumerGroupPartitionMetadataTopicMetadata] = array(
+        ConsumerGroupPartitionMetadataTopicMetadata
+    )
+    """The list of topic metadata."""
+
+
+class ConsumerGroupMemberMetadataKey(Message):
+    """Schema of ConsumerGroupMemberMetadataKey.
+
+    Source: `ConsumerGroupMemberMetadataKey.json`.
+    """
+
+    NAME = "ConsumerGroupMemberMetadataKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 5
+
+    group_id: str = string()
+    """The group id."""
+
+    member_id: str = string()
+    """The member id."""
+
+
+class ClassicProtocol(Struct):
+    """The list of protocols that the member supports if the consumer uses the classic protocol.
+
+    Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicProtocol`.
+    """
+
+    name: str = string()
+    """The protocol name."""
+
+    metadata: bytes = bytes_()
+    """The protocol metadata."""
+
+
+class ClassicMemberMetadata(Struct):
+    """The classic member metadata which includes the supported protocols of the consumer if it
+    uses the classic protocol. The metadata is null if the consumer uses the consumer
+    protocol.
+
+    Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicMemberMetadata`.
+    """
+
+    session_timeout_ms: int = i32()
+    """The session timeout if the consumer uses the classic protocol."""
+
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+    """The list of protocols that the member supports if the consumer uses the classic protocol."""
+
+
+class ConsumerGroupMemberMetadataValue(Message):
+    """Schema of ConsumerGroupMemberMetadataValue.
+
+    Source: `ConsumerGroupMemberMetadataValue.json`.
+    """
+
+    NAME = "ConsumerGroupMemberMetadataValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 5
+
+    instance_id: str | None = string(nullable_since=0)
+    """The (optional) instance id."""
+
+    rack_id: str | None = string(nullable_since=0)
+    """The (optional) rack id."""
+
+    client_id: str = string()
+    """The client id."""
+
+    client_host: str = string()
+    """The client host."""
+
+    subscribed_topic_names: list[str] = array(string)
+    """The list of subscribed topic names."""
+
+    subscribed_topic_regex: str | None = string(nullable_since=0)
+    """The subscribed topic regular expression."""
+
+    rebalance_timeout_ms: int = i32(default=-1)
+    """The rebalance timeout."""
+
+    server_assignor: str | None = string(nullable_since=0)
+    """The server assignor to use; or null if not used."""
+
+    classic_member_metadata: ClassicMemberMetadata | None = struct(
+        ClassicMemberMetadata, nullable_since=0, tag=0
+    )
+    """The classic member metadata which includes the supported protocols of the consumer if it
+    uses the classic protocol. The metadata is null if the consumer uses the consumer
+    protocol.
+    """
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Schema of ConsumerGroupTargetAssignmentMetadataKey.
+
+    Source: `ConsumerGroupTargetAssignmentMetadataKey.json`.
+    """
+
+    NAME = "ConsumerGroupTargetAssignmentMetadataKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 6
+
+    group_id: str = string()
+    """The group id."""
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """Schema of ConsumerGroupTargetAssignmentMetadataValue.
+
+    Source: `ConsumerGroupTargetAssignmentMetadataValue.json`.
+    """
+
+    NAME = "ConsumerGroupTargetAssignmentMetadataValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 6
+
+    assignment_epoch: int = i32()
+    """The assignment epoch."""
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    """Schema of ConsumerGroupTargetAssignmentMemberKey.
+
+    Source: `ConsumerGroupTargetAssignmentMemberKey.json`.
+    """
+
+    NAME = "ConsumerGroupTargetAssignmentMemberKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 7
+
+    group_id: str = string()
+    """The group id."""
+
+    member_id: str = string()
+    """The member id."""
+
+
+class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
+    """The assigned partitions.
+
+    Source: `ConsumerGroupTargetAssignmentMemberValue.json`, struct `TopicPartition`.
+    """
+
+    topic_id: uuid.UUID = uuid_()
+    """The topic id."""
+
+    partitions: list[int] = array(i32)
+    """The partition indexes."""
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """Schema of ConsumerGroupTargetAssignmentMemberValue.
+
+    Source: `ConsumerGroupTargetAssignmentMemberValue.json`.
+    """
+
+    NAME = "ConsumerGroupTargetAssignmentMemberValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 7
+
+    topic_partitions: list[ConsumerGroupTargetAssignmentMemberTopicPartition] = array(
+        ConsumerGroupTargetAssignmentMemberTopicPartition
+    )
+    """The assigned partitions."""
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Schema of ConsumerGroupCurrentMemberAssignmentKey.
+
+    Source: `ConsumerGroupCurrentMemberAssignmentKey.json`.
+    """
+
+    NAME = "ConsumerGroupCurrentMemberAssignmentKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 8
+
+    group_id: str = string()
+    """The group id."""
+
+    member_id: str = string()
+    """The member id."""
+
+
+class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
+    """The partitions that must be revoked by this member.
+
+    Source: `ConsumerGroupCurrentMemberAssignmentValue.json`, struct `TopicPartitions`.
+    """
+
+    topic_id: uuid.UUID = uuid_()
+    """The topic Id."""
+
+    partitions: list[int] = array(i32)
+    """The partition Ids."""
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """Schema of ConsumerGroupCurrentMemberAssignmentValue.
+
+    Source: `ConsumerGroupCurrentMemberAssignmentValue.json`.
+    """
+
+    NAME = "ConsumerGroupCurrentMemberAssignmentValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 8
+
+    member_epoch: int = i32()
+    """The current member epoch that is expected from the member in the heartbeat request."""
+
+    previous_member_epoch: int = i32()
+    """If the last epoch bump is lost before reaching the member, the member will retry with the
+    previous epoch.
+    """
+
+    state: int = i8()
+    """The member state. See MemberState for the possible values."""
+
+    assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentTopicPartitions] = array(
+        ConsumerGroupCurrentMemberAssignmentTopicPartitions
+    )
+    """The partitions assigned to (or owned by) this member."""
+
+    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentTopicPartitions] = (
+        array(ConsumerGroupCurrentMemberAssignmentTopicPartitions)
+    )
+    """The partitions that must be revoked by this member."""
+
+
+class ConsumerGroupRegularExpressionKey(Message):
+    """Schema of ConsumerGroupRegularExpressionKey.
+
+    Source: `ConsumerGroupRegularExpressionKey.json`.
+    """
+
+    NAME = "ConsumerGroupRegularExpressionKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 16
+
+    group_id: str = string()
+    """The group id."""
+
+    regular_expression: str = string()
+    """The regular expression."""
+
+
+class ConsumerGroupRegularExpressionValue(Message):
+    """Schema of ConsumerGroupRegularExpressionValue.
+
+    Source: `ConsumerGroupRegularExpressionValue.json`.
+    """
+
+    NAME = "ConsumerGroupRegularExpressionValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 16
+
+    topics: list[str] = array(string)
+    """Not described."""
+
+    version: int = i64()
+    """Not described."""
+
+    timestamp: int = i64()
+    """Not described."""

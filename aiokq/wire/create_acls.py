@@ -1,0 +1,96 @@
+"""The CreateAcls API (key 30), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["AclCreation", "AclCreationResult", "CreateAclsRequest", "CreateAclsResponse"]
+
+
+class AclCreation(Struct):
+    """The ACLs that we want to create.
+
+    Source: `CreateAclsRequest.json`, struct `AclCreation`.
+    """
+
+    resource_type: int = i8()
+    """The type of the resource."""
+
+    resource_name: str = string()
+    """The resource name for the ACL."""
+
+    resource_pattern_type: int = i8(since=1, default=3)
+    """The pattern type for the ACL."""
+
+    principal: str = string()
+    """The principal for the ACL."""
+
+    host: str = string()
+    """The host for the ACL."""
+
+    operation: int = i8()
+    """The operation type for the ACL (read, write, etc.)."""
+
+    permission_type: int = i8()
+    """The permission type for the ACL (allow, deny, etc.)."""
+
+
+class CreateAclsRequest(Request["CreateAclsResponse"]):
+    """Request of the CreateAcls API.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 adds resource pattern type.
+
+    Version 2 enables flexible versions.
+
+    Version 3 adds user resource type.
+
+    Source: `CreateAclsRequest.json`.
+    """
+
+    API_KEY = 30
+    NAME = "CreateAcls"
+    MIN_VERSION = 0
+    MAX_VERSION = 3
+    FLEXIBLE_SINCE = 2
+
+    creations: list[AclCreation] = array(AclCreation)
+    """The ACLs that we want to create."""
+
+
+class AclCreationResult(Struct):
+    """The results for each ACL creation.
+
+    Source: `CreateAclsResponse.json`, struct `AclCreationResult`.
+    """
+
+    error_code: int = i16()
+    """The result error, or zero if there was no error."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The result message, or null if there was no error."""
+
+
+class CreateAclsResponse(Response, request=CreateAclsRequest):
+    """Answer to `CreateAclsRequest`.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Starting in version 1, on quota violation, brokers send out responses before throttling.
+
+    Version 2 enables flexible versions.
+
+    Version 3 adds user resource type.
+
+    Source: `CreateAclsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    results: list[AclCreationResult] = array(AclCreationResult)
+    """The results for each ACL creation."""

@@ -1,0 +1,198 @@
+"""The CreateTopics API (key 19), all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, string, uuid_
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "CreatableReplicaAssignment",
+    "CreatableTopic",
+    "CreatableTopicConfig",
+    "CreatableTopicConfigs",
+    "CreatableTopicResult",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+]
+
+
+class CreatableReplicaAssignment(Struct):
+    """The manual partition assignment, or the empty array if we are using automatic assignment.
+
+    Source: `CreateTopicsRequest.json`, struct `CreatableReplicaAssignment`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    broker_ids: list[int] = array(i32)
+    """The brokers to place the partition on."""
+
+
+class CreatableTopicConfig(Struct):
+    """The custom topic configurations to set.
+
+    Source: `CreateTopicsRequest.json`, struct `CreatableTopicConfig`.
+    """
+
+    name: str = string()
+    """The configuration name."""
+
+    value: str | None = string(nullable_since=0)
+    """The configuration value."""
+
+
+class CreatableTopic(Struct):
+    """The topics to create.
+
+    Source: `CreateTopicsRequest.json`, struct `CreatableTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    num_partitions: int = i32()
+    """The number of partitions to create in the topic, or -1 if we are either specifying a
+    manual partition assignment or using the default partitions.
+    """
+
+    replication_factor: int = i16()
+    """The number of replicas to create for each partition in the topic, or -1 if we are either
+    specifying a manual partition assignment or using the default replication factor.
+    """
+
+    assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
+    """The manual partition assignment, or the empty array if we are using automatic assignment."""
+
+    configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
+    """The custom topic configurations to set."""
+
+
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
+    """Request of the CreateTopics API.
+
+    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+
+    Version 1 adds validateOnly.
+
+    Version 4 makes partitions/replicationFactor optional even when assignments are not
+    present (KIP-464).
+
+    Version 5 is the first flexible version.
+
+    Version 5 also returns topic configs in the response (KIP-525).
+
+    Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in
+    the response if the topics creation is throttled (KIP-599).
+
+    Version 7 is the same as version 6.
+
+    Source: `CreateTopicsRequest.json`.
+    """
+
+    API_KEY = 19
+    NAME = "CreateTopics"
+    MIN_VERSION = 0
+    MAX_VERSION = 7
+    FLEXIBLE_SINCE = 5
+
+    topics: list[CreatableTopic] = array(CreatableTopic)
+    """The topics to create."""
+
+    timeout_ms: int = i32(default=60000)
+    """How long to wait in milliseconds before timing out the request."""
+
+    validate_only: bool = boolean(since=1)
+    """If true, check that the topics can be created as specified, but don't create anything."""
+
+
+class CreatableTopicConfigs(Struct):
+    """Configuration of the topic.
+
+    Source: `CreateTopicsResponse.json`, struct `CreatableTopicConfigs`.
+    """
+
+    name: str = string(since=5)
+    """The configuration name."""
+
+    value: str | None = string(since=5, nullable_since=5)
+    """The configuration value."""
+
+    read_only: bool = boolean(since=5)
+    """True if the configuration is read-only."""
+
+    config_source: int = i8(since=5, default=-1, ignorable=True)
+    """The configuration source."""
+
+    is_sensitive: bool = boolean(since=5)
+    """True if this configuration is sensitive."""
+
+
+class CreatableTopicResult(Struct):
+    """Results for each topic we tried to create.
+
+    Source: `CreateTopicsResponse.json`, struct `CreatableTopicResult`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    topic_id: uuid.UUID = uuid_(since=7, ignorable=True)
+    """The unique topic ID."""
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+    error_message: str | None = string(since=1, nullable_since=0, ignorable=True)
+    """The error message, or null if there was no error."""
+
+    topic_config_error_code: int = i16(since=5, tag=0, ignorable=True)
+    """Optional topic config error returned if configs are not returned in the response."""
+
+    num_partitions: int = i32(since=5, default=-1, ignorable=True)
+    """Number of partitions of the topic."""
+
+    replication_factor: int = i16(since=5, default=-1, ignorable=True)
+    """Replication factor of the topic."""
+
+    configs: list[CreatableTopicConfigs] | None = array(
+        CreatableTopicConfigs, since=5, nullable_since=5, ignorable=True
+    )
+    """Configuration of the topic."""
+
+
+class CreateTopicsResponse(Response, request=CreateTopicsRequest):
+    """Answer to `CreateTopicsRequest`.
+
+    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+
+    Version 1 adds a per-topic error message string.
+
+    Version 2 adds the throttle time.
+
+    Starting in version 3, on quota violation, brokers send out responses before throttling.
+
+    Version 4 makes partitions/replicationFactor optional even when assignments are not
+    present (KIP-464).
+
+    Version 5 is the first flexible version.
+
+    Version 5 also returns topic configs in the response (KIP-525).
+
+    Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in
+    the response if the topics creation is throttled (KIP-599).
+
+    Version 7 returns the topic ID of the newly created topic if creation is successful.
+
+    Source: `CreateTopicsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=2, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[CreatableTopicResult] = array(CreatableTopicResult)
+    """Results for each topic we tried to create."""

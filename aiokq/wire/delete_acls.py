@@ -1,0 +1,141 @@
+"""The DeleteAcls API (key 31), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "DeleteAclsFilter",
+    "DeleteAclsFilterResult",
+    "DeleteAclsMatchingAcl",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
+]
+
+
+class DeleteAclsFilter(Struct):
+    """The filters to use when deleting ACLs.
+
+    Source: `DeleteAclsRequest.json`, struct `DeleteAclsFilter`.
+    """
+
+    resource_type_filter: int = i8()
+    """The resource type."""
+
+    resource_name_filter: str | None = string(nullable_since=0)
+    """The resource name, or null to match any resource name."""
+
+    pattern_type_filter: int = i8(since=1, default=3)
+    """The pattern type."""
+
+    principal_filter: str | None = string(nullable_since=0)
+    """The principal filter, or null to accept all principals."""
+
+    host_filter: str | None = string(nullable_since=0)
+    """The host filter, or null to accept all hosts."""
+
+    operation: int = i8()
+    """The ACL operation."""
+
+    permission_type: int = i8()
+    """The permission type."""
+
+
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
+    """Request of the DeleteAcls API.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 adds the pattern type.
+
+    Version 2 enables flexible versions.
+
+    Version 3 adds the user resource type.
+
+    Source: `DeleteAclsRequest.json`.
+    """
+
+    API_KEY = 31
+    NAME = "DeleteAcls"
+    MIN_VERSION = 0
+    MAX_VERSION = 3
+    FLEXIBLE_SINCE = 2
+
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+    """The filters to use when deleting ACLs."""
+
+
+class DeleteAclsMatchingAcl(Struct):
+    """The ACLs which matched this filter.
+
+    Source: `DeleteAclsResponse.json`, struct `DeleteAclsMatchingAcl`.
+    """
+
+    error_code: int = i16()
+    """The deletion error code, or 0 if the deletion succeeded."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The deletion error message, or null if the deletion succeeded."""
+
+    resource_type: int = i8()
+    """The ACL resource type."""
+
+    resource_name: str = string()
+    """The ACL resource name."""
+
+    pattern_type: int = i8(since=1, default=3)
+    """The ACL resource pattern type."""
+
+    principal: str = string()
+    """The ACL principal."""
+
+    host: str = string()
+    """The ACL host."""
+
+    operation: int = i8()
+    """The ACL operation."""
+
+    permission_type: int = i8()
+    """The ACL permission type."""
+
+
+class DeleteAclsFilterResult(Struct):
+    """The results for each filter.
+
+    Source: `DeleteAclsResponse.json`, struct `DeleteAclsFilterResult`.
+    """
+
+    error_code: int = i16()
+    """The error code, or 0 if the filter succeeded."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The error message, or null if the filter succeeded."""
+
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
+    """The ACLs which matched this filter."""
+
+
+class DeleteAclsResponse(Response, request=DeleteAclsRequest):
+    """Answer to `DeleteAclsRequest`.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 adds the resource pattern type.
+
+    Starting in version 1, on quota violation, brokers send out responses before throttling.
+
+    Version 2 enables flexible versions.
+
+    Version 3 adds the user resource type.
+
+    Source: `DeleteAclsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
+    """The results for each filter."""

@@ -1,0 +1,60 @@
+"""The DeleteGroups API (key 42), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["DeletableGroupResult", "DeleteGroupsRequest", "DeleteGroupsResponse"]
+
+
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
+    """Request of the DeleteGroups API.
+
+    Version 1 is the same as version 0.
+
+    Version 2 is the first flexible version.
+
+    Source: `DeleteGroupsRequest.json`.
+    """
+
+    API_KEY = 42
+    NAME = "DeleteGroups"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 2
+
+    groups_names: list[str] = array(string)
+    """The group names to delete."""
+
+
+class DeletableGroupResult(Struct):
+    """The deletion results.
+
+    Source: `DeleteGroupsResponse.json`, struct `DeletableGroupResult`.
+    """
+
+    group_id: str = string()
+    """The group id."""
+
+    error_code: int = i16()
+    """The deletion error, or 0 if the deletion succeeded."""
+
+
+class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
+    """Answer to `DeleteGroupsRequest`.
+
+    Starting in version 1, on quota violation, brokers send out responses before throttling.
+
+    Version 2 is the first flexible version.
+
+    Source: `DeleteGroupsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)
+    """The deletion results."""

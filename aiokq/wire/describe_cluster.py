@@ -1,0 +1,96 @@
+"""The DescribeCluster API (key 60), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["DescribeClusterBroker", "DescribeClusterRequest", "DescribeClusterResponse"]
+
+
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
+    """Request of the DescribeCluster API.
+
+    Version 1 adds EndpointType for KIP-919 support.
+
+    Version 2 adds IncludeFencedBrokers for KIP-1073 support.
+
+    Source: `DescribeClusterRequest.json`.
+    """
+
+    API_KEY = 60
+    NAME = "DescribeCluster"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+
+    include_cluster_authorized_operations: bool = boolean()
+    """Whether to include cluster authorized operations."""
+
+    endpoint_type: int = i8(since=1, default=1)
+    """The endpoint type to describe. 1=brokers, 2=controllers."""
+
+    include_fenced_brokers: bool = boolean(since=2)
+    """Whether to include fenced brokers when listing brokers."""
+
+
+class DescribeClusterBroker(Struct):
+    """Each broker in the response.
+
+    Source: `DescribeClusterResponse.json`, struct `DescribeClusterBroker`.
+    """
+
+    broker_id: int = i32()
+    """The broker ID."""
+
+    host: str = string()
+    """The broker hostname."""
+
+    port: int = i32()
+    """The broker port."""
+
+    rack: str | None = string(nullable_since=0, default=None)
+    """The rack of the broker, or null if it has not been assigned to a rack."""
+
+    is_fenced: bool = boolean(since=2)
+    """Whether the broker is fenced."""
+
+
+class DescribeClusterResponse(Response, request=DescribeClusterRequest):
+    """Answer to `DescribeClusterRequest`.
+
+    Version 1 adds the EndpointType field, and makes MISMATCHED_ENDPOINT_TYPE and
+    UNSUPPORTED_ENDPOINT_TYPE valid top-level response error codes.
+
+    Version 2 adds IsFenced field to Brokers for KIP-1073 support.
+
+    Source: `DescribeClusterResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16()
+    """The top-level error code, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0, default=None)
+    """The top-level error message, or null if there was no error."""
+
+    endpoint_type: int = i8(since=1, default=1)
+    """The endpoint type that was described. 1=brokers, 2=controllers."""
+
+    cluster_id: str = string()
+    """The cluster ID that responding broker belongs to."""
+
+    controller_id: int = i32(default=-1)
+    """The ID of the controller. When handled by a controller, returns the current voter leader
+    ID. When handled by a broker, returns a random alive broker ID as a fallback.
+    """
+
+    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
+    """Each broker in the response."""
+
+    cluster_authorized_operations: int = i32(default=-2147483648)
+    """32-bit bitfield to represent authorized operations for this cluster."""

@@ -1,0 +1,144 @@
+"""The DescribeLogDirs API (key 35), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, i16, i32, i64, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "DescribableLogDirTopic",
+    "DescribeLogDirsPartition",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "DescribeLogDirsResult",
+    "DescribeLogDirsTopic",
+]
+
+
+class DescribableLogDirTopic(Struct):
+    """Each topic that we want to describe log directories for, or null for all topics.
+
+    Source: `DescribeLogDirsRequest.json`, struct `DescribableLogDirTopic`.
+    """
+
+    topic: str = string()
+    """The topic name."""
+
+    partitions: list[int] = array(i32)
+    """The partition indexes."""
+
+
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
+    """Request of the DescribeLogDirs API.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 is the same as version 0.
+
+    Version 2 is the first flexible version.
+
+    Version 3 is the same as version 2 (new field in response).
+
+    Version 4 is the same as version 2 (new fields in response).
+
+    Source: `DescribeLogDirsRequest.json`.
+    """
+
+    API_KEY = 35
+    NAME = "DescribeLogDirs"
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 2
+
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
+    """Each topic that we want to describe log directories for, or null for all topics."""
+
+
+class DescribeLogDirsPartition(Struct):
+    """The partitions.
+
+    Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsPartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    partition_size: int = i64()
+    """The size of the log segments in this partition in bytes."""
+
+    offset_lag: int = i64()
+    """The lag of the log's LEO w.r.t. partition's HW (if it is the current log for the
+    partition) or current replica's LEO (if it is the future log for the partition).
+    """
+
+    is_future_key: bool = boolean()
+    """True if this log is created by AlterReplicaLogDirsRequest and will replace the current log
+    of the replica in the future.
+    """
+
+
+class DescribeLogDirsTopic(Struct):
+    """The topics.
+
+    Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+    """The partitions."""
+
+
+class DescribeLogDirsResult(Struct):
+    """The log directories.
+
+    Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsResult`.
+    """
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+    log_dir: str = string()
+    """The absolute log directory path."""
+
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    """The topics."""
+
+    total_bytes: int = i64(since=4, default=-1, ignorable=True)
+    """The total size in bytes of the volume the log directory is in. This value does not include
+    the size of data stored in remote storage.
+    """
+
+    usable_bytes: int = i64(since=4, default=-1, ignorable=True)
+    """The usable size in bytes of the volume the log directory is in. This value does not
+    include the size of data stored in remote storage.
+    """
+
+
+class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
+    """Answer to `DescribeLogDirsRequest`.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Starting in version 1, on quota violation, brokers send out responses before throttling.
+
+    Version 2 is the first flexible version.
+
+    Version 3 adds the top-level ErrorCode field.
+
+    Version 4 adds the TotalBytes and UsableBytes fields.
+
+    Source: `DescribeLogDirsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16(since=3, ignorable=True)
+    """The error code, or 0 if there was no error."""
+
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+    """The log directories."""

@@ -1,0 +1,116 @@
+"""The DescribeProducers API (key 61), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, i64, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "DescribeProducersPartitionResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeProducersTopicRequest",
+    "DescribeProducersTopicResponse",
+    "ProducerState",
+]
+
+
+class DescribeProducersTopicRequest(Struct):
+    """The topics to list producers for.
+
+    Source: `DescribeProducersRequest.json`, struct `TopicRequest`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partition_indexes: list[int] = array(i32)
+    """The indexes of the partitions to list producers for."""
+
+
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
+    """Request of the DescribeProducers API.
+
+    Source: `DescribeProducersRequest.json`.
+    """
+
+    API_KEY = 61
+    NAME = "DescribeProducers"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
+    """The topics to list producers for."""
+
+
+class ProducerState(Struct):
+    """The active producers for the partition.
+
+    Source: `DescribeProducersResponse.json`, struct `ProducerState`.
+    """
+
+    producer_id: int = i64()
+    """The producer id."""
+
+    producer_epoch: int = i32()
+    """The producer epoch."""
+
+    last_sequence: int = i32(default=-1)
+    """The last sequence number sent by the producer."""
+
+    last_timestamp: int = i64(default=-1)
+    """The last timestamp sent by the producer."""
+
+    coordinator_epoch: int = i32()
+    """The current epoch of the producer group."""
+
+    current_txn_start_offset: int = i64(default=-1)
+    """The current transaction start offset of the producer."""
+
+
+class DescribeProducersPartitionResponse(Struct):
+    """Each partition in the response.
+
+    Source: `DescribeProducersResponse.json`, struct `PartitionResponse`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The partition error code, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0, default=None)
+    """The partition error message, which may be null if no additional details are available."""
+
+    active_producers: list[ProducerState] = array(ProducerState)
+    """The active producers for the partition."""
+
+
+class DescribeProducersTopicResponse(Struct):
+    """Each topic in the response.
+
+    Source: `DescribeProducersResponse.json`, struct `TopicResponse`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[DescribeProducersPartitionResponse] = array(DescribeProducersPartitionResponse)
+    """Each partition in the response."""
+
+
+class DescribeProducersResponse(Response, request=DescribeProducersRequest):
+    """Answer to `DescribeProducersRequest`.
+
+    Source: `DescribeProducersResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
+    """Each topic in the response."""

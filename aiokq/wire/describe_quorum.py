@@ -1,0 +1,189 @@
+"""The DescribeQuorum API (key 55), all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, i16, i32, i64, string, u16, uuid_
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "DescribeQuorumListener",
+    "DescribeQuorumNode",
+    "DescribeQuorumPartitionData",
+    "DescribeQuorumReplicaState",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
+    "DescribeQuorumResponsePartitionData",
+    "DescribeQuorumResponseTopicData",
+    "DescribeQuorumTopicData",
+]
+
+
+class DescribeQuorumPartitionData(Struct):
+    """The partitions to describe.
+
+    Source: `DescribeQuorumRequest.json`, struct `PartitionData`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+
+class DescribeQuorumTopicData(Struct):
+    """The topics to describe.
+
+    Source: `DescribeQuorumRequest.json`, struct `TopicData`.
+    """
+
+    topic_name: str = string()
+    """The topic name."""
+
+    partitions: list[DescribeQuorumPartitionData] = array(DescribeQuorumPartitionData)
+    """The partitions to describe."""
+
+
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
+    """Request of the DescribeQuorum API.
+
+    Version 1 adds additional fields in the response. The request is unchanged (KIP-836).
+
+    Version 2 adds additional fields in the response. The request is unchanged (KIP-853).
+
+    Source: `DescribeQuorumRequest.json`.
+    """
+
+    API_KEY = 55
+    NAME = "DescribeQuorum"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+
+    topics: list[DescribeQuorumTopicData] = array(DescribeQuorumTopicData)
+    """The topics to describe."""
+
+
+class DescribeQuorumReplicaState(Struct):
+    """The observers of the partition.
+
+    Source: `DescribeQuorumResponse.json`, struct `ReplicaState`.
+    """
+
+    replica_id: int = i32()
+    """The ID of the replica."""
+
+    replica_directory_id: uuid.UUID = uuid_(since=2)
+    """The replica directory ID of the replica."""
+
+    log_end_offset: int = i64()
+    """The last known log end offset of the follower or -1 if it is unknown."""
+
+    last_fetch_timestamp: int = i64(since=1, default=-1, ignorable=True)
+    """The last known leader wall clock time time when a follower fetched from the leader. This
+    is reported as -1 both for the current leader or if it is unknown for a voter.
+    """
+
+    last_caught_up_timestamp: int = i64(since=1, default=-1, ignorable=True)
+    """The leader wall clock append time of the offset for which the follower made the most
+    recent fetch request. This is reported as the current time for the leader and -1 if
+    unknown for a voter.
+    """
+
+
+class DescribeQuorumResponsePartitionData(Struct):
+    """The partition data.
+
+    Source: `DescribeQuorumResponse.json`, struct `PartitionData`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The partition error code."""
+
+    error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
+    """The error message, or null if there was no error."""
+
+    leader_id: int = i32()
+    """The ID of the current leader or -1 if the leader is unknown."""
+
+    leader_epoch: int = i32()
+    """The latest known leader epoch."""
+
+    high_watermark: int = i64()
+    """The high water mark."""
+
+    current_voters: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
+    """The current voters of the partition."""
+
+    observers: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
+    """The observers of the partition."""
+
+
+class DescribeQuorumResponseTopicData(Struct):
+    """The response from the describe quorum API.
+
+    Source: `DescribeQuorumResponse.json`, struct `TopicData`.
+    """
+
+    topic_name: str = string()
+    """The topic name."""
+
+    partitions: list[DescribeQuorumResponsePartitionData] = array(
+        DescribeQuorumResponsePartitionData
+    )
+    """The partition data."""
+
+
+class DescribeQuorumListener(Struct):
+    """The listeners of this controller.
+
+    Source: `DescribeQuorumResponse.json`, struct `Listener`.
+    """
+
+    name: str = string(since=2)
+    """The name of the endpoint."""
+
+    host: str = string(since=2)
+    """The hostname."""
+
+    port: int = u16(since=2)
+    """The port."""
+
+
+class DescribeQuorumNode(Struct):
+    """The nodes in the quorum.
+
+    Source: `DescribeQuorumResponse.json`, struct `Node`.
+    """
+
+    node_id: int = i32(since=2)
+    """The ID of the associated node."""
+
+    listeners: list[DescribeQuorumListener] = array(DescribeQuorumListener, since=2)
+    """The listeners of this controller."""
+
+
+class DescribeQuorumResponse(Response, request=DescribeQuorumRequest):
+    """Answer to `DescribeQuorumRequest`.
+
+    Version 1 adds LastFetchTimeStamp and LastCaughtUpTimestamp in ReplicaState (KIP-836).
+
+    Version 2 adds ErrorMessage, Nodes, ErrorMessage in PartitionData, ReplicaDirectoryId in
+    ReplicaState (KIP-853).
+
+    Source: `DescribeQuorumResponse.json`.
+    """
+
+    error_code: int = i16()
+    """The top level error code."""
+
+    error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
+    """The error message, or null if there was no error."""
+
+    topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
+    """The response from the describe quorum API."""
+
+    nodes: list[DescribeQuorumNode] = array(DescribeQuorumNode, since=2)
+    """The nodes in the quorum."""

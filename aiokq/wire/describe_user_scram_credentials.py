@@ -1,0 +1,94 @@
+"""The DescribeUserScramCredentials API (key 50), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "CredentialInfo",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
+    "DescribeUserScramCredentialsResult",
+    "UserName",
+]
+
+
+class UserName(Struct):
+    """The users to describe, or null/empty to describe all users.
+
+    Source: `DescribeUserScramCredentialsRequest.json`, struct `UserName`.
+    """
+
+    name: str = string()
+    """The user name."""
+
+
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
+    """Request of the DescribeUserScramCredentials API.
+
+    Source: `DescribeUserScramCredentialsRequest.json`.
+    """
+
+    API_KEY = 50
+    NAME = "DescribeUserScramCredentials"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    users: list[UserName] | None = array(UserName, nullable_since=0)
+    """The users to describe, or null/empty to describe all users."""
+
+
+class CredentialInfo(Struct):
+    """The mechanism and related information associated with the user's SCRAM credentials.
+
+    Source: `DescribeUserScramCredentialsResponse.json`, struct `CredentialInfo`.
+    """
+
+    mechanism: int = i8()
+    """The SCRAM mechanism."""
+
+    iterations: int = i32()
+    """The number of iterations used in the SCRAM credential."""
+
+
+class DescribeUserScramCredentialsResult(Struct):
+    """The results for descriptions, one per user.
+
+    Source: `DescribeUserScramCredentialsResponse.json`, struct
+    `DescribeUserScramCredentialsResult`.
+    """
+
+    user: str = string()
+    """The user name."""
+
+    error_code: int = i16()
+    """The user-level error code."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The user-level error message, if any."""
+
+    credential_infos: list[CredentialInfo] = array(CredentialInfo)
+    """The mechanism and related information associated with the user's SCRAM credentials."""
+
+
+class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCredentialsRequest):
+    """Answer to `DescribeUserScramCredentialsRequest`.
+
+    Source: `DescribeUserScramCredentialsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16()
+    """The message-level error code, 0 except for user authorization or infrastructure issues."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The message-level error message, if any."""
+
+    results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
+    """The results for descriptions, one per user."""

@@ -1,0 +1,110 @@
+"""The FindCoordinator API (key 10), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["Coordinator", "FindCoordinatorRequest", "FindCoordinatorResponse"]
+
+
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
+    """Request of the FindCoordinator API.
+
+    Version 1 adds KeyType.
+
+    Version 2 is the same as version 1.
+
+    Version 3 is the first flexible version.
+
+    Version 4 adds support for batching via CoordinatorKeys (KIP-699).
+
+    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+
+    Version 6 adds support for share groups (KIP-932). For key type SHARE (2), the coordinator
+    key format is "groupId:topicId:partition".
+
+    Source: `FindCoordinatorRequest.json`.
+    """
+
+    API_KEY = 10
+    NAME = "FindCoordinator"
+    MIN_VERSION = 0
+    MAX_VERSION = 6
+    FLEXIBLE_SINCE = 3
+
+    key: str = string(until=3)
+    """The coordinator key."""
+
+    key_type: int = i8(since=1)
+    """The coordinator key type. (group, transaction, share)."""
+
+    coordinator_keys: list[str] = array(string, since=4)
+    """The coordinator keys."""
+
+
+class Coordinator(Struct):
+    """Each coordinator result in the response.
+
+    Source: `FindCoordinatorResponse.json`, struct `Coordinator`.
+    """
+
+    key: str = string(since=4)
+    """The coordinator key."""
+
+    node_id: int = i32(since=4)
+    """The node id."""
+
+    host: str = string(since=4)
+    """The host name."""
+
+    port: int = i32(since=4)
+    """The port."""
+
+    error_code: int = i16(since=4)
+    """The error code, or 0 if there was no error."""
+
+    error_message: str | None = string(since=4, nullable_since=4, ignorable=True)
+    """The error message, or null if there was no error."""
+
+
+class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
+    """Answer to `FindCoordinatorRequest`.
+
+    Version 1 adds throttle time and error messages.
+
+    Starting in version 2, on quota violation, brokers send out responses before throttling.
+
+    Version 3 is the first flexible version.
+
+    Version 4 adds support for batching via Coordinators (KIP-699).
+
+    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+
+    Version 6 adds support for share groups (KIP-932).
+
+    Source: `FindCoordinatorResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=1, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16(until=3)
+    """The error code, or 0 if there was no error."""
+
+    error_message: str | None = string(since=1, until=3, nullable_since=1, ignorable=True)
+    """The error message, or null if there was no error."""
+
+    node_id: int = i32(until=3)
+    """The node id."""
+
+    host: str = string(until=3)
+    """The host name."""
+
+    port: int = i32(until=3)
+    """The port."""
+
+    coordinators: list[Coordinator] = array(Coordinator, since=4)
+    """Each coordinator result in the response."""

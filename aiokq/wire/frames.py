@@ -1,0 +1,187 @@
+"""Frames: size, request and response headers around a message; owns header versions.
+
+A frame that is encoded here starts with its 4-byte size; a frame that is decoded here comes without
+(the reader of the connection has cut it off). Source: KIP-482, Kafka `RequestHeader.json`,
+`ResponseHeader.json`, `ApiMessageType`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeVar, cast
+
+from aiokq.core.errors import ProtocolError
+from aiokq.wire.catalog import APIS, api
+from aiokq.wire.codec import decode, encode
+from aiokq.wire.fields import Buffer, Fragment
+from aiokq.wire.primitives import DECODE_ERRORS, Malformed, uvarint
+from aiokq.wire.struct import Request, Response
+
+__all__ = [
+    "RequestHeader",
+    "decode_request",
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "peek_correlation_id",
+]
+
+R = TypeVar("R", bound=Response)
+
+API_VERSIONS_KEY = 18
+
+_REQUEST_HEAD = struct.Struct(">ihhih")
+_RESPONSE_HEAD = struct.Struct(">ii")
+_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """Header of a request.
+
+    Attributes:
+        api_key: the API, which this library need not know.
+        api_version: version of header and body.
+        correlation_id: number that the response repeats.
+        client_id: name that the client goes by; `None` if it gave none.
+        body_offset: position of the message in the frame.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def encode_request(
+    message: Request[Response], *, version: int, correlation_id: int, client_id: str | None
+) -> list[Fragment]:
+    """Encode a request as a frame, its size in front.
+
+    Raises:
+        ProtocolError: as `aiokq.wire.encode`; also for a client id of more than 32,767 bytes.
+    """
+    fragments = encode(message, version)
+    name = b"" if client_id is None else client_id.encode()
+    if len(name) > 0x7FFF:
+        raise ProtocolError(f"client id of {len(name)} bytes, at most 32767 are allowed")
+    # The client id keeps its 16-bit length in flexible versions too, so that any broker can read it.
+    tags = b"\0" if message.is_flexible(version) else b""
+    size = 10 + len(name) + len(tags) + sum(map(len, fragments))
+    head = _REQUEST_HEAD.pack(
+        size, message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
+    )
+    # The first fragment is always the message's own fields, never record data.
+    fragments[0] = b"".join((head, name, tags, cast("bytes", fragments[0])))
+    return fragments
+
+
+def decode_request_header(frame: Buffer) -> RequestHeader:
+    """Decode the header of a request, also of an API or version that is not supported.
+
+    For an API that is not known the body starts behind the client id: whether tagged fields follow
+    cannot be known. Tagged fields of the header are skipped.
+
+    Raises:
+        ProtocolError: the frame is no request.
+    """
+    position = 0
+    try:
+        key, version, correlation_id, length = _HEADER.unpack_from(frame, 0)
+        position = _HEADER.size
+        client_id = None
+        if length != -1:
+            end = position + length
+            if not position <= end <= len(frame):
+                raise Malformed(f"client id of {length} bytes in {len(frame) - position}")
+            client_id = str(frame[position:end], "utf-8")
+            position = end
+        if key in APIS and api(key).is_flexible(version):
+            position = _skip_tags(frame, position)
+    except DECODE_ERRORS as error:
+        raise ProtocolError(f"malformed request header: {error}", offset=position) from error
+    return RequestHeader(key, version, correlation_id, client_id, position)
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Response]]:
+    """Decode a whole request.
+
+    Raises:
+        ProtocolError: the frame is no request, or one of an API or version that is not supported.
+    """
+    header = decode_request_header(frame)
+    if header.api_key not in APIS:
+        raise ProtocolError(f"no API has key {header.api_key}", version=header.api_version)
+    cls = api(header.api_key)
+    return header, decode(cls, frame, header.api_version, header.body_offset)
+
+
+def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Fragment]:
+    """Encode a response as a frame, its size in front.
+
+    Raises:
+        ProtocolError: as `aiokq.wire.encode`.
+    """
+    fragments = encode(message, version)
+    tags = b"\0" if _tagged_header(type(message), version) else b""
+    head = _RESPONSE_HEAD.pack(4 + len(tags) + sum(map(len, fragments)), correlation_id)
+    fragments[0] = b"".join((head, tags, cast("bytes", fragments[0])))
+    return fragments
+
+
+def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
+    """Decode the response to a request of the given version.
+
+    Returns:
+        The correlation id and the message.
+
+    Raises:
+        ProtocolError: the frame is no such response.
+    """
+    correlation_id = peek_correlation_id(frame)
+    position = 4
+    if _tagged_header(cls, version):
+        try:
+            position = _skip_tags(frame, position)
+        except DECODE_ERRORS as error:
+            raise ProtocolError(
+                f"malformed response header: {error}",
+                api=cls.NAME,
+                version=version,
+                offset=position,
+            ) from error
+    return correlation_id, decode(cls, frame, version, position)
+
+
+def peek_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a response, with which every response begins.
+
+    Raises:
+        ProtocolError: the frame is shorter than that.
+    """
+    if len(frame) < 4:
+        raise ProtocolError(f"response of {len(frame)} bytes has no correlation id", offset=0)
+    return cast("int", _CORRELATION_ID.unpack_from(frame)[0])
+
+
+def _tagged_header(cls: type[Response], version: int) -> bool:
+    """Tell whether the response header has tagged fields.
+
+    That of ApiVersions never has: the client sends its highest version to a broker it does not know,
+    and must be able to read the refusal.
+    """
+    return cls.is_flexible(version) and cls.API_KEY != API_VERSIONS_KEY
+
+
+def _skip_tags(frame: Buffer, position: int) -> int:
+    """Return the position behind the tagged fields of a header."""
+    count, position = uvarint(frame, position)
+    for _ in range(count):
+        _, position = uvarint(frame, position)
+        size, position = uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise Malformed(f"tagged field of {size} bytes passes the end")
+    return position

@@ -1,0 +1,197 @@
+"""Schemas of group records, all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, bytes_, i32, i64, string, uuid_
+from aiokq.wire.struct import Message, Struct
+
+__all__ = [
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "LegacyOffsetCommitKey",
+    "LegacyOffsetCommitValue",
+    "MemberMetadata",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+]
+
+
+class LegacyOffsetCommitKey(Message):
+    """Schema of LegacyOffsetCommitKey.
+
+    Source: `LegacyOffsetCommitKey.json`.
+    """
+
+    NAME = "LegacyOffsetCommitKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 0
+
+    group: str = string()
+    """The consumer group id."""
+
+    topic: str = string()
+    """The topic name."""
+
+    partition: int = i32()
+    """The topic partition index."""
+
+
+class LegacyOffsetCommitValue(Message):
+    """Schema of LegacyOffsetCommitValue.
+
+    Source: `LegacyOffsetCommitValue.json`.
+    """
+
+    NAME = "LegacyOffsetCommitValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 0
+
+    offset: int = i64()
+    """The offset that the consumer wants to store (for this partition)."""
+
+    metadata: str = string()
+    """Any metadata the client wants to keep."""
+
+    commit_timestamp: int = i64()
+    """The time at which the commit was added to the log."""
+
+
+class OffsetCommitKey(Message):
+    """Schema of OffsetCommitKey.
+
+    Source: `OffsetCommitKey.json`.
+    """
+
+    NAME = "OffsetCommitKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 1
+
+    group: str = string()
+    """The consumer group id."""
+
+    topic: str = string()
+    """The topic name."""
+
+    partition: int = i32()
+    """The topic partition index."""
+
+
+class OffsetCommitValue(Message):
+    """Schema of OffsetCommitValue.
+
+    Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
+    this record backward compatible. We suggest to add/remove only tagged fields to maintain
+    backward compatibility.
+
+    Source: `OffsetCommitValue.json`.
+    """
+
+    NAME = "OffsetCommitValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 4
+    RECORD_TYPE = 1
+
+    offset: int = i64()
+    """The offset that the consumer wants to store (for this partition)."""
+
+    leader_epoch: int = i32(since=3, default=-1, ignorable=True)
+    """The leader epoch of the last consumed record."""
+
+    metadata: str = string()
+    """Any metadata the client wants to keep."""
+
+    commit_timestamp: int = i64()
+    """The time at which the commit was added to the log."""
+
+    expire_timestamp: int = i64(since=1, until=1, default=-1, ignorable=True)
+    """The time at which the offset will expire."""
+
+    topic_id: uuid.UUID = uuid_(since=4, tag=0, ignorable=True)
+    """The topic id of the committed offset."""
+
+
+class GroupMetadataKey(Message):
+    """Schema of GroupMetadataKey.
+
+    Source: `GroupMetadataKey.json`.
+    """
+
+    NAME = "GroupMetadataKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 2
+
+    group: str = string()
+    """The group id."""
+
+
+class MemberMetadata(Struct):
+    """The group members.
+
+    Source: `GroupMetadataValue.json`, struct `MemberMetadata`.
+    """
+
+    member_id: str = string()
+    """The member id."""
+
+    group_instance_id: str | None = string(since=3, nullable_since=3, default=None, ignorable=True)
+    """The group instance id."""
+
+    client_id: str = string()
+    """The client id."""
+
+    client_host: str = string()
+    """The client host."""
+
+    rebalance_timeout: int = i32(since=1, default=-1, ignorable=True)
+    """The rebalance timeout."""
+
+    session_timeout: int = i32()
+    """The session timeout."""
+
+    subscription: bytes = bytes_()
+    """The subscription."""
+
+    assignment: bytes = bytes_()
+    """The assignment."""
+
+
+class GroupMetadataValue(Message):
+    """Schema of GroupMetadataValue.
+
+    Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
+    this record backward compatible. We suggest to add/remove only tagged fields to maintain
+    backward compatibility.
+
+    Source: `GroupMetadataValue.json`.
+    """
+
+    NAME = "GroupMetadataValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 4
+    RECORD_TYPE = 2
+
+    protocol_type: str = string()
+    """The protocol type."""
+
+    generation: int = i32()
+    """The generation id."""
+
+    protocol: str | None = string(nullable_since=0)
+    """The protocol name."""
+
+    leader: str | None = string(nullable_since=0)
+    """The leader id."""
+
+    current_state_timestamp: int = i64(since=2, default=-1, ignorable=True)
+    """The timestamp of the last state change."""
+
+    members: list[MemberMetadata] = array(MemberMetadata)
+    """The group members."""

@@ -1,0 +1,99 @@
+"""The LeaveGroup API (key 13), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["LeaveGroupRequest", "LeaveGroupResponse", "MemberIdentity", "MemberResponse"]
+
+
+class MemberIdentity(Struct):
+    """List of leaving member identities.
+
+    Source: `LeaveGroupRequest.json`, struct `MemberIdentity`.
+    """
+
+    member_id: str = string(since=3)
+    """The member ID to remove from the group."""
+
+    group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
+    """The group instance ID to remove from the group."""
+
+    reason: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    """The reason why the member left the group."""
+
+
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+    """Request of the LeaveGroup API.
+
+    Version 1 and 2 are the same as version 0.
+
+    Version 3 defines batch processing scheme with group.instance.id + member.id for identity.
+
+    Version 4 is the first flexible version.
+
+    Version 5 adds the Reason field (KIP-800).
+
+    Source: `LeaveGroupRequest.json`.
+    """
+
+    API_KEY = 13
+    NAME = "LeaveGroup"
+    MIN_VERSION = 0
+    MAX_VERSION = 5
+    FLEXIBLE_SINCE = 4
+
+    group_id: str = string()
+    """The ID of the group to leave."""
+
+    member_id: str = string(until=2)
+    """The member ID to remove from the group."""
+
+    members: list[MemberIdentity] = array(MemberIdentity, since=3)
+    """List of leaving member identities."""
+
+
+class MemberResponse(Struct):
+    """List of leaving member responses.
+
+    Source: `LeaveGroupResponse.json`, struct `MemberResponse`.
+    """
+
+    member_id: str = string(since=3)
+    """The member ID to remove from the group."""
+
+    group_instance_id: str | None = string(since=3, nullable_since=3)
+    """The group instance ID to remove from the group."""
+
+    error_code: int = i16(since=3)
+    """The error code, or 0 if there was no error."""
+
+
+class LeaveGroupResponse(Response, request=LeaveGroupRequest):
+    """Answer to `LeaveGroupRequest`.
+
+    Version 1 adds the throttle time.
+
+    Starting in version 2, on quota violation, brokers send out responses before throttling.
+
+    Starting in version 3, we will make leave group request into batch mode and add
+    group.instance.id.
+
+    Version 4 is the first flexible version.
+
+    Version 5 is the same as version 4.
+
+    Source: `LeaveGroupResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=1, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+    members: list[MemberResponse] = array(MemberResponse, since=3)
+    """List of leaving member responses."""

@@ -1,0 +1,86 @@
+"""The ListGroups API (key 16), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = ["ListGroupsRequest", "ListGroupsResponse", "ListedGroup"]
+
+
+class ListGroupsRequest(Request["ListGroupsResponse"]):
+    """Request of the ListGroups API.
+
+    Version 1 and 2 are the same as version 0.
+
+    Version 3 is the first flexible version.
+
+    Version 4 adds the StatesFilter field (KIP-518).
+
+    Version 5 adds the TypesFilter field (KIP-848).
+
+    Source: `ListGroupsRequest.json`.
+    """
+
+    API_KEY = 16
+    NAME = "ListGroups"
+    MIN_VERSION = 0
+    MAX_VERSION = 5
+    FLEXIBLE_SINCE = 3
+
+    states_filter: list[str] = array(string, since=4)
+    """The states of the groups we want to list. If empty, all groups are returned with their
+    state.
+    """
+
+    types_filter: list[str] = array(string, since=5)
+    """The types of the groups we want to list. If empty, all groups are returned with their
+    type.
+    """
+
+
+class ListedGroup(Struct):
+    """Each group in the response.
+
+    Source: `ListGroupsResponse.json`, struct `ListedGroup`.
+    """
+
+    group_id: str = string()
+    """The group ID."""
+
+    protocol_type: str = string()
+    """The group protocol type."""
+
+    group_state: str = string(since=4, ignorable=True)
+    """The group state name."""
+
+    group_type: str = string(since=5, ignorable=True)
+    """The group type name."""
+
+
+class ListGroupsResponse(Response, request=ListGroupsRequest):
+    """Answer to `ListGroupsRequest`.
+
+    Version 1 adds the throttle time.
+
+    Starting in version 2, on quota violation, brokers send out responses before throttling.
+
+    Version 3 is the first flexible version.
+
+    Version 4 adds the GroupState field (KIP-518).
+
+    Version 5 adds the GroupType field (KIP-848).
+
+    Source: `ListGroupsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=1, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+    groups: list[ListedGroup] = array(ListedGroup)
+    """Each group in the response."""

@@ -1,0 +1,185 @@
+"""The ListOffsets API (key 2), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, i64, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "ListOffsetsPartition",
+    "ListOffsetsPartitionResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "ListOffsetsTopic",
+    "ListOffsetsTopicResponse",
+]
+
+
+class ListOffsetsPartition(Struct):
+    """Each partition in the request.
+
+    Source: `ListOffsetsRequest.json`, struct `ListOffsetsPartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    current_leader_epoch: int = i32(since=4, default=-1, ignorable=True)
+    """The current leader epoch."""
+
+    timestamp: int = i64()
+    """The current timestamp."""
+
+    max_num_offsets: int = i32(until=0, default=1)
+    """The maximum number of offsets to report."""
+
+
+class ListOffsetsTopic(Struct):
+    """Each topic in the request.
+
+    Source: `ListOffsetsRequest.json`, struct `ListOffsetsTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
+    """Each partition in the request."""
+
+
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+    """Request of the ListOffsets API.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 removes MaxNumOffsets. From this version forward, only a single offset can be
+    returned.
+
+    Version 2 adds the isolation level, which is used for transactional reads.
+
+    Version 3 is the same as version 2.
+
+    Version 4 adds the current leader epoch, which is used for fencing.
+
+    Version 5 is the same as version 4.
+
+    Version 6 enables flexible versions.
+
+    Version 7 enables listing offsets by max timestamp (KIP-734).
+
+    Version 8 enables listing offsets by local log start offset (KIP-405).
+
+    Version 9 enables listing offsets by last tiered offset (KIP-1005).
+
+    Version 10 enables async remote list offsets support (KIP-1075).
+
+    Version 11 enables listing offsets by earliest pending upload offset (KIP-1023).
+
+    Source: `ListOffsetsRequest.json`.
+    """
+
+    API_KEY = 2
+    NAME = "ListOffsets"
+    MIN_VERSION = 0
+    MAX_VERSION = 11
+    FLEXIBLE_SINCE = 6
+
+    replica_id: int = i32()
+    """The broker ID of the requester, or -1 if this request is being made by a normal consumer."""
+
+    isolation_level: int = i8(since=2)
+    """This setting controls the visibility of transactional records. Using READ_UNCOMMITTED
+    (isolation_level = 0) makes all records visible. With READ_COMMITTED (isolation_level =
+    1), non-transactional and COMMITTED transactional records are visible. To be more
+    concrete, READ_COMMITTED returns all data from offsets smaller than the current LSO (last
+    stable offset), and enables the inclusion of the list of aborted transactions in the
+    result, which allows consumers to discard ABORTED transactional records.
+    """
+
+    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
+    """Each topic in the request."""
+
+    timeout_ms: int = i32(since=10, ignorable=True)
+    """The timeout to await a response in milliseconds for requests that require reading from
+    remote storage for topics enabled with tiered storage.
+    """
+
+
+class ListOffsetsPartitionResponse(Struct):
+    """Each partition in the response.
+
+    Source: `ListOffsetsResponse.json`, struct `ListOffsetsPartitionResponse`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The partition error code, or 0 if there was no error."""
+
+    old_style_offsets: list[int] = array(i64, until=0)
+    """The result offsets."""
+
+    timestamp: int = i64(since=1, default=-1)
+    """The timestamp associated with the returned offset."""
+
+    offset: int = i64(since=1, default=-1)
+    """The returned offset."""
+
+    leader_epoch: int = i32(since=4, default=-1)
+    """The leader epoch associated with the returned offset."""
+
+
+class ListOffsetsTopicResponse(Struct):
+    """Each topic in the response.
+
+    Source: `ListOffsetsResponse.json`, struct `ListOffsetsTopicResponse`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
+    """Each partition in the response."""
+
+
+class ListOffsetsResponse(Response, request=ListOffsetsRequest):
+    """Answer to `ListOffsetsRequest`.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 removes the offsets array in favor of returning a single offset.
+
+    Version 1 also adds the timestamp associated with the returned offset.
+
+    Version 2 adds the throttle time.
+
+    Starting in version 3, on quota violation, brokers send out responses before throttling.
+
+    Version 4 adds the leader epoch, which is used for fencing.
+
+    Version 5 adds a new error code, OFFSET_NOT_AVAILABLE.
+
+    Version 6 enables flexible versions.
+
+    Version 7 is the same as version 6 (KIP-734).
+
+    Version 8 enables listing offsets by local log start offset. This is the earliest log
+    start offset in the local log. (KIP-405).
+
+    Version 9 enables listing offsets by last tiered offset (KIP-1005).
+
+    Version 10 enables async remote list offsets support (KIP-1075).
+
+    Version 11 enables listing offsets by earliest pending upload offset (KIP-1023).
+
+    Source: `ListOffsetsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=2, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
+    """Each topic in the response."""

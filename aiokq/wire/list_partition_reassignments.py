@@ -1,0 +1,102 @@
+"""The ListPartitionReassignments API (key 46), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsTopics",
+    "OngoingPartitionReassignment",
+    "OngoingTopicReassignment",
+]
+
+
+class ListPartitionReassignmentsTopics(Struct):
+    """The topics to list partition reassignments for, or null to list everything.
+
+    Source: `ListPartitionReassignmentsRequest.json`, struct
+    `ListPartitionReassignmentsTopics`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partition_indexes: list[int] = array(i32)
+    """The partitions to list partition reassignments for."""
+
+
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
+    """Request of the ListPartitionReassignments API.
+
+    Source: `ListPartitionReassignmentsRequest.json`.
+    """
+
+    API_KEY = 46
+    NAME = "ListPartitionReassignments"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    timeout_ms: int = i32(default=60000)
+    """The time in ms to wait for the request to complete."""
+
+    topics: list[ListPartitionReassignmentsTopics] | None = array(
+        ListPartitionReassignmentsTopics, nullable_since=0, default=None
+    )
+    """The topics to list partition reassignments for, or null to list everything."""
+
+
+class OngoingPartitionReassignment(Struct):
+    """The ongoing reassignments for each partition.
+
+    Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingPartitionReassignment`.
+    """
+
+    partition_index: int = i32()
+    """The index of the partition."""
+
+    replicas: list[int] = array(i32)
+    """The current replica set."""
+
+    adding_replicas: list[int] = array(i32)
+    """The set of replicas we are currently adding."""
+
+    removing_replicas: list[int] = array(i32)
+    """The set of replicas we are currently removing."""
+
+
+class OngoingTopicReassignment(Struct):
+    """The ongoing reassignments for each topic.
+
+    Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingTopicReassignment`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
+    """The ongoing reassignments for each partition."""
+
+
+class ListPartitionReassignmentsResponse(Response, request=ListPartitionReassignmentsRequest):
+    """Answer to `ListPartitionReassignmentsRequest`.
+
+    Source: `ListPartitionReassignmentsResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    error_code: int = i16()
+    """The top-level error code, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The top-level error message, or null if there was no error."""
+
+    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
+    """The ongoing reassignments for each topic."""

@@ -1,0 +1,184 @@
+"""The OffsetCommit API (key 8), all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, i16, i32, i64, string, uuid_
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "OffsetCommitRequest",
+    "OffsetCommitRequestPartition",
+    "OffsetCommitRequestTopic",
+    "OffsetCommitResponse",
+    "OffsetCommitResponsePartition",
+    "OffsetCommitResponseTopic",
+]
+
+
+class OffsetCommitRequestPartition(Struct):
+    """Each partition to commit offsets for.
+
+    Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestPartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    committed_offset: int = i64()
+    """The message offset to be committed."""
+
+    committed_leader_epoch: int = i32(since=6, default=-1, ignorable=True)
+    """The leader epoch of this partition."""
+
+    commit_timestamp: int = i64(since=1, until=1, default=-1)
+    """The timestamp of the commit."""
+
+    committed_metadata: str | None = string(nullable_since=0)
+    """Any associated metadata the client wants to keep."""
+
+
+class OffsetCommitRequestTopic(Struct):
+    """The topics to commit offsets for.
+
+    Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestTopic`.
+    """
+
+    name: str = string(until=9, ignorable=True)
+    """The topic name."""
+
+    topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
+    """The topic ID."""
+
+    partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
+    """Each partition to commit offsets for."""
+
+
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+    """Request of the OffsetCommit API.
+
+    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+
+    Version 1 adds timestamp and group membership information, as well as the commit
+    timestamp.
+
+    Version 2 adds retention time. It removes the commit timestamp added in version 1.
+
+    Version 3 and 4 are the same as version 2.
+
+    Version 5 removes the retention time, which is now controlled only by a broker
+    configuration.
+
+    Version 6 adds the leader epoch for fencing.
+
+    version 7 adds a new field called groupInstanceId to indicate member identity across
+    restarts.
+
+    Version 8 is the first flexible version.
+
+    Version 9 is the first version that can be used with the new consumer group protocol
+    (KIP-848). The request is the same as version 8.
+
+    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
+
+    Source: `OffsetCommitRequest.json`.
+    """
+
+    API_KEY = 8
+    NAME = "OffsetCommit"
+    MIN_VERSION = 0
+    MAX_VERSION = 10
+    FLEXIBLE_SINCE = 8
+
+    group_id: str = string()
+    """The unique group identifier."""
+
+    generation_id_or_member_epoch: int = i32(since=1, default=-1, ignorable=True)
+    """The generation of the group if using the classic group protocol or the member epoch if
+    using the consumer protocol.
+    """
+
+    member_id: str = string(since=1, ignorable=True)
+    """The member ID assigned by the group coordinator."""
+
+    group_instance_id: str | None = string(since=7, nullable_since=7, default=None)
+    """The unique identifier of the consumer instance provided by end user."""
+
+    retention_time_ms: int = i64(since=2, until=4, default=-1, ignorable=True)
+    """The time period in ms to retain the offset."""
+
+    topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
+    """The topics to commit offsets for."""
+
+
+class OffsetCommitResponsePartition(Struct):
+    """The responses for each partition in the topic.
+
+    Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponsePartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+
+class OffsetCommitResponseTopic(Struct):
+    """The responses for each topic.
+
+    Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponseTopic`.
+    """
+
+    name: str = string(until=9, ignorable=True)
+    """The topic name."""
+
+    topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
+    """The topic ID."""
+
+    partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
+    """The responses for each partition in the topic."""
+
+
+class OffsetCommitResponse(Response, request=OffsetCommitRequest):
+    """Answer to `OffsetCommitRequest`.
+
+    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+
+    Versions 1 and 2 are the same as version 0.
+
+    Version 3 adds the throttle time to the response.
+
+    Starting in version 4, on quota violation, brokers send out responses before throttling.
+
+    Versions 5 and 6 are the same as version 4.
+
+    Version 7 offsetCommitRequest supports a new field called groupInstanceId to indicate
+    member identity across restarts.
+
+    Version 8 is the first flexible version.
+
+    Version 9 is the first version that can be used with the new consumer group protocol
+    (KIP-848). The response is the same as version 8 but can return STALE_MEMBER_EPOCH when
+    the new consumer group protocol is used and GROUP_ID_NOT_FOUND when the group does not
+    exist for both protocols.
+
+    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
+    Supported errors: - GROUP_AUTHORIZATION_FAILED (version 0+) - NOT_COORDINATOR (version 0+)
+    - COORDINATOR_NOT_AVAILABLE (version 0+) - COORDINATOR_LOAD_IN_PROGRESS (version 0+) -
+    ILLEGAL_GENERATION (version 1+) - UNKNOWN_MEMBER_ID (version 1+) -
+    INVALID_COMMIT_OFFSET_SIZE (version 0+) - FENCED_MEMBER_EPOCH (version 7+) -
+    GROUP_ID_NOT_FOUND (version 9+) - STALE_MEMBER_EPOCH (version 9+) - UNKNOWN_TOPIC_ID
+    (version 10+).
+
+    Source: `OffsetCommitResponse.json`.
+    """
+
+    throttle_time_ms: int = i32(since=3, ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
+    """The responses for each topic."""

@@ -1,0 +1,100 @@
+"""The OffsetDelete API (key 47), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "OffsetDeleteRequest",
+    "OffsetDeleteRequestPartition",
+    "OffsetDeleteRequestTopic",
+    "OffsetDeleteResponse",
+    "OffsetDeleteResponsePartition",
+    "OffsetDeleteResponseTopic",
+]
+
+
+class OffsetDeleteRequestPartition(Struct):
+    """Each partition to delete offsets for.
+
+    Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestPartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+
+class OffsetDeleteRequestTopic(Struct):
+    """The topics to delete offsets for.
+
+    Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+    """Each partition to delete offsets for."""
+
+
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+    """Request of the OffsetDelete API.
+
+    Source: `OffsetDeleteRequest.json`.
+    """
+
+    API_KEY = 47
+    NAME = "OffsetDelete"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+
+    group_id: str = string()
+    """The unique group identifier."""
+
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+    """The topics to delete offsets for."""
+
+
+class OffsetDeleteResponsePartition(Struct):
+    """The responses for each partition in the topic.
+
+    Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponsePartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+
+class OffsetDeleteResponseTopic(Struct):
+    """The responses for each topic.
+
+    Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponseTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+    """The responses for each partition in the topic."""
+
+
+class OffsetDeleteResponse(Response, request=OffsetDeleteRequest):
+    """Answer to `OffsetDeleteRequest`.
+
+    Source: `OffsetDeleteResponse.json`.
+    """
+
+    error_code: int = i16()
+    """The top-level error code, or 0 if there was no error."""
+
+    throttle_time_ms: int = i32(ignorable=True)
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
+    """The responses for each topic."""

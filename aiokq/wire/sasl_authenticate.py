@@ -1,0 +1,53 @@
+"""The SaslAuthenticate API (key 36), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import bytes_, i16, i64, string
+from aiokq.wire.struct import Request, Response
+
+__all__ = ["SaslAuthenticateRequest", "SaslAuthenticateResponse"]
+
+
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
+    """Request of the SaslAuthenticate API.
+
+    Version 1 is the same as version 0.
+
+    Version 2 adds flexible version support.
+
+    Source: `SaslAuthenticateRequest.json`.
+    """
+
+    API_KEY = 36
+    NAME = "SaslAuthenticate"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 2
+
+    auth_bytes: bytes = bytes_()
+    """The SASL authentication bytes from the client, as defined by the SASL mechanism."""
+
+
+class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
+    """Answer to `SaslAuthenticateRequest`.
+
+    Version 1 adds the session lifetime.
+
+    Version 2 adds flexible version support.
+
+    Source: `SaslAuthenticateResponse.json`.
+    """
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+    error_message: str | None = string(nullable_since=0)
+    """The error message, or null if there was no error."""
+
+    auth_bytes: bytes = bytes_()
+    """The SASL authentication bytes from the server, as defined by the SASL mechanism."""
+
+    session_lifetime_ms: int = i64(since=1, ignorable=True)
+    """Number of milliseconds after which only re-authentication over the existing connection to
+    create a new session can occur.
+    """

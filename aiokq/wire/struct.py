@@ -1,0 +1,237 @@
+"""`Struct` and the bases of messages; owns how message classes are made, knows nothing of bytes.
+
+A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. It is a
+dataclass to type checkers and to the functions of `dataclasses` (`fields`, `replace`, `asdict`), but it
+is not made by the `dataclass` decorator: that takes half a millisecond a class, and a broker that
+starts in 150 ms has some two hundred of them. Here a class costs microseconds, and its `__init__` is
+compiled when the first instance is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Generic, TypeVar, cast, dataclass_transform
+
+from aiokq.wire.fields import Field
+
+__all__ = ["NO_TAGS", "Message", "Request", "Response", "Struct", "StructType"]
+
+NO_TAGS: Final[Mapping[int, bytes]] = MappingProxyType({})
+"""Value of `Struct.unknown_tags` where there are none; shared, read-only."""
+
+
+class _DataclassFields:
+    """Gives `__dataclass_fields__` on demand, so that `dataclasses.replace` and `asdict` work."""
+
+    def __get__(self, instance: object, owner: StructType) -> dict[str, dataclasses.Field[object]]:
+        made: dict[str, dataclasses.Field[object]] = {}
+        for field in owner.__fields__:
+            if field.fresh_default:
+                factory = field.make_default
+                entry: dataclasses.Field[object] = dataclasses.field(default_factory=factory)
+            else:
+                entry = dataclasses.field(default=field.default)
+            made[field.name] = entry
+        made["unknown_tags"] = dataclasses.field(default_factory=lambda: NO_TAGS)
+        for name, entry in made.items():
+            entry.name = name
+            entry.type = owner.__annotations__.get(name, "Mapping[int, bytes]")
+            # What `dataclass` would set: `dataclasses.fields` returns only entries so marked.
+            entry._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+        return made
+
+
+@dataclass_transform(kw_only_default=True)
+class StructType(type):
+    """Metaclass of structs: turns the specifiers of a class body into slots and `__fields__`."""
+
+    __fields__: tuple[Field, ...]
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, object],
+        **options: object,
+    ) -> StructType:
+        """Create the class.
+
+        Raises:
+            TypeError: fields are inherited; Kafka's structs do not extend each other.
+        """
+        fields: list[Field] = []
+        for key, value in namespace.items():
+            if isinstance(value, Field):
+                value.name = key
+                fields.append(value)
+        for field in fields:
+            del namespace[field.name]
+        for base in bases:
+            if fields and getattr(base, "__fields__", ()):
+                raise TypeError(f"{name} would inherit the fields of {base.__name__}")
+        if "__slots__" not in namespace:
+            namespace["__slots__"] = tuple(field.name for field in fields)
+        namespace["__fields__"] = tuple(fields)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+class Struct(metaclass=StructType):
+    """A struct of the wire protocol, covering all versions; all arguments are keywords.
+
+    Attributes:
+        unknown_tags: tagged fields that this version of the class does not know, as received (tag to
+            value); kept so that they are sent on unchanged.
+    """
+
+    __slots__ = ("unknown_tags",)
+
+    __fields__: ClassVar[tuple[Field, ...]] = ()
+    __dataclass_fields__ = _DataclassFields()
+
+    unknown_tags: Mapping[int, bytes]
+
+    def __init__(self, **values: object) -> None:
+        """Set the given fields, the others to their defaults."""
+        cls = type(self)
+        cls.__init__ = _compile_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare type, fields and unknown tags."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return (
+            all(
+                getattr(self, field.name) == getattr(other, field.name) for field in self.__fields__
+            )
+            and self.unknown_tags == cast("Struct", other).unknown_tags
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        """Show the fields that differ from their defaults; of bytes only the length.
+
+        Bytes hold payloads and credentials, which belong into no log or traceback.
+        """
+        shown = []
+        for field in self.__fields__:
+            value = getattr(self, field.name)
+            if field.kind in ("bytes", "records"):
+                if value is not None and len(value):
+                    shown.append(f"{field.name}=<{_length(value)} bytes>")
+            elif not field.is_default(value):
+                shown.append(f"{field.name}={value!r}")
+        if self.unknown_tags:
+            shown.append(f"unknown_tags={sorted(self.unknown_tags)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _length(value: object) -> int:
+    if isinstance(value, list | tuple):
+        return sum(len(part) for part in value)
+    return len(cast("bytes", value))
+
+
+def _compile_init(cls: StructType) -> object:
+    """Build `__init__` for a struct: straight assignments, mutable defaults made anew."""
+    names: dict[str, object] = {"NO_TAGS": NO_TAGS, "MISSING": dataclasses.MISSING}
+    parameters, body = [], []
+    for field in cls.__fields__:
+        name = field.name
+        if field.default is list:
+            parameters.append(f"{name}=MISSING")
+            body.append(f" self.{name} = [] if {name} is MISSING else {name}")
+        elif field.fresh_default:
+            names[f"new_{name}"] = field.default
+            parameters.append(f"{name}=MISSING")
+            body.append(f" self.{name} = new_{name}() if {name} is MISSING else {name}")
+        else:
+            names[f"default_{name}"] = field.default
+            parameters.append(f"{name}=default_{name}")
+            body.append(f" self.{name} = {name}")
+    parameters.append("unknown_tags=NO_TAGS")
+    body.append(" self.unknown_tags = unknown_tags")
+    source = f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(body) + "\n"
+    filename = f"<aiokq.wire init {cls.__module__}.{cls.__qualname__}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    exec(compile(source, filename, "exec"), names)
+    init = names["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"  # type: ignore[attr-defined]
+    return init
+
+
+class Message(Struct):
+    """A struct that is encoded on its own: a request, a response or the content of a record.
+
+    Attributes:
+        NAME: Kafka's name: of the API for requests and responses, of the schema for others.
+        MIN_VERSION: oldest version that can be encoded and decoded.
+        MAX_VERSION: newest version.
+        UNSTABLE_VERSION: newest version that Kafka has not released, understood but never to be
+            advertised or negotiated; `None` where there is none.
+        FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482); `None` if none.
+        RECORD_TYPE: number of a coordinator record's key and value type; `None` for other messages.
+    """
+
+    __slots__ = ()
+
+    NAME: ClassVar[str]
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    UNSTABLE_VERSION: ClassVar[int | None] = None
+    FLEXIBLE_SINCE: ClassVar[int | None] = None
+    RECORD_TYPE: ClassVar[int | None] = None
+
+    @classmethod
+    def supports(cls, version: int) -> bool:
+        """Tell whether a version can be encoded and decoded."""
+        return cls.MIN_VERSION <= version <= (cls.UNSTABLE_VERSION or cls.MAX_VERSION)
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Tell whether a version has compact lengths and tagged fields."""
+        return cls.FLEXIBLE_SINCE is not None and version >= cls.FLEXIBLE_SINCE
+
+
+class Response(Message):
+    """Base of responses; ``class XResponse(Response, request=XRequest)`` ties it to its request.
+
+    Attributes:
+        API_KEY: key of the API.
+    """
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int]
+
+    def __init_subclass__(cls, *, request: type[Request[Response]]) -> None:
+        """Take key, name and versions from the request, which they share."""
+        super().__init_subclass__()
+        request.RESPONSE = cls
+        cls.API_KEY = request.API_KEY
+        cls.NAME = request.NAME
+        cls.MIN_VERSION = request.MIN_VERSION
+        cls.MAX_VERSION = request.MAX_VERSION
+        cls.UNSTABLE_VERSION = request.UNSTABLE_VERSION
+        cls.FLEXIBLE_SINCE = request.FLEXIBLE_SINCE
+
+
+R = TypeVar("R", bound=Response, covariant=True)
+
+
+class Request(Message, Generic[R]):
+    """Base of requests, generic in the response they are answered with.
+
+    Attributes:
+        API_KEY: key of the API, as in the request header.
+        RESPONSE: class of the response.
+    """
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int]
+    RESPONSE: ClassVar[type[Response]]

@@ -1,0 +1,102 @@
+"""Schemas of transaction records, all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i8, i16, i32, i64, string
+from aiokq.wire.struct import Message, Struct
+
+__all__ = ["EndTxnMarker", "PartitionsSchema", "TransactionLogKey", "TransactionLogValue"]
+
+
+class TransactionLogKey(Message):
+    """Schema of TransactionLogKey.
+
+    Source: `TransactionLogKey.json`.
+    """
+
+    NAME = "TransactionLogKey"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    RECORD_TYPE = 0
+
+    transactional_id: str = string()
+    """The transactional id of the transaction."""
+
+
+class PartitionsSchema(Struct):
+    """Partitions involved in the transaction.
+
+    Source: `TransactionLogValue.json`, struct `PartitionsSchema`.
+    """
+
+    topic: str = string()
+    """Topic involved in the transaction."""
+
+    partition_ids: list[int] = array(i32)
+    """Partition ids involved in the transaction."""
+
+
+class TransactionLogValue(Message):
+    """Schema of TransactionLogValue.
+
+    Version 1 is the first flexible version. KIP-915: bumping the version will no longer make
+    this record backward compatible. We suggest to add/remove only tagged fields to maintain
+    backward compatibility.
+
+    Source: `TransactionLogValue.json`.
+    """
+
+    NAME = "TransactionLogValue"
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 1
+    RECORD_TYPE = 0
+
+    producer_id: int = i64()
+    """Producer id in use by the transactional id."""
+
+    previous_producer_id: int = i64(since=1, default=-1, tag=0)
+    """Producer id used by the last committed transaction."""
+
+    next_producer_id: int = i64(since=1, default=-1, tag=1)
+    """Latest producer ID sent to the producer for the given transactional id."""
+
+    producer_epoch: int = i16()
+    """Epoch associated with the producer id."""
+
+    next_producer_epoch: int = i16(since=1, default=-1, tag=3)
+    """Producer epoch associated with the NextProducerId."""
+
+    transaction_timeout_ms: int = i32()
+    """Transaction timeout in milliseconds."""
+
+    transaction_status: int = i8()
+    """TransactionState the transaction is in."""
+
+    transaction_partitions: list[PartitionsSchema] | None = array(
+        PartitionsSchema, nullable_since=0
+    )
+    """Partitions involved in the transaction."""
+
+    transaction_last_update_timestamp_ms: int = i64()
+    """Time the transaction was last updated."""
+
+    transaction_start_timestamp_ms: int = i64()
+    """Time the transaction was started."""
+
+    client_transaction_version: int = i16(since=1, tag=2)
+    """The transaction version used by the client."""
+
+
+class EndTxnMarker(Message):
+    """Schema of EndTxnMarker.
+
+    Source: `EndTxnMarker.json`.
+    """
+
+    NAME = "EndTxnMarker"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+
+    coordinator_epoch: int = i32()
+    """The coordinator epoch when appending the record."""

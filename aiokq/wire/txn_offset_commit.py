@@ -1,0 +1,148 @@
+"""The TxnOffsetCommit API (key 28), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, i16, i32, i64, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitRequestPartition",
+    "TxnOffsetCommitRequestTopic",
+    "TxnOffsetCommitResponse",
+    "TxnOffsetCommitResponsePartition",
+    "TxnOffsetCommitResponseTopic",
+]
+
+
+class TxnOffsetCommitRequestPartition(Struct):
+    """The partitions inside the topic that we want to commit offsets for.
+
+    Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestPartition`.
+    """
+
+    partition_index: int = i32()
+    """The index of the partition within the topic."""
+
+    committed_offset: int = i64()
+    """The message offset to be committed."""
+
+    committed_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
+    """The leader epoch of the last consumed record."""
+
+    committed_metadata: str | None = string(nullable_since=0)
+    """Any associated metadata the client wants to keep."""
+
+
+class TxnOffsetCommitRequestTopic(Struct):
+    """Each topic that we want to commit offsets for.
+
+    Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+    """The partitions inside the topic that we want to commit offsets for."""
+
+
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
+    """Request of the TxnOffsetCommit API.
+
+    Version 1 is the same as version 0.
+
+    Version 2 adds the committed leader epoch.
+
+    Version 3 adds the member.id, group.instance.id and generation.id.
+
+    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+
+    Version 5 is the same as version 4 (KIP-890). Note when TxnOffsetCommit requests are used
+    in transaction, if transaction V2 (KIP_890 part 2) is enabled, the TxnOffsetCommit request
+    will also include the function for a AddOffsetsToTxn call. If V2 is disabled, the client
+    can't use TxnOffsetCommit request version higher than 4 within a transaction.
+
+    Source: `TxnOffsetCommitRequest.json`.
+    """
+
+    API_KEY = 28
+    NAME = "TxnOffsetCommit"
+    MIN_VERSION = 0
+    MAX_VERSION = 5
+    FLEXIBLE_SINCE = 3
+
+    transactional_id: str = string()
+    """The ID of the transaction."""
+
+    group_id: str = string()
+    """The ID of the group."""
+
+    producer_id: int = i64()
+    """The current producer ID in use by the transactional ID."""
+
+    producer_epoch: int = i16()
+    """The current epoch associated with the producer ID."""
+
+    generation_id: int = i32(since=3, default=-1)
+    """The generation of the consumer."""
+
+    member_id: str = string(since=3)
+    """The member ID assigned by the group coordinator."""
+
+    group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
+    """The unique identifier of the consumer instance provided by end user."""
+
+    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+    """Each topic that we want to commit offsets for."""
+
+
+class TxnOffsetCommitResponsePartition(Struct):
+    """The responses for each partition in the topic.
+
+    Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponsePartition`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+
+class TxnOffsetCommitResponseTopic(Struct):
+    """The responses for each topic.
+
+    Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponseTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+    """The responses for each partition in the topic."""
+
+
+class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
+    """Answer to `TxnOffsetCommitRequest`.
+
+    Starting in version 1, on quota violation, brokers send out responses before throttling.
+
+    Version 2 is the same as version 1.
+
+    Version 3 adds illegal generation, fenced instance id, and unknown member id errors.
+
+    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+
+    Version 5 is the same with version 3 (KIP-890).
+
+    Source: `TxnOffsetCommitResponse.json`.
+    """
+
+    throttle_time_ms: int = i32()
+    """The duration in milliseconds for which the request was throttled due to a quota violation,
+    or zero if the request did not violate any quota.
+    """
+
+    topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
+    """The responses for each topic."""

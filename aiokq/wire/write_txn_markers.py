@@ -1,0 +1,133 @@
+"""The WriteTxnMarkers API (key 27), all versions."""
+
+from __future__ import annotations
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, i64, string
+from aiokq.wire.struct import Request, Response, Struct
+
+__all__ = [
+    "WritableTxnMarker",
+    "WritableTxnMarkerPartitionResult",
+    "WritableTxnMarkerResult",
+    "WritableTxnMarkerTopic",
+    "WritableTxnMarkerTopicResult",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
+]
+
+
+class WritableTxnMarkerTopic(Struct):
+    """Each topic that we want to write transaction marker(s) for.
+
+    Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarkerTopic`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partition_indexes: list[int] = array(i32)
+    """The indexes of the partitions to write transaction markers for."""
+
+
+class WritableTxnMarker(Struct):
+    """The transaction markers to be written.
+
+    Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarker`.
+    """
+
+    producer_id: int = i64()
+    """The current producer ID."""
+
+    producer_epoch: int = i16()
+    """The current epoch associated with the producer ID."""
+
+    transaction_result: bool = boolean()
+    """The result of the transaction to write to the partitions (false = ABORT, true = COMMIT)."""
+
+    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
+    """Each topic that we want to write transaction marker(s) for."""
+
+    coordinator_epoch: int = i32()
+    """Epoch associated with the transaction state partition hosted by this transaction
+    coordinator.
+    """
+
+    transaction_version: int = i8(since=2, ignorable=True)
+    """Transaction version of the marker. Ex: 0/1 = legacy (TV0/TV1), 2 = TV2 etc."""
+
+
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
+    """Request of the WriteTxnMarkers API.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 enables flexible versions.
+
+    Version 2 adds TransactionVersion field to the WritableTxnMarker (KIP-1228).
+
+    Source: `WriteTxnMarkersRequest.json`.
+    """
+
+    API_KEY = 27
+    NAME = "WriteTxnMarkers"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 1
+
+    markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+    """The transaction markers to be written."""
+
+
+class WritableTxnMarkerPartitionResult(Struct):
+    """The results by partition.
+
+    Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerPartitionResult`.
+    """
+
+    partition_index: int = i32()
+    """The partition index."""
+
+    error_code: int = i16()
+    """The error code, or 0 if there was no error."""
+
+
+class WritableTxnMarkerTopicResult(Struct):
+    """The results by topic.
+
+    Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerTopicResult`.
+    """
+
+    name: str = string()
+    """The topic name."""
+
+    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
+    """The results by partition."""
+
+
+class WritableTxnMarkerResult(Struct):
+    """The results for writing makers.
+
+    Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerResult`.
+    """
+
+    producer_id: int = i64()
+    """The current producer ID in use by the transactional ID."""
+
+    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
+    """The results by topic."""
+
+
+class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
+    """Answer to `WriteTxnMarkersRequest`.
+
+    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+
+    Version 1 enables flexible versions.
+
+    Version 2 matches WriteTxnMarkersRequest version 2 (KIP-1228).
+
+    Source: `WriteTxnMarkersResponse.json`.
+    """
+
+    markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
+    """The results for writing makers."""

@@ -1,0 +1,398 @@
+"""Write the first draft of message files from Kafka's JSON definitions; the way to add an API.
+
+    python tools/generate_messages.py DescribeLogDirs              # aiokq/wire/describe_log_dirs.py
+    python tools/generate_messages.py --module group_records OffsetCommitKey OffsetCommitValue
+    python tools/generate_messages.py --exports                    # rewrite aiokq/wire/__init__.py
+
+An API is named without `Request` or `Response`; both go to one file. With `--module` the names are
+schemas that are no requests (contents of records, the consumer protocol). `--exports` rewrites the
+lists between the markers in `aiokq/wire/__init__.py` and `catalog.py` from the files that exist.
+
+The definitions are read from `.cache/kafka/libs` (fetched by `make interop`, or copy
+`kafka-clients-4.2.0.jar` and `kafka-clients-3.9.1.jar` there; schemas of coordinator records need
+`kafka-group-coordinator-4.2.0.jar` and `kafka-transaction-coordinator-4.2.0.jar`). A file that exists
+is not overwritten without `--force`: drafts are committed and then kept by hand, and
+`tests/unit/wire/test_definitions.py` compares every field with the JSON.
+
+A nested struct keeps Kafka's name unless another exported struct has it already: then the name of the
+API goes in front (`FetchLeaderIdAndEpoch`), of the message where request and response both have one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+from tools import kafka_schema
+from tools.kafka_schema import Definition, snake_case, versions
+
+ROOT = Path(__file__).resolve().parent.parent
+WIRE = ROOT / "aiokq" / "wire"
+MACHINERY = {
+    "__init__", "catalog", "codec", "compile", "fields", "frames", "interpret", "primitives", "struct",
+}  # fmt: skip
+
+GENERIC = {
+    "Assignment",
+    "Endpoint",
+    "Listener",
+    "Member",
+    "Node",
+    "OpData",
+    "PartitionResponse",
+    "PartitionResult",
+    "TopicMetadata",
+    "TopicPartition",
+    "TopicPartitions",
+    "TopicResponse",
+    "TopicResult",
+    "Topic",
+    "ValueData",
+}
+"""Struct names that say nothing outside their message: they get the name of the API in front."""
+
+CHOSEN = {("DescribeGroupsResponse", "DescribedGroup"): "DescribedGroup"}
+"""Classes whose name the rules would spoil."""
+
+KINDS = {
+    "bool": ("boolean", "bool"),
+    "bytes": ("bytes_", "bytes"),
+    "float64": ("f64", "float"),
+    "int16": ("i16", "int"),
+    "int32": ("i32", "int"),
+    "int64": ("i64", "int"),
+    "int8": ("i8", "int"),
+    "records": ("records", "Records"),
+    "string": ("string", "str"),
+    "uint16": ("u16", "int"),
+    "uint32": ("u32", "int"),
+    "uuid": ("uuid_", "uuid.UUID"),
+}
+
+
+class Draft:
+    """One file being written: the classes of an API or of a few related schemas."""
+
+    def __init__(self, messages: list[Definition], names: dict[tuple[str, str], str]) -> None:
+        self.messages = messages
+        self.names = names  # (message, Kafka's struct name) to class name
+        self.specifiers: set[str] = set()
+        self.bases: set[str] = set()
+        self.classes: list[str] = []
+        self.written: set[str] = set()
+
+    def source(self, headline: str) -> str:
+        """Return the text of the module."""
+        for message in self.messages:
+            self._message(message)
+        imports = ["from __future__ import annotations", ""]
+        if "uuid_" in self.specifiers:
+            imports += ["import uuid", ""]
+        if "records" in self.specifiers:
+            self.specifiers.add("Records")
+        fields = ", ".join(sorted(self.specifiers))
+        if fields:
+            imports.append(f"from aiokq.wire.fields import {fields}")
+        imports.append(f"from aiokq.wire.struct import {', '.join(sorted(self.bases))}")
+        exported = ", ".join(f'"{name}"' for name in sorted(self.written))
+        parts = [f'"""{headline}"""', "\n".join(imports), f"__all__ = [{exported}]", *self.classes]
+        return "\n\n".join(parts) + "\n"
+
+    def _message(self, message: Definition) -> None:
+        structs = kafka_schema.structs_of(message)
+        about = {
+            field["type"].removeprefix("[]"): field.get("about", "")
+            for _, field in kafka_schema.fields_of(message)
+        }
+        for name in _dependencies_first(message, structs):
+            self._struct(message, name, structs[name], about.get(name, ""))
+        self._top(message)
+
+    def _struct(self, message: Definition, name: str, fields: list[Definition], about: str) -> None:
+        title = self.names[message["name"], name]
+        if title in self.written:
+            return
+        self.bases.add("Struct")
+        text = about or f"Part of {message['name']}."
+        body = _docstring(text, [f"Source: `{message['name']}.json`, struct `{name}`."])
+        self._class(title, "Struct", body, message, fields)
+
+    def _top(self, message: Definition) -> None:
+        name = message["name"]
+        bounds = versions(message["validVersions"])
+        assert bounds is not None
+        flexible = versions(message.get("flexibleVersions", "none"))
+        constants = []
+        kind = message["type"]
+        if kind == "response":
+            base = f"Response, request={name.removesuffix('Response')}Request"
+            self.bases.add("Response")
+            title = f"Answer to `{name.removesuffix('Response')}Request`."
+        else:
+            if kind == "request":
+                base = f'Request["{name.removesuffix("Request")}Response"]'
+                self.bases.add("Request")
+                constants.append(f"API_KEY = {message['apiKey']}")
+                title = f"Request of the {name.removesuffix('Request')} API."
+            else:
+                base = "Message"
+                self.bases.add("Message")
+                title = f"Schema of {name}."
+            unstable = bool(message.get("latestVersionUnstable"))
+            constants.append(f'NAME = "{name.removesuffix("Request")}"')
+            constants.append(f"MIN_VERSION = {bounds[0]}")
+            constants.append(f"MAX_VERSION = {(bounds[1] or 0) - unstable}")
+            if unstable:
+                constants.append(f"UNSTABLE_VERSION = {bounds[1]}")
+            if flexible is not None:
+                constants.append(f"FLEXIBLE_SINCE = {flexible[0]}")
+            if kind in ("coordinator-key", "coordinator-value"):
+                constants.append(f"RECORD_TYPE = {message['apiKey']}")
+        body = _docstring(title, [*message["notes"], f"Source: `{name}.json`."])
+        if constants:
+            body += "\n\n" + "\n".join(constants)
+        self._class(name, base, body, message, message["fields"])
+
+    def _class(
+        self, title: str, base: str, body: str, message: Definition, fields: list[Definition]
+    ) -> None:
+        lines = [body]
+        for field in fields:
+            lines.append(
+                "\n" + self._field(message, field)
+                if field is fields[0]
+                else self._field(message, field)
+            )
+        self.classes.append(
+            f"\nclass {title}({base}):\n" + textwrap.indent("\n".join(lines), "    ")
+        )
+        self.written.add(title)
+
+    def _field(self, message: Definition, field: Definition) -> str:
+        kafka_type = field["type"]
+        element = kafka_type.removeprefix("[]")
+        is_array, is_struct = kafka_type != element, element not in KINDS
+        if is_struct:
+            of = hint = self.names[message["name"], element]
+        else:
+            of, hint = KINDS[element]
+        arguments, specifier = [], of
+        self.specifiers.add("array" if is_array else "struct" if is_struct else of)
+        if is_array:
+            specifier, hint = "array", f"list[{hint}]"
+            arguments.append(of)
+            if not is_struct:
+                self.specifiers.add(of)
+        elif is_struct:
+            specifier = "struct"
+            arguments.append(of)
+        arguments += self._versions(message, field)
+        tagged = field.get("tag") is not None
+        nullable = "nullableVersions" in field
+        if (nullable and kafka_type != "records") or (is_struct and not is_array and tagged):
+            hint += " | None"
+        default = _default(field, is_struct and not is_array)
+        if default is not None:
+            arguments.append(f"default={default}")
+        if tagged:
+            arguments.append(f"tag={field['tag']}")
+        if field.get("ignorable") in (True, "true"):
+            arguments.append("ignorable=True")
+        line = f"{snake_case(field['name'])}: {hint} = {specifier}({', '.join(arguments)})"
+        return f"{line}\n{_docstring(field.get('about', 'Not described.'))}\n"
+
+    def _versions(self, message: Definition, field: Definition) -> list[str]:
+        last = versions(message["validVersions"])
+        assert last is not None
+        bounds = versions(field.get("versions", field.get("taggedVersions")))
+        assert bounds is not None
+        since, until = bounds
+        arguments = []
+        if since > 0:
+            arguments.append(f"since={since}")
+        if until is not None and until < (last[1] or 0):
+            arguments.append(f"until={until}")
+        nullable = versions(field.get("nullableVersions", "none"))
+        if nullable is not None and field["type"] != "records":
+            arguments.append(f"nullable_since={nullable[0]}")
+        return arguments
+
+
+def _default(field: Definition, is_struct: bool) -> str | None:
+    """Return the source of an explicit default that is not the one of the type."""
+    if is_struct or "default" not in field:
+        return None
+    default, kind = field["default"], field["type"]
+    if default in (None, "null"):
+        return "None"
+    if kind == "bool":
+        return "True" if default in (True, "true") else None
+    if kind.startswith(("int", "uint")):
+        number = int(str(default), 0)
+        return None if number == 0 else str(number)
+    if kind == "string":
+        return json.dumps(default) if default else None
+    raise ValueError(f"default {default!r} of {field['name']} ({kind})")
+
+
+def _docstring(first: str, rest: list[str] = []) -> str:  # noqa: B006  # never changed
+    paragraphs = [textwrap.fill(_clean(text), 90) for text in [first, *rest]]
+    text = "\n\n".join(paragraphs)
+    return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+
+
+def _clean(text: str) -> str:
+    text = re.sub(r"\s+", " ", text).strip().replace("\\", "\\\\")
+    return text if text.endswith((".", ":", "!")) else text + "."
+
+
+def _dependencies_first(message: Definition, structs: dict[str, list[Definition]]) -> list[str]:
+    order: list[str] = []
+
+    def visit(fields: list[Definition]) -> None:
+        for field in fields:
+            name = field["type"].removeprefix("[]")
+            if name in structs and name not in order:
+                visit(structs[name])
+                order.append(name)
+
+    visit(message["fields"])
+    return order
+
+
+def _base(message: str) -> str:
+    return re.sub(r"(Request|Response|Key|Value)$", "", message)
+
+
+def _prefixed(base: str, name: str) -> str:
+    """Put the API's name in front, without repeating what both share."""
+    if name.startswith(base):
+        return name
+    for size in range(min(len(base), len(name)), 3, -1):
+        if base.endswith(name[:size]):
+            return base + name[size:]
+    return base + name
+
+
+def class_names(messages: list[Definition], taken: Counter[str]) -> dict[tuple[str, str], str]:
+    """Choose the class of each nested struct; `taken` counts the APIs that use a name."""
+    names: dict[tuple[str, str], str] = {}
+    shapes: dict[str, object] = {}
+    for message in messages:
+        for struct, fields in kafka_schema.structs_of(message).items():
+            title = struct
+            if (taken[struct] > 1 or struct in GENERIC) and struct != message["name"]:
+                title = _prefixed(_base(message["name"]), struct)
+            shape = [
+                {key: field[key] for key in sorted(field.keys() - {"about", "entityType"})}
+                for field in fields
+            ]
+            if shapes.setdefault(title, shape) != shape:
+                title = _prefixed(message["name"], struct)
+            names[message["name"], struct] = CHOSEN.get((message["name"], struct), title)
+    return names
+
+
+def exported() -> dict[str, list[str]]:
+    """Return the public classes of each message file that exists."""
+    found = {}
+    for path in sorted(WIRE.glob("*.py")):
+        if path.stem in MACHINERY:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                found[path.stem] = sorted(ast.literal_eval(node.value))
+    return found
+
+
+def write_exports() -> None:
+    """Rewrite the generated lists of `aiokq/wire/__init__.py` and `catalog.py`."""
+    modules = exported()
+    hints = [
+        f"    from aiokq.wire.{module} import {name} as {name}"
+        for module, names in modules.items()
+        for name in names
+    ]
+    _replace(WIRE / "__init__.py", "imports", hints)
+    listed = [f'    "{name}",' for name in sorted(n for names in modules.values() for n in names)]
+    _replace(WIRE / "__init__.py", "names", listed)
+    rows = []
+    for module, names in modules.items():
+        lines = textwrap.wrap(" ".join(names), 80)
+        quoted = "".join(f'        "{line} "\n' for line in lines)
+        rows.append(f'    "{module}": (\n{quoted}    ),')
+    _replace(WIRE / "catalog.py", "modules", rows)
+    apis = []
+    for module in modules:
+        text = (WIRE / f"{module}.py").read_text()
+        for request, key, name in re.findall(
+            r'class (\w+)\(Request\[.*?API_KEY = (\d+)\s+NAME = "(\w+)"', text, re.DOTALL
+        ):
+            apis.append((int(key), f'    {key}: ("{name}", "{module}", "{request}"),'))
+    _replace(WIRE / "catalog.py", "apis", [row for _, row in sorted(apis)])
+
+
+def _replace(path: Path, marker: str, lines: list[str]) -> None:
+    begin, end = f"# begin generated {marker}", f"# end generated {marker}"
+    text = path.read_text()
+    head, _, rest = text.partition(begin)
+    if not rest:
+        sys.exit(f"{path} has no marker {begin!r}")
+    tail = rest.partition(end)[2]
+    indent = head.rpartition("\n")[2]
+    path.write_text(f"{head}{begin}\n" + "\n".join(lines) + f"\n{indent}{end}{tail}")
+    subprocess.run(["ruff", "format", "-q", str(path)], check=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="APIs, or schemas with --module")
+    parser.add_argument("--module", help="file (without .py) that takes the given schemas")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    parser.add_argument("--exports", action="store_true", help="rewrite the lists of exports")
+    options = parser.parse_args()
+    if not options.names:
+        write_exports()
+        return
+    definitions = kafka_schema.load()
+    if options.module:
+        groups = {options.module: options.names}
+    else:
+        groups = {snake_case(name): [f"{name}Request", f"{name}Response"] for name in options.names}
+    here = {name for names in groups.values() for name in names}
+    used: dict[str, set[str]] = {}
+    for module, names in exported().items():
+        if module not in groups:
+            for name in names:
+                used.setdefault(name, set()).add(module)
+    for name in here:
+        for struct in kafka_schema.structs_of(definitions[name]):
+            used.setdefault(struct, set()).add(_base(name))
+    taken = Counter({struct: len(users) for struct, users in used.items()})
+    for module, names in groups.items():
+        path = WIRE / f"{module}.py"
+        if path.exists() and not options.force:
+            sys.exit(f"{path} exists; --force overwrites it")
+        messages = [definitions[name] for name in names]
+        if options.module:
+            headline = f"Schemas of {module.replace('_', ' ')}, all versions."
+        else:
+            headline = f"The {_base(names[0])} API (key {messages[0]['apiKey']}), all versions."
+        draft = Draft(messages, class_names(messages, taken))
+        path.write_text(draft.source(headline))
+        subprocess.run(["ruff", "format", "-q", str(path)], check=True)
+        print(path.relative_to(ROOT))
+    if options.exports:
+        write_exports()
+
+
+if __name__ == "__main__":
+    main()
