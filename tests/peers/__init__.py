@@ -1,1 +1,1 @@
-"""Other makes to test and measure against: Apache Kafka, librdkafka's mock cluster, a scripted peer."""
+"""Other makes to test against: Apache Kafka, librdkafka's mock cluster, a scripted peer."""

@@ -32,13 +32,19 @@ def why_absent() -> str | None:
     return None
 
 
-def java_command(main_class: str, *arguments: str, heap: str = "256M") -> list[str]:
-    """The command that runs one of Kafka's main classes."""
+def java_command(
+    main_class: str, *arguments: str, heap: str = "256M", optimised: bool = False
+) -> list[str]:
+    """The command that runs one of Kafka's main classes.
+
+    Tests start fast with the first compiler and the serial collector; `optimised` leaves the
+    JVM as it comes, which is what benchmarks must measure.
+    """
+    quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [
         "java",
         f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *quick,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         f"{LIBS}/*",
@@ -50,7 +56,7 @@ def java_command(main_class: str, *arguments: str, heap: str = "256M") -> list[s
 def run_tool(
     main_class: str, *arguments: str, timeout: float = 60, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one of Kafka's command-line tools to its end (`org.apache.kafka.tools.` may be left out)."""
+    """Runs a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
     if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
         main_class = f"org.apache.kafka.tools.{main_class}"
     return subprocess.run(
@@ -63,13 +69,20 @@ def run_tool(
 
 
 class ApacheKafka:
-    """A cluster in a directory: started, and each node stopped, killed, paused and started again."""
+    """A cluster in a directory; each node can be stopped, killed, paused and started again."""
 
     def __init__(
-        self, directory: Path, nodes: int = 1, *, heap: str = "1G", **properties: str
+        self,
+        directory: Path,
+        nodes: int = 1,
+        *,
+        heap: str = "1G",
+        optimised: bool = False,
+        **properties: str,
     ) -> None:
         self.directory = directory
         self.heap = heap
+        self.optimised = optimised
         self.properties = {key.replace("_", "."): value for key, value in properties.items()}
         ports = free_ports(2 * nodes)
         self.ports = {node: ports[2 * (node - 1)] for node in range(1, nodes + 1)}
@@ -138,7 +151,10 @@ class ApacheKafka:
         with open(self.directory / f"node-{node}.out", "ab") as output:
             self.processes[node] = subprocess.Popen(
                 java_command(
-                    "kafka.Kafka", str(self.directory / f"node-{node}.properties"), heap=self.heap
+                    "kafka.Kafka",
+                    str(self.directory / f"node-{node}.properties"),
+                    heap=self.heap,
+                    optimised=self.optimised,
                 ),
                 stdout=output,
                 stderr=output,

@@ -1,0 +1,1 @@
+"""One program per client and direction; each prints what it measured as one JSON object."""

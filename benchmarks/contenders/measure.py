@@ -1,0 +1,73 @@
+"""What all contenders share: their arguments, their records, and how they are timed."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+KEYS = 10_000
+
+
+@dataclass(slots=True)
+class Load:
+    """What to produce or consume. Sizes in bytes."""
+
+    bootstrap: str
+    topic: str
+    records: int
+    value_bytes: int
+    batch_bytes: int
+    linger_ms: int
+    acks: str
+    idempotence: bool
+    defaults: bool
+    shape: str
+    loop: str
+
+    @property
+    def value(self) -> bytes:
+        return b"v" * self.value_bytes
+
+    @property
+    def keys(self) -> list[bytes]:
+        """10-byte keys, as many different ones as a large topic has partitions' worth."""
+        return [b"key-%06d" % index for index in range(KEYS)]
+
+
+def arguments() -> Load:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", default="bench")
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--batch-bytes", type=int, default=131_072)
+    parser.add_argument("--linger-ms", type=int, default=5)
+    parser.add_argument("--acks", default="1")
+    parser.add_argument("--idempotence", action="store_true")
+    parser.add_argument("--defaults", action="store_true", help="the client's own settings")
+    parser.add_argument("--shape", default="")
+    parser.add_argument("--loop", default="uvloop", choices=["uvloop", "asyncio"])
+    return Load(**vars(parser.parse_args()))
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextmanager
+def measured(records: int) -> Iterator[None]:
+    """Times the block, and prints records, wall seconds and CPU seconds."""
+    gc.collect()
+    cpu = cpu_seconds()
+    started = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - started
+    used = cpu_seconds() - cpu
+    print(json.dumps({"records": records, "seconds": seconds, "cpu_seconds": used}))

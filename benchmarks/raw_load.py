@@ -1,0 +1,198 @@
+"""Raw load on a broker from one blocking socket that does next to nothing itself.
+
+Produce: one pre-encoded batch of 128 KB (1 KB records) replayed in Produce v7, acks=1, eight
+requests in flight over four partitions. Fetch: Fetch v11 from offset 0 to the end, walking batch
+headers only. So the broker is what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import struct
+import time
+from typing import TypeVar
+
+from aiokq.fastpath import crc32c
+
+from aiokq.wire import (
+    CreateTopicsRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+    decode_response,
+    encode_request,
+)
+from aiokq.wire.create_topics import CreatableTopic
+from aiokq.wire.fetch import FetchPartition, FetchTopic
+from aiokq.wire.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from aiokq.wire.produce import PartitionProduceData, TopicProduceData
+from aiokq.wire.struct import Request, Response
+
+PARTITIONS = 4
+IN_FLIGHT = 8
+BATCH_BYTES = 128 * 1024
+FETCH_BYTES = 8 * 1024 * 1024
+PRODUCE_VERSION = 7
+FETCH_VERSION = 11
+R = TypeVar("R", bound=Response)
+
+
+def varint(value: int) -> bytes:
+    zigzag = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzag > 127:
+        out.append(zigzag & 127 | 128)
+        zigzag >>= 7
+    out.append(zigzag)
+    return bytes(out)
+
+
+def encode_batch(record_bytes: int, timestamp_ms: int) -> tuple[bytes, int]:
+    """A batch of about 128 KB of records without keys, written plainly. Returns it and the count."""
+    records = bytearray()
+    count = 0
+    value = b"v" * record_bytes
+    while len(records) + record_bytes < BATCH_BYTES:
+        body = b"\0" + varint(0) + varint(count) + varint(-1) + varint(len(value)) + value + b"\0"
+        records += varint(len(body)) + body
+        count += 1
+    fields = (0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+    checked = struct.pack(">hiqqqhii", *fields) + records
+    batch = struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
+    return batch, count
+
+
+class RawClient:
+    """A blocking connection that sends encoded requests and reads whole frames."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.partition(",")[0].rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = bytearray(FETCH_BYTES * 2)
+
+    def send(self, request: Request[Response], version: int) -> None:
+        parts = encode_request(request, version=version, correlation_id=1, client_id="raw")
+        self.socket.sendall(b"".join(bytes(part) for part in parts))
+
+    def receive(self) -> memoryview:
+        view = memoryview(self.buffer)
+        self._fill(view[:4])
+        (size,) = struct.unpack_from(">i", self.buffer)
+        if size > len(self.buffer):
+            self.buffer = bytearray(size)
+            view = memoryview(self.buffer)
+        self._fill(view[:size])
+        return view[:size]
+
+    def _fill(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            count = self.socket.recv_into(view[done:])
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            done += count
+
+    def request(self, request: Request[R], version: int) -> R:
+        self.send(request, version)
+        return decode_response(request.RESPONSE, self.receive(), version)[1]
+
+
+def create_topic(client: RawClient, topic: str) -> None:
+    new = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
+    response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
+    assert response.topics[0].error_code in (0, 36), response
+
+
+def produce(client: RawClient, topic: str, total_bytes: int, record_bytes: int) -> dict[str, float]:
+    """Sends `total_bytes` of batches, `IN_FLIGHT` requests ahead. Returns what was measured."""
+    batch, count = encode_batch(record_bytes, int(time.time() * 1000))
+    requests = []
+    for partition in range(PARTITIONS):
+        data = PartitionProduceData(index=partition, records=batch)
+        topics = [TopicProduceData(name=topic, partition_data=[data])]
+        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+        parts = encode_request(request, version=PRODUCE_VERSION, correlation_id=1, client_id="raw")
+        requests.append(b"".join(bytes(part) for part in parts))
+    number = max(IN_FLIGHT, total_bytes // len(batch))
+    started = time.perf_counter()
+    for index in range(number + IN_FLIGHT):
+        if index >= IN_FLIGHT:
+            frame = client.receive()
+            _, response = decode_response(ProduceRequest.RESPONSE, frame, PRODUCE_VERSION)
+            error = response.responses[0].partition_responses[0].error_code
+            assert error == 0, f"Produce answered error {error}"
+        if index < number:
+            client.socket.sendall(requests[index % PARTITIONS])
+    seconds = time.perf_counter() - started
+    return {"bytes": number * len(batch), "records": number * count, "seconds": seconds}
+
+
+def fetch(client: RawClient, topic: str) -> dict[str, float]:
+    """Reads each partition from its start to its end, walking batch headers."""
+    partitions = [
+        ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        for partition in range(PARTITIONS)
+    ]
+    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
+    answer = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
+    ends = {each.partition_index: each.offset for each in answer.topics[0].partitions}
+    positions = dict.fromkeys(ends, 0)
+    received = records = 0
+    started = time.perf_counter()
+    while pending := [each for each in positions if positions[each] < ends[each]]:
+        wanted = [
+            FetchPartition(
+                partition=each,
+                fetch_offset=positions[each],
+                partition_max_bytes=FETCH_BYTES // PARTITIONS,
+            )
+            for each in pending
+        ]
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=topic, partitions=wanted)],
+        )
+        client.send(request, FETCH_VERSION)
+        _, response = decode_response(FetchRequest.RESPONSE, client.receive(), FETCH_VERSION)
+        for partition in response.responses[0].partitions:
+            data = partition.records
+            assert partition.error_code == 0, partition.error_code
+            position = 0
+            while data is not None and position + 61 <= len(data):
+                base, length = struct.unpack_from(">qi", data, position)
+                if position + 12 + length > len(data):
+                    break
+                (last_delta,) = struct.unpack_from(">i", data, position + 23)
+                positions[partition.partition_index] = base + last_delta + 1
+                records += last_delta + 1
+                position += 12 + length
+            received += position
+    seconds = time.perf_counter() - started
+    return {"bytes": received, "records": records, "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["produce", "fetch"])
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", default="raw")
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--record-bytes", type=int, default=1024)
+    options = parser.parse_args()
+    client = RawClient(options.bootstrap)
+    create_topic(client, options.topic)
+    if options.action == "produce":
+        measured = produce(client, options.topic, options.megabytes << 20, options.record_bytes)
+    else:
+        measured = fetch(client, options.topic)
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Tables for the terminal and for Markdown, and bar charts as SVG, of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(slots=True)
+class Section:
+    """One table: a title, what was equal on all sides, columns, rows, and the bars of its plot."""
+
+    name: str
+    title: str
+    conditions: str
+    columns: Sequence[str]
+    rows: list[list[str]] = field(default_factory=list)
+    bars: list[tuple[str, float]] = field(default_factory=list)
+    unit: str = ""
+
+
+def machine() -> str:
+    """The machine as a reader needs to know it: cores, processor, interpreter."""
+    model = ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        model = platform.processor()
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {model}, {platform.system()}, {python}"
+
+
+def show(console: Console, section: Section) -> None:
+    table = Table(title=section.title, title_justify="left", caption=section.conditions)
+    for index, column in enumerate(section.columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in section.rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def markdown(sections: Sequence[Section], when: str) -> str:
+    lines = ["# Benchmarks", "", f"Measured {when} on {machine()}. Made by `make bench`.", ""]
+    for section in sections:
+        lines += [f"## {section.title}", "", section.conditions, ""]
+        lines.append("| " + " | ".join(section.columns) + " |")
+        lines.append("|---" + "|--:" * (len(section.columns) - 1) + "|")
+        lines += ["| " + " | ".join(row) + " |" for row in section.rows]
+        if section.bars:
+            lines += ["", f"![{section.title}]({section.name}.svg)"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def plot(section: Section, path: Path) -> None:
+    """A horizontal bar chart; aiokq's bars stand out."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "aiokq"
+    from matplotlib import pyplot
+
+    labels = [label for label, _ in section.bars][::-1]
+    values = [value for _, value in section.bars][::-1]
+    figure, axes = pyplot.subplots(figsize=(8, 0.8 + 0.36 * len(labels)))
+    colours = ["#1f6feb" if label.startswith("aiokq") else "#9aa4b1" for label in labels]
+    bars = axes.barh(labels, values, color=colours)
+    axes.bar_label(bars, labels=[f"{value:,.3g}" for value in values], padding=3, fontsize=8)
+    axes.set_title(section.title, fontsize=10, loc="left")
+    axes.set_xlabel(section.unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.12)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def write(sections: Sequence[Section], directory: Path, when: str) -> None:
+    """Writes README.md, results.json and a plot per section into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "README.md").write_text(markdown(sections, when))
+    content = [
+        {"name": s.name, "columns": list(s.columns), "rows": s.rows, "conditions": s.conditions}
+        for s in sections
+    ]
+    document = {"when": when, "machine": machine(), "sections": content}
+    (directory / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    for section in sections:
+        if section.bars:
+            plot(section, directory / f"{section.name}.svg")

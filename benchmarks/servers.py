@@ -1,0 +1,92 @@
+"""The servers that clients are measured against, each a process of its own bound to one core."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rounds import SERVER_CORE, bind_to_core
+from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.mock_cluster import mock_cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server: its address, the process to ask for CPU time and memory, start-up time."""
+
+    bootstrap: str
+    pid: int
+    start_seconds: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time used by the process so far, user and system, all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def mock() -> Iterator[Server]:
+    """librdkafka's mock cluster: keeps little, does little; the client is the limit."""
+    started = time.perf_counter()
+    with mock_cluster() as bootstrap:
+        yield Server(bootstrap, 0, time.perf_counter() - started)
+
+
+@contextmanager
+def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
+    """`aiokq broker` with Kafka's defaults and its log in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
+        command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
+        command += ["--data-dir", directory, "--set", "num.partitions=4", *arguments]
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=bind_to_core(SERVER_CORE) if bind else None,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - started
+        try:
+            yield Server(json.loads(line)["bootstrap_servers"], process.pid, seconds)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+            process.stdout.close()
+
+
+@contextmanager
+def apache(*, bind: bool = True) -> Iterator[Server]:
+    """Apache Kafka 4.2, one node, four partitions a topic."""
+    with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
+        cluster = ApacheKafka(Path(directory), 1, optimised=True, num_partitions="4")
+        try:
+            cluster.start()
+            cluster.stop_node(1)
+            started = time.perf_counter()
+            cluster.start_node(1)
+            seconds = time.perf_counter() - started
+            pid = cluster.processes[1].pid
+            if bind:
+                subprocess.run(
+                    ["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True
+                )
+            yield Server(cluster.bootstrap_servers, pid, seconds)
+        finally:
+            cluster.stop()

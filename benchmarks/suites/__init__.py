@@ -1,0 +1,1 @@
+"""What `make bench` measures: each suite returns sections of the report."""

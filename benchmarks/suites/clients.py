@@ -1,0 +1,164 @@
+"""The client's produce and consume paths beside confluent-kafka and aiokafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks import servers
+from benchmarks.report import Section
+from benchmarks.rounds import Contender, Result, run_rounds
+
+Progress = Callable[[str], None]
+
+COLUMNS = ("client", "records/s", "x confluent", "x aiokafka", "CPU ns/record", "+-")
+PURE = (("AIOKQ_PURE", "1"),)
+
+
+def _rows(section: Section, results: Sequence[Result], confluent: str, aiokafka: str) -> None:
+    rates = {result.label: result.rate for result in results}
+    for result in results:
+        if result.failure:
+            section.rows.append([result.label, f"failed: {result.failure}", "", "", "", ""])
+            continue
+        section.rows.append(
+            [
+                result.label,
+                f"{result.rate:,.0f}",
+                f"{result.rate / rates[confluent]:.2f}",
+                f"{result.rate / rates[aiokafka]:.2f}",
+                f"{result.cpu_ns_per_record:,.0f}",
+                f"{100 * result.spread:.0f} %",
+            ]
+        )
+        section.bars.append((result.label, result.rate / 1e6))
+
+
+def produce(
+    server: servers.Server, where: str, name: str, records: int, rounds: int, progress: Progress
+) -> list[Section]:
+    """With equal settings on all sides, and with each client's own defaults."""
+    sections = []
+    for own_defaults in (False, True):
+        common: tuple[str, ...] = ("--topic", f"produce-{own_defaults}")
+        common += ("--defaults",) if own_defaults else ("--acks", "1")
+
+        def size(count: int, common: tuple[str, ...] = common) -> tuple[str, ...]:
+            return (*common, "--records", str(count))
+
+        contenders = [
+            Contender("confluent-kafka, callbacks", "produce_confluent", size(records)),
+            Contender("aiokafka, futures", "produce_aiokafka", size(records // 4)),
+            Contender(
+                "aiokafka, 1,000 tasks send_and_wait",
+                "produce_aiokafka",
+                (*size(records // 4), "--shape", "tasks"),
+            ),
+        ]
+        contenders += [
+            Contender(f"aiokq, {label}", "produce_aiokq", (*size(count), "--shape", shape))
+            for label, shape, count in (
+                ("enqueue + await each", "enqueue", records),
+                ("send_nowait", "send_nowait", records),
+                ("send_many", "send_many", records),
+                ("1,000 tasks await send()", "tasks", records // 2),
+            )
+        ]
+        contenders += [
+            Contender(
+                "aiokq on asyncio's loop, enqueue + await each",
+                "produce_aiokq",
+                (*size(records), "--shape", "enqueue", "--loop", "asyncio"),
+            ),
+            Contender(
+                "aiokq pure Python, enqueue + await each",
+                "produce_aiokq",
+                (*size(records // 4), "--shape", "enqueue"),
+                PURE,
+            ),
+        ]
+        conditions = (
+            "Each client's own defaults."
+            if own_defaults
+            else "batch 128 KiB, linger 5 ms, acks=1, no idempotence on all sides."
+        )
+        section = Section(
+            f"{name}-{'defaults' if own_defaults else 'equal'}",
+            f"Produce to {where}" + (", own defaults" if own_defaults else ""),
+            f"100-byte values, 10-byte keys, {records:,} records. {conditions} "
+            f"Median of {rounds} interleaved rounds, client on one core, server on the other.",
+            COLUMNS,
+            unit="million records/s",
+        )
+        results = run_rounds(contenders, server.bootstrap, rounds, progress=progress)
+        _rows(section, results, contenders[0].label, contenders[1].label)
+        sections.append(section)
+    return sections
+
+
+def consume(
+    server: servers.Server, where: str, name: str, records: int, rounds: int, progress: Progress
+) -> list[Section]:
+    topic = "consume"
+    progress(f"filling {topic}")
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.contenders.produce_confluent"]
+        + ["--bootstrap", server.bootstrap, "--topic", topic, "--records", str(records)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+    def size(count: int) -> tuple[str, ...]:
+        return ("--topic", topic, "--records", str(count))
+
+    contenders = [
+        Contender("confluent-kafka, consume(1000)", "consume_confluent", size(records)),
+        Contender(
+            "aiokafka, async for", "consume_aiokafka", (*size(records // 8), "--shape", "records")
+        ),
+        Contender(
+            "aiokafka, getmany", "consume_aiokafka", (*size(records // 4), "--shape", "getmany")
+        ),
+        Contender("aiokq, async for", "consume_aiokq", (*size(records), "--shape", "records")),
+        Contender("aiokq, batches", "consume_aiokq", (*size(records), "--shape", "batches")),
+        Contender("aiokq, batches to Arrow", "consume_aiokq", (*size(records), "--shape", "arrow")),
+        Contender(
+            "aiokq on asyncio's loop, async for",
+            "consume_aiokq",
+            (*size(records), "--shape", "records", "--loop", "asyncio"),
+        ),
+        Contender(
+            "aiokq pure Python, async for",
+            "consume_aiokq",
+            (*size(records // 4), "--shape", "records"),
+            PURE,
+        ),
+    ]
+    section = Section(
+        f"{name}-consume",
+        f"Consume from {where}",
+        f"100-byte values, 10-byte keys, {records:,} records in 4 partitions, CRC checked, value "
+        f"touched; confluent-kafka with queues enlarged. Median of {rounds} interleaved rounds.",
+        COLUMNS,
+        unit="million records/s",
+    )
+    results = run_rounds(contenders, server.bootstrap, rounds, progress=progress)
+    _rows(section, results, contenders[0].label, contenders[1].label)
+    return [section]
+
+
+def against_mock(records: int, rounds: int, progress: Progress) -> list[Section]:
+    # The mock cluster keeps about 170,000 such records a topic, so consuming is bounded there.
+    with servers.mock() as server:
+        where = "librdkafka's mock cluster"
+        sections = produce(server, where, "mock-produce", records, rounds, progress)
+    with servers.mock() as server:
+        return sections + consume(server, where, "mock", 140_000, rounds, progress)
+
+
+def against_embedded(records: int, rounds: int, progress: Progress) -> list[Section]:
+    with servers.embedded() as server:
+        where = "aiokq's broker"
+        sections = produce(server, where, "embedded-produce", records, rounds, progress)
+        return sections + consume(server, where, "embedded", records, rounds, progress)
