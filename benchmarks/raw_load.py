@@ -50,7 +50,7 @@ def varint(value: int) -> bytes:
 
 
 def encode_batch(record_bytes: int, timestamp_ms: int) -> tuple[bytes, int]:
-    """A batch of about 128 KB of records without keys, written plainly. Returns it and the count."""
+    """A batch of about 128 KB of records without keys, and the count of its records."""
     records = bytearray()
     count = 0
     value = b"v" * record_bytes
