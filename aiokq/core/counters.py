@@ -1,0 +1,309 @@
+"""Owns what is counted, and the one documented table of it; exporting is aiokq.metrics' part.
+
+Each field below is a metric: its declaration is the documentation, `METRICS` the table made
+from them. A counter is an int that its owner increments per request or batch, never per
+record; nothing is computed before somebody asks. Tests: tests/unit/core/test_counters.py.
+"""
+
+# ruff: noqa: RUF009  _counter() and the like return dataclasses.field(...)
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+Labels: TypeAlias = tuple[str, ...]
+
+LATENCY_BUCKETS: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Upper bounds in seconds; what is above the last one is counted too."""
+
+
+class Metric(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    """As exported, in Prometheus' style."""
+    kind: Kind
+    unit: str
+    help: str
+    labels: Labels
+    attribute: str
+    """Of ClientCounters or BrokerCounters."""
+
+
+class Sample(NamedTuple):
+    """One value of a metric."""
+
+    labels: Labels
+    value: int | float | Histogram
+
+
+class Histogram:
+    """How often values fell into fixed buckets."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BUCKETS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts one value, in the metric's unit."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def merge(self, other: Histogram) -> None:
+        """Adds the values of another one with the same bounds."""
+        if self.bounds != other.bounds:
+            raise ValueError("histograms with different buckets cannot be added")
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+
+class CounterBy(dict[str, int]):
+    """Counters by the value of one label: `counters.errors["NOT_LEADER_OR_FOLLOWER"] += 1`."""
+
+    __slots__ = ()
+
+    def __missing__(self, label: str) -> int:
+        return 0
+
+
+class HistogramBy(dict[str, Histogram]):
+    """Histograms by the value of one label: `counters.request_seconds["Produce"].observe(s)`."""
+
+    __slots__ = ()
+
+    def __missing__(self, label: str) -> Histogram:
+        histogram = self[label] = Histogram()
+        return histogram
+
+
+class Gauge:
+    """A level: its owner's own `value`, plus what sources say when asked.
+
+    Several producers of one Cluster each add a source; the sum is exported.
+    """
+
+    __slots__ = ("_sources", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._sources: dict[object, Callable[[], int]] = {}
+
+    def add_source(self, source: Callable[[], int]) -> Callable[[], None]:
+        """Asks `source` at every export; the function returned ends that.
+
+        Context: the source is called from the exporter's thread, so it only reads.
+        """
+        key = object()
+        self._sources[key] = source
+        return lambda: self._sources.pop(key, None) and None
+
+    def read(self) -> int:
+        return self.value + sum(source() for source in list(self._sources.values()))
+
+
+class GaugeBy:
+    """A level per label values, all of it from sources."""
+
+    __slots__ = ("_sources",)
+
+    def __init__(self) -> None:
+        self._sources: dict[object, Callable[[], Mapping[Labels, int]]] = {}
+
+    def add_source(self, source: Callable[[], Mapping[Labels, int]]) -> Callable[[], None]:
+        """As Gauge.add_source(); equal labels of several sources are added up."""
+        key = object()
+        self._sources[key] = source
+        return lambda: self._sources.pop(key, None) and None
+
+    def read(self) -> dict[Labels, int]:
+        total: dict[Labels, int] = {}
+        for source in list(self._sources.values()):
+            for labels, value in source().items():
+                total[labels] = total.get(labels, 0) + value
+        return total
+
+
+class _Counters:
+    """What both components share: being found by the exporter, and giving samples."""
+
+    __slots__ = ()
+
+    name: str
+
+    def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
+        """All values now. Context: any thread."""
+        for metric in TABLES[type(self)]:
+            value = getattr(self, metric.attribute)
+            if isinstance(value, Gauge):
+                yield metric, [Sample((), value.read())]
+            elif isinstance(value, GaugeBy):
+                yield metric, [Sample(labels, v) for labels, v in value.read().items()]
+            elif isinstance(value, dict):
+                # list() in one step: the loop may add a label meanwhile
+                yield metric, [Sample((label,), v) for label, v in list(value.items())]
+            else:
+                yield metric, [Sample((), value)]
+
+
+def _row(kind: Kind, unit: str, help: str, labels: Labels = ()) -> dict[str, object]:
+    return {"kind": kind, "unit": unit, "help": help, "labels": labels}
+
+
+def _counter(unit: str, help: str) -> int:
+    return field(default=0, metadata=_row("counter", unit, help))
+
+
+def _seconds(help: str) -> float:
+    return field(default=0.0, metadata=_row("counter", "seconds", help))
+
+
+def _counter_by(label: str, unit: str, help: str) -> CounterBy:
+    row = _row("counter", unit, help, (label,))
+    return field(default_factory=CounterBy, metadata=row)
+
+
+def _gauge(unit: str, help: str) -> Gauge:
+    return field(default_factory=Gauge, metadata=_row("gauge", unit, help))
+
+
+def _gauge_by(labels: Labels, unit: str, help: str) -> GaugeBy:
+    row = _row("gauge", unit, help, labels)
+    return field(default_factory=GaugeBy, metadata=row)
+
+
+def _latency(help: str) -> Histogram:
+    row = _row("histogram", "seconds", help)
+    return field(default_factory=Histogram, metadata=row)
+
+
+def _latency_by(label: str, help: str) -> HistogramBy:
+    row = _row("histogram", "seconds", help, (label,))
+    return field(default_factory=HistogramBy, metadata=row)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class ClientCounters(_Counters):
+    """Of one Cluster and all that was made from it. `name`: its client id."""
+
+    name: str = "aiokq"
+
+    records_sent: int = _counter("records", "Records acknowledged by a broker.")
+    record_bytes_sent: int = _counter("bytes", "Size of those records, uncompressed.")
+    records_failed: int = _counter("records", "Records whose delivery failed.")
+    batches_sent: int = _counter("batches", "Record batches acknowledged by a broker.")
+    batch_bytes_sent: int = _counter("bytes", "Size of those batches, as sent.")
+    batches_retried: int = _counter("batches", "Record batches sent again.")
+    batches_split: int = _counter("batches", "Record batches split after MESSAGE_TOO_LARGE.")
+    buffered_bytes: Gauge = _gauge("bytes", "Part of buffer_memory in use.")
+    buffer_waiters: Gauge = _gauge("tasks", "Tasks that wait for room in buffer_memory.")
+    queue_seconds: Histogram = _latency(
+        "From the first append to a batch until it was first handed to a connection."
+    )
+    delivery_seconds: Histogram = _latency(
+        "From the first append to a batch until it was acknowledged."
+    )
+
+    records_received: int = _counter("records", "Records handed over to the application.")
+    record_bytes_received: int = _counter("bytes", "Record bytes fetched, as received.")
+    batches_received: int = _counter("batches", "Partitions' portions of records fetched.")
+    read_ahead_bytes: Gauge = _gauge("bytes", "Fetched bytes not handed over yet.")
+    fetch_lag: GaugeBy = _gauge_by(
+        ("topic", "partition"), "records", "Records between the position and the partition's end."
+    )
+
+    requests: CounterBy = _counter_by("api", "requests", "Requests answered.")
+    request_seconds: HistogramBy = _latency_by(
+        "api", "From writing a request until its response was read."
+    )
+    retries: CounterBy = _counter_by("api", "requests", "Requests sent again after an error.")
+    errors: CounterBy = _counter_by(
+        "error", "errors", "Errors by Kafka's name of the code, or the class of a local error."
+    )
+    bytes_sent: int = _counter("bytes", "Bytes written to connections.")
+    bytes_received: int = _counter("bytes", "Bytes read from connections.")
+    connections: Gauge = _gauge("connections", "Open connections.")
+    connections_opened: int = _counter("connections", "Connections made.")
+    connections_failed: int = _counter("connections", "Attempts to connect that failed.")
+    throttle_seconds: float = _seconds("Time that brokers asked to stay silent (quotas).")
+    metadata_refreshes: int = _counter("requests", "Metadata responses taken in.")
+    events_dropped: int = _counter("events", "Events a slow reader of events() lost.")
+    loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
+
+    def __post_init__(self) -> None:
+        LIVE.add(self)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class BrokerCounters(_Counters):
+    """Of one broker node. `name`: its node id."""
+
+    name: str = "0"
+
+    requests: CounterBy = _counter_by("api", "requests", "Requests served.")
+    request_seconds: HistogramBy = _latency_by(
+        "api", "From reading a request until its response was handed to the connection."
+    )
+    errors: CounterBy = _counter_by("error", "errors", "Error codes answered, by Kafka's name.")
+    bytes_in: int = _counter("bytes", "Bytes read from connections.")
+    bytes_out: int = _counter("bytes", "Bytes written to connections.")
+    records_appended: int = _counter("records", "Records appended to logs.")
+    batches_appended: int = _counter("batches", "Record batches appended to logs.")
+    record_bytes_appended: int = _counter("bytes", "Size of those batches.")
+    record_bytes_fetched: int = _counter("bytes", "Record bytes put into fetch responses.")
+    log_bytes: GaugeBy = _gauge_by(
+        ("topic", "partition"), "bytes", "Size of the partition's log segments."
+    )
+    partitions: Gauge = _gauge("partitions", "Partitions hosted.")
+    connections: Gauge = _gauge("connections", "Open connections.")
+    connections_accepted: int = _counter("connections", "Connections accepted.")
+    connections_refused: int = _counter("connections", "Connections above the limit.")
+    fetches_waiting: Gauge = _gauge("requests", "Fetches that wait for records (long poll).")
+    throttle_seconds: float = _seconds("Time that clients were asked to stay silent (quotas).")
+    loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
+
+    def __post_init__(self) -> None:
+        LIVE.add(self)
+
+
+Counters: TypeAlias = ClientCounters | BrokerCounters
+
+LIVE: Final[weakref.WeakSet[Counters]] = weakref.WeakSet()
+"""Everything that counts in this process, for `aiokq.metrics.register()` without arguments.
+
+State of the module, but it owns nothing: who drops its counters has left.
+"""
+
+
+def _table(cls: type[Counters], prefix: str) -> tuple[Metric, ...]:
+    return tuple(
+        Metric(
+            name=prefix + f.name + ("_total" if f.metadata["kind"] == "counter" else ""),
+            attribute=f.name,
+            **f.metadata,
+        )
+        for f in fields(cls)
+        if f.metadata
+    )
+
+
+TABLES: Final[Mapping[type[_Counters], tuple[Metric, ...]]] = {
+    ClientCounters: _table(ClientCounters, "aiokq_client_"),
+    BrokerCounters: _table(BrokerCounters, "aiokq_broker_"),
+}
+
+METRICS: Final[tuple[Metric, ...]] = tuple(row for table in TABLES.values() for row in table)
+"""Every metric there is."""

@@ -1,0 +1,222 @@
+"""Owns what all client settings share: Kafka's names, refusal of unknown ones, env and files.
+
+The settings themselves are in cluster, producer, consumer and admin. The broker has a plain
+dataclass instead: pydantic costs its start path 90 ms. Tests:
+tests/unit/core/test_settings.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import types
+import typing
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from aiokq.core.errors import ConfigError, ConfigWarning
+from aiokq.core.properties import parse_properties
+
+JAVA_ONLY: Final[Mapping[str, str]] = {
+    "auto.include.jmx.reporter": "see aiokq.metrics",
+    "config.providers": "put the values into the file or the environment",
+    "enable.metrics.push": "see aiokq.metrics",
+    "interceptor.classes": "pass interceptors=",
+    "key.deserializer": "pass a deserializer where you read",
+    "key.serializer": "pass a serializer where you write",
+    "metric.reporters": "see aiokq.metrics",
+    "metrics.num.samples": "see aiokq.metrics",
+    "metrics.recording.level": "see aiokq.metrics",
+    "metrics.sample.window.ms": "see aiokq.metrics",
+    "partitioner.class": "pass partitioner=",
+    "sasl.jaas.config": "set the user name and password by their own settings",
+    "sasl.client.callback.handler.class": "Java classes cannot be loaded",
+    "sasl.login.callback.handler.class": "Java classes cannot be loaded",
+    "sasl.login.class": "Java classes cannot be loaded",
+    "security.providers": "pass ssl_context=",
+    "socket.connection.setup.timeout.max.ms": "one timeout holds for each attempt",
+    "ssl.cipher.suites": "pass ssl_context=",
+    "ssl.enabled.protocols": "pass ssl_context=",
+    "ssl.engine.factory.class": "pass ssl_context=",
+    "ssl.keymanager.algorithm": "pass ssl_context=",
+    "ssl.keystore.certificate.chain": "pass ssl_context=",
+    "ssl.keystore.key": "pass ssl_context=",
+    "ssl.keystore.location": "pass ssl_context=; Java key stores cannot be read",
+    "ssl.keystore.password": "pass ssl_context=",
+    "ssl.keystore.type": "pass ssl_context=",
+    "ssl.key.password": "pass ssl_context=",
+    "ssl.protocol": "pass ssl_context=",
+    "ssl.provider": "pass ssl_context=",
+    "ssl.secure.random.implementation": "pass ssl_context=",
+    "ssl.trustmanager.algorithm": "pass ssl_context=",
+    "ssl.truststore.certificates": "pass ssl_context=",
+    "ssl.truststore.location": "pass ssl_context=; Java key stores cannot be read",
+    "ssl.truststore.password": "pass ssl_context=",
+    "ssl.truststore.type": "pass ssl_context=",
+    "value.deserializer": "pass a deserializer where you read",
+    "value.serializer": "pass a serializer where you write",
+}
+"""Names that only Java's clients have, and what to do instead. A name that one of our settings
+classes has is taken by it all the same."""
+
+
+class Settings(BaseModel):
+    """Frozen settings with Kafka's property names in snake_case and Kafka's units.
+
+    Strings are accepted for numbers, booleans and (comma-separated) lists, so that values
+    from the environment and from files need no conversion.
+
+    Raises:
+        ConfigError: a name is unknown (the nearest one is suggested) or a value refused.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _config_error(type(self), error) from None
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """The names that were given, by whatever way; the others have their defaults."""
+        return frozenset(self.model_fields_set)
+
+    def with_overrides(self, **values: object) -> Self:
+        """These settings with some replaced; all are validated together again."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**(given | values))
+
+    @classmethod
+    def from_env(
+        cls, prefix: str = "KAFKA_", *, environ: Mapping[str, str] | None = None, **values: object
+    ) -> Self:
+        """Settings from variables such as KAFKA_LINGER_MS.
+
+        Variables with the prefix that are no setting of this class are left alone
+        (KAFKA_HEAP_OPTS is not ours), but one that is nearly a setting's name warns.
+
+        Args:
+            environ: os.environ if not given.
+            values: settings that win over the environment.
+        """
+        found: dict[str, object] = {}
+        for variable, text in (os.environ if environ is None else environ).items():
+            if not variable.startswith(prefix):
+                continue
+            name = variable[len(prefix) :].lower()
+            if name in cls.model_fields:
+                found[name] = text
+            elif near := nearest(name, cls.model_fields, cutoff=0.85):
+                warnings.warn(
+                    f"{variable} is ignored: did you mean {prefix}{near.upper()}?",
+                    ConfigWarning,
+                    stacklevel=2,
+                )
+        return cls(**(found | values))
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str], **values: object) -> Self:
+        """Settings from a Java property file; names that only Java has warn and are ignored.
+
+        Args:
+            values: settings that win over the file.
+
+        Raises:
+            ConfigError: the file cannot be read, or has an unknown name or a bad value.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read settings from {os.fspath(path)}: {error}") from error
+        found: dict[str, object] = {}
+        for java_name, value in parse_properties(text).items():
+            name = java_name.replace(".", "_")
+            if name in cls.model_fields:
+                found[name] = value
+            elif java_name in JAVA_ONLY:
+                warnings.warn(
+                    f"{os.fspath(path)}: {java_name} is ignored: {JAVA_ONLY[java_name]}",
+                    ConfigWarning,
+                    stacklevel=2,
+                )
+            else:
+                raise ConfigError(
+                    f"{os.fspath(path)}: " + unknown_setting(java_name, _java_names(cls))
+                )
+        return cls(**(found | values))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_lists(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        split = dict(values)
+        for name, value in values.items():
+            field = cls.model_fields.get(name)
+            if isinstance(value, str) and field is not None and _is_list(field.annotation):
+                split[name] = [item for part in value.split(",") if (item := part.strip())]
+        return split
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name that looks most like `name`, if one does."""
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else None
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """The text of the ConfigError for a name that is none."""
+    near = nearest(name, known)
+    hint = f": did you mean {near}?" if near else "; see the reference of settings"
+    return f"there is no setting {name!r}{hint}"
+
+
+def _java_names(cls: type[Settings]) -> list[str]:
+    return [name.replace("_", ".") for name in cls.model_fields]
+
+
+def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
+    lines = []
+    for item in error.errors(include_url=False, include_context=True, include_input=True):
+        path = [str(part) for part in item["loc"]]
+        name = path[0] if path else ""
+        if item["type"] == "extra_forbidden":
+            lines.append(unknown_setting(name, cls.model_fields))
+            continue
+        cause = item.get("ctx", {}).get("error")
+        text = str(cause) if isinstance(cause, Exception) else item["msg"]
+        field = cls.model_fields.get(name)
+        # Branches of a union report one by one; their place in the type helps nobody.
+        if field is not None and field.repr and not isinstance(cause, Exception):
+            text += f", not {item['input']!r}"
+        line = f"{name}: {text}" if name else text
+        if line not in lines:
+            lines.append(line)
+    return ConfigError("; ".join(lines))
+
+
+def _is_list(annotation: object) -> bool:
+    """Whether a type takes several values but no plain string."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        branches = typing.get_args(annotation)
+        return str not in branches and any(map(_is_list, branches))
+    if origin is typing.Annotated:
+        return _is_list(typing.get_args(annotation)[0])
+    kind = origin if origin is not None else annotation
+    return isinstance(kind, type) and kind is not str and issubclass(kind, _LIST_TYPES)
+
+
+_LIST_TYPES = (tuple, list, set, frozenset, Sequence)

@@ -1,0 +1,204 @@
+"""Exports the counters of clients and brokers to Prometheus; counting is core.counters' part.
+
+The only module that imports prometheus_client. Values are pulled when a scrape asks for
+them, so exporting costs nothing in between. Tests: tests/unit/test_metrics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from aiokq.core.counters import (
+    LIVE,
+    METRICS,
+    TABLES,
+    BrokerCounters,
+    ClientCounters,
+    Counters,
+    Histogram,
+    Labels,
+    Metric,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from prometheus_client.metrics_core import Metric as Family
+
+
+class HasClientCounters(Protocol):
+    """A Cluster, or anything made from one."""
+
+    @property
+    def counters(self) -> ClientCounters: ...
+
+
+class HasBrokerCounters(Protocol):
+    """A broker node."""
+
+    @property
+    def counters(self) -> BrokerCounters: ...
+
+
+class Collector(PrometheusCollector):
+    """Gives the counters' values when scraped.
+
+    Every sample has the label `client` (the client id) or `broker` (the node id); components
+    of the same name are added up.
+
+    Args:
+        counters: what to export; None for all there are in this process when scraped.
+    """
+
+    def __init__(self, counters: Iterable[Counters] | None = None) -> None:
+        self._counters = None if counters is None else tuple(counters)
+
+    def describe(self) -> Iterator[Family]:
+        """The metrics without values, so that registering does not collect."""
+        for metric in METRICS:
+            yield _family(metric)
+
+    def collect(self) -> Iterator[Family]:
+        """Context: any thread."""
+        sources = list(LIVE) if self._counters is None else self._counters
+        totals: dict[Metric, dict[Labels, int | float | Histogram]] = {
+            metric: {}
+            for component, table in TABLES.items()
+            if any(isinstance(source, component) for source in sources)
+            for metric in table
+        }
+        for source in sources:
+            for metric, samples in source.samples():
+                total = totals[metric]
+                for sample in samples:
+                    labels = (source.name, *sample.labels)
+                    total[labels] = _sum(total.get(labels), sample.value)
+        for metric, total in totals.items():
+            family = _family(metric)
+            for labels in sorted(total):
+                _add(family, labels, total[labels])
+            yield family
+
+
+class MetricsServer:
+    """A running HTTP endpoint; made by serve()."""
+
+    def __init__(self, port: int, registry: CollectorRegistry, host: str) -> None:
+        self._server, self._thread = start_http_server(port, host, registry)
+        self.port: int = self._server.server_port
+
+    def close(self) -> None:
+        """Stops it and waits for its thread. Harmless twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def register(
+    registry: CollectorRegistry | None = None,
+    *,
+    cluster: HasClientCounters | None = None,
+    broker: HasBrokerCounters | None = None,
+) -> Collector:
+    """Adds aiokq's metrics to a registry, prometheus_client's default one if none is given.
+
+    Args:
+        cluster: export this one only; with `broker`, both.
+        broker: export this one only. With neither, all of this process.
+
+    Returns:
+        The collector, for `registry.unregister()`.
+
+    Raises:
+        ValueError: the registry has aiokq's metrics already.
+    """
+    chosen: list[Counters] = []
+    if cluster is not None:
+        chosen.append(cluster.counters)
+    if broker is not None:
+        chosen.append(broker.counters)
+    collector = Collector(chosen or None)
+    (REGISTRY if registry is None else registry).register(collector)
+    return collector
+
+
+def serve(
+    port: int, *, host: str = "127.0.0.1", registry: CollectorRegistry | None = None
+) -> MetricsServer:
+    """Serves metrics over HTTP on a thread of its own.
+
+    Args:
+        port: 0 for a free one; the result has it as `.port`.
+        registry: what to serve; a new one with all of this process's aiokq metrics if not given.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    if registry is None:
+        registry = CollectorRegistry()
+        register(registry)
+    return MetricsServer(port, registry, host)
+
+
+def _owner(metric: Metric) -> str:
+    return "broker" if metric in TABLES[BrokerCounters] else "client"
+
+
+def _family(metric: Metric) -> Family:
+    labels = (_owner(metric), *metric.labels)
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name, metric.help, labels=labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.name, metric.help, labels=labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=labels)
+
+
+def _sum(
+    total: int | float | Histogram | None, value: int | float | Histogram
+) -> int | float | Histogram:
+    if isinstance(value, Histogram):
+        merged = Histogram(value.bounds)
+        if isinstance(total, Histogram):
+            merged.merge(total)
+        merged.merge(value)
+        return merged
+    if isinstance(total, int | float):
+        return total + value
+    return value
+
+
+def _add(family: Family, labels: Labels, value: int | float | Histogram) -> None:
+    if isinstance(value, Histogram):
+        assert isinstance(family, HistogramMetricFamily)
+        running = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip((*map(str, value.bounds), "+Inf"), value.counts, strict=True):
+            running += count
+            buckets.append((bound, running))
+        family.add_metric(labels, buckets, value.sum)
+    else:
+        assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+        family.add_metric(labels, value)
+
+
+__all__ = ["METRICS", "Collector", "Metric", "MetricsServer", "register", "serve"]
