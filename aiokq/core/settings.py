@@ -38,7 +38,6 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.class": "Java classes cannot be loaded",
     "security.providers": "pass ssl_context=",
-    "socket.connection.setup.timeout.max.ms": "one timeout holds for each attempt",
     "ssl.cipher.suites": "pass ssl_context=",
     "ssl.enabled.protocols": "pass ssl_context=",
     "ssl.engine.factory.class": "pass ssl_context=",
@@ -216,7 +215,7 @@ def _is_list(annotation: object) -> bool:
     if origin is typing.Annotated:
         return _is_list(typing.get_args(annotation)[0])
     kind = origin if origin is not None else annotation
-    return isinstance(kind, type) and kind is not str and issubclass(kind, _LIST_TYPES)
+    return isinstance(kind, type) and issubclass(kind, _LIST_TYPES) and kind not in (str, bytes)
 
 
 _LIST_TYPES = (tuple, list, set, frozenset, Sequence)
