@@ -8,14 +8,13 @@ An API is named without `Request` or `Response`; both go to one file. With `--mo
 schemas that are no requests (contents of records, the consumer protocol). `--exports` rewrites the
 lists between the markers in `aiokq/wire/__init__.py` and `catalog.py` from the files that exist.
 
-The definitions are read from `.cache/kafka/libs` (fetched by `make interop`, or copy
-`kafka-clients-4.2.0.jar` and `kafka-clients-3.9.1.jar` there; schemas of coordinator records need
-`kafka-group-coordinator-4.2.0.jar` and `kafka-transaction-coordinator-4.2.0.jar`). A file that exists
-is not overwritten without `--force`: drafts are committed and then kept by hand, and
+The definitions are read from `.cache/kafka`, which `make kafka` fills. A file that exists is not
+overwritten without `--force`: drafts are committed and then kept by hand, and
 `tests/unit/wire/test_definitions.py` compares every field with the JSON.
 
-A nested struct keeps Kafka's name unless another exported struct has it already: then the name of the
-API goes in front (`FetchLeaderIdAndEpoch`), of the message where request and response both have one.
+A nested struct keeps Kafka's name unless another exported struct has it already, or it says nothing
+by itself: then the name of the API goes in front (`FetchLeaderIdAndEpoch`), or of the message where
+request and response both have one.
 """
 
 from __future__ import annotations
@@ -36,8 +35,16 @@ from tools.kafka_schema import Definition, snake_case, versions
 ROOT = Path(__file__).resolve().parent.parent
 WIRE = ROOT / "aiokq" / "wire"
 MACHINERY = {
-    "__init__", "catalog", "codec", "compile", "fields", "frames", "interpret", "primitives", "struct",
-}  # fmt: skip
+    "__init__",
+    "catalog",
+    "codec",
+    "compile",
+    "fields",
+    "frames",
+    "interpret",
+    "primitives",
+    "struct",
+}
 
 GENERIC = {
     "Assignment",
@@ -211,7 +218,7 @@ class Draft:
     def _versions(self, message: Definition, field: Definition) -> list[str]:
         last = versions(message["validVersions"])
         assert last is not None
-        bounds = versions(field.get("versions", field.get("taggedVersions")))
+        bounds = versions(field.get("versions") or field["taggedVersions"])
         assert bounds is not None
         since, until = bounds
         arguments = []
@@ -316,9 +323,8 @@ def write_exports() -> None:
     """Rewrite the generated lists of `aiokq/wire/__init__.py` and `catalog.py`."""
     modules = exported()
     hints = [
-        f"    from aiokq.wire.{module} import {name} as {name}"
+        f"    from aiokq.wire.{module} import {', '.join(names)}"
         for module, names in modules.items()
-        for name in names
     ]
     _replace(WIRE / "__init__.py", "imports", hints)
     listed = [f'    "{name}",' for name in sorted(n for names in modules.values() for n in names)]

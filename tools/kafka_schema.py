@@ -1,8 +1,8 @@
 """Kafka's own message definitions, read out of its jars; owns finding and merging them.
 
-`kafka-clients-4.2.0.jar` says what the newest versions are, `kafka-clients-3.9.1.jar` what the versions
+`kafka-clients-4.2.0.jar` says what the newest versions are, `kafka-clients-3.9.1.jar` what those
 were that 4.0 dropped: `load()` merges the two, so that one definition covers all. The records of
-`__consumer_offsets` and `__transaction_state` come from the coordinator jars, where they are present.
+`__consumer_offsets` and `__transaction_state` come from the coordinator jars, where present.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def encode_bytes(message: Message, version: int) -> bytes:
 def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
     """Decode a message that fills the data from `position` to the end.
 
-    Record data is a view of `data`, which must not change as long as it is used; all else is copied.
+    Record data is a view of `data`, which must not change while it is used; all else is copied.
 
     Raises:
         ProtocolError: the bytes are no such message; nothing else is raised for any bytes.
@@ -69,7 +69,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:
-    """Encode a schema behind its 16-bit version, as in the consumer protocol and coordinator records.
+    """Encode a schema behind its 16-bit version, as the consumer protocol and records have it.
 
     Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
 

@@ -1,13 +1,14 @@
 """Compiles (message class, version) into encode and decode functions; owns the generated source.
 
-The source is straight-line Python: a run of fixed-width fields, the length prefix behind it and the
-count of tagged fields become one call of a precompiled `struct.Struct`, an array of integers one
-unpack, nested structs are inlined, record data stays a view of the frame. It is compiled on first use
-(about a millisecond) and registered with `linecache`, so that tracebacks and debuggers show it.
+The source is straight-line Python: a run of fixed-width fields, the length prefix behind it and
+the count of tagged fields become one call of a precompiled `struct.Struct`, an array of integers
+one unpack, nested structs are inlined, record data stays a view of the frame. It is compiled on
+first use (about a millisecond) and registered with `linecache`, so that tracebacks and debuggers
+show it.
 
-Safety is in the generator, not in the messages: every slice end is compared with the end of the frame,
-every count with the bytes left over the least size of an element, every varint is bounded, and
-whatever goes wrong leaves as `ProtocolError`. `aiokq.wire.interpret` is the oracle for all of it.
+Safety is in the generator, not in the messages: every slice end is compared with the end of the
+frame, every count with the bytes left over the least size of an element, every varint is bounded,
+and whatever goes wrong leaves as `ProtocolError`. `aiokq.wire.interpret` is the oracle for all.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def source_of(cls: type[Message], version: int) -> str:
 
 
 class _Source:
-    """Source being written: lines, indentation, the names it refers to, a pending fixed-width run."""
+    """Source being written: lines, indentation, names it refers to, a pending fixed-width run."""
 
     verb: str
 
@@ -208,8 +209,9 @@ class _Source:
 class _DecodeSource(_Source):
     """Source of a decoder.
 
-    In the generated functions `b` is the data, `n` its length, `p` the position, `v` a length or count,
-    `e` the end of a slice, `t` the number of tagged fields, `o`, `o1`, ... the structs being filled.
+    In the generated functions `b` is the data, `n` its length, `p` the position, `v` a length or
+    count, `e` the end of a slice, `t` the number of tagged fields, `o`, `o1`, ... the structs being
+    filled.
     """
 
     verb = "decode"
@@ -372,6 +374,11 @@ class _DecodeSource(_Source):
         at, of = self.at, field.of
         is_struct = isinstance(of, type)
         kind = "struct" if is_struct else cast("str", of)
+        if kind in CODES:
+            # No check of the count: unpacking fails by itself where bytes are missing.
+            unpack = self.int_arrays(CODES[kind], "unpack_from")
+            self.put(f"{target} = [*{unpack}[v](b, p)]; p += v * {SIZES[kind]}")
+            return
         least = least_size(kind, of, at)
         if least:
             left = "n - p" if least == 1 else f"(n - p) // {least}"
@@ -381,10 +388,6 @@ class _DecodeSource(_Source):
             )
         else:
             self.put(f"if v: {fail}(f'{field.name}: {{v}} elements of no size')")
-        if kind in CODES:
-            unpack = self.int_arrays(CODES[kind], "unpack_from")
-            self.put(f"{target} = list({unpack}[v](b, p)); p += v * {SIZES[kind]}")
-            return
         if kind == "uuid":
             self.put(
                 f"{target} = [{self.uuid('b[i:i + 16]')} for i in range(p, p + v * 16, 16)]; "
@@ -409,6 +412,8 @@ class _DecodeSource(_Source):
 
     def tags(self, cls: type[Struct]) -> str:
         """Write the function that reads the tagged fields of a struct; returns its name."""
+        if not self.tagged(cls):
+            return self.primitive("read_tags")
         name = f"read_tags_{cls.__name__}"
         if name in self.names:
             return name
@@ -435,11 +440,8 @@ class _DecodeSource(_Source):
                             f"if p != stop: {fail}('{field.name}: tagged field of another size')"
                         )
                     word = "elif"
-                if word == "if":
+                with self.indented("else:"):
                     self.put(f"p = {unknown}(b, p, n, kept, tag, size)")
-                else:
-                    with self.indented("else:"):
-                        self.put(f"p = {unknown}(b, p, n, kept, tag, size)")
             self.put("if kept: o.unknown_tags = kept")
             self.put("return p")
         return name
@@ -479,7 +481,7 @@ class _EncodeSource(_Source):
             )
 
     def give(self, code: str, value: str) -> None:
-        """Add a value to the run of fixed-width values; a constant zero byte is `x` without value."""
+        """Add a value to the run of fixed-width values; `x` is a zero byte and has no value."""
         self.run.append((code, value))
 
     def flush(self) -> None:
@@ -560,7 +562,7 @@ class _EncodeSource(_Source):
             self.sized(kind, value, nullable=field.nullable_in(self.at.version))
 
     def prefix(self, code: str, *, text: bool = False) -> None:
-        """Write `v` as length prefix behind the pending run; in flexible versions `v` is one more."""
+        """Write `v` as length prefix behind the pending run; one more in flexible versions."""
         if not self.at.flexible:
             self.give(code, "v")
             self.flush()
@@ -623,13 +625,14 @@ class _EncodeSource(_Source):
         else:
             self.put(f"v = len({x}){' + 1' if flexible else ''}")
         self.prefix("i")
-        kind = field.of
-        if isinstance(kind, type):
+        if isinstance(field.of, type):
             inner = f"o{level + 1}"
             with self.indented(f"for {inner} in {x}:"):
-                self.struct(kind, inner, level + 1)
+                self.struct(field.of, inner, level + 1)
                 self.flush()
-        elif kind in CODES:
+            return
+        kind = cast("str", field.of)
+        if kind in CODES:
             name = f"pack_many_{CODES[kind].replace('?', 'B_')}"
             self.names.setdefault(name, primitives.IntArrays(CODES[kind], "pack"))
             self.put(f"if {x}: w({name}[len({x})](*{x}))")
@@ -637,10 +640,12 @@ class _EncodeSource(_Source):
             self.put(f"for s in {x}: w(s.int.to_bytes(16, 'big'))")
         else:
             with self.indented(f"for x in {x}:"):
-                self.sized(cast("str", kind), "x", nullable=False)
+                self.sized(kind, "x", nullable=False)
 
     def tags(self, cls: type[Struct]) -> str:
         """Write the function that writes the tagged fields of a struct; returns its name."""
+        if not self.tagged(cls):
+            return self.primitive("write_tags")
         name = f"write_tags_{cls.__name__}"
         if name in self.names:
             return name

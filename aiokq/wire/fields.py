@@ -6,16 +6,16 @@ A message class lists its fields as Kafka's JSON definitions do::
         partition: int = i32()
         current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
 
-Every specifier returns a `Field` at run time, and is typed as returning the field's value, so that a
-type checker compares it with the annotation and sees that each field has a default (Kafka's: zero,
-false, the empty string, bytes or array, the zero uuid, no records).
+Every specifier returns a `Field` at run time, and is typed as returning the field's value, so that
+a type checker compares it with the annotation and sees that each field has a default (Kafka's:
+zero, false, the empty string, bytes or array, the zero uuid, no records).
 
 Common arguments:
 
 - ``since``, ``until``: first and last message version that has the field (inclusive).
 - ``nullable_since``: first version in which the field may be `None`.
 - ``default``: Kafka's explicit default, where it is not the one of the type.
-- ``tag``: the field is tagged (KIP-482) with this number; tagged fields exist in flexible versions only.
+- ``tag``: number of a tagged field (KIP-482), which only flexible versions have.
 - ``ignorable``: a value other than the default is dropped silently in versions without the field;
   otherwise encoding it there raises `FieldNotSupported`.
 
@@ -95,8 +95,8 @@ class Field:
         name: attribute name, set when the class is created.
         kind: wire type; arrays and structs say in `of` what they hold.
         of: the struct class, or the kind of an array's elements.
-        default: value of the field where the version lacks it; `None` only if the field may be null,
-            or is a tagged struct (absent). Arrays default to a new empty list, plain structs to a new struct.
+        default: value of the field where the version lacks it; `None` only if the field may be
+            null, or is a tagged struct (absent); `list` and a struct class mean a new one each.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class Field:
         return cast("Callable[[], object]", self.default)() if self.fresh_default else self.default
 
     def is_default(self, value: object) -> bool:
-        """Tell whether a value is the default, an omitted tagged struct's all-default value included."""
+        """Tell whether a value is the default; for a tagged struct also one with all defaults."""
         if (
             self.kind == "struct"
             and self.tag is not None
@@ -337,8 +337,9 @@ def struct(
 ) -> S | None:
     """Declare a nested struct.
 
-    A nullable struct defaults to `None`. So does a tagged one that Kafka never sends as null: `None`
-    then means absent, which in Kafka's own classes is a struct with all fields at their defaults.
+    A nullable struct defaults to `None`. So does a tagged one that Kafka never sends as null:
+    `None` then means absent, which in Kafka's own classes is a struct with all fields at their
+    defaults.
     """
     field = Field(
         "struct",

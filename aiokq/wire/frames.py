@@ -67,7 +67,7 @@ def encode_request(
     name = b"" if client_id is None else client_id.encode()
     if len(name) > 0x7FFF:
         raise ProtocolError(f"client id of {len(name)} bytes, at most 32767 are allowed")
-    # The client id keeps its 16-bit length in flexible versions too, so that any broker can read it.
+    # The client id keeps its 16-bit length in flexible versions, so that any broker can read it.
     tags = b"\0" if message.is_flexible(version) else b""
     size = 10 + len(name) + len(tags) + sum(map(len, fragments))
     head = _REQUEST_HEAD.pack(
@@ -169,8 +169,8 @@ def peek_correlation_id(frame: Buffer) -> int:
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Tell whether the response header has tagged fields.
 
-    That of ApiVersions never has: the client sends its highest version to a broker it does not know,
-    and must be able to read the refusal.
+    That of ApiVersions never has: the client sends its highest version to a broker it does not
+    know, and must be able to read the refusal.
     """
     return cls.is_flexible(version) and cls.API_KEY != API_VERSIONS_KEY
 

@@ -1,4 +1,4 @@
-"""What compiled codecs call: variable-length integers, integer arrays, tags of unknown fields, errors.
+"""What compiled codecs call: varints, integer arrays, tags of unknown fields, errors.
 
 Owns the slow branches of the generated source; the generator itself is `aiokq.wire.compile`.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 from aiokq.core.errors import ProtocolError
 from aiokq.core.files import FileRange
 from aiokq.wire.fields import Buffer, Fragment
+from aiokq.wire.struct import Struct
 
 __all__ = [
     "COPY_BELOW",
@@ -25,6 +26,7 @@ __all__ = [
     "fail",
     "make_uuid",
     "put_records",
+    "read_tags",
     "read_unknown",
     "records_length",
     "string_prefix",
@@ -33,13 +35,17 @@ __all__ = [
     "unsupported",
     "uvarint",
     "uvarint_more",
+    "write_tags",
 ]
 
 MAX_STRING: Final = 0x7FFF
 """Longest string in bytes, in every version (Kafka refuses longer ones in compact form too)."""
 
 COPY_BELOW: Final = 1024
-"""Record data shorter than this many bytes is copied next to its neighbours instead of referred to."""
+"""Record data shorter than this many bytes is copied next to its neighbours, not referred to."""
+
+
+_BUFFERS: Final = frozenset((bytes, bytearray, memoryview))
 
 
 class Malformed(ValueError):
@@ -51,7 +57,7 @@ class FieldNotSupported(ProtocolError):
 
 
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
-"""What generated decoders can raise on bytes that are not the message (`ValueError` covers bad UTF-8)."""
+"""What generated decoders raise on bytes that are not the message (bad UTF-8: `ValueError`)."""
 
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
 """What generated encoders can raise on values that do not fit their field."""
@@ -120,7 +126,7 @@ def string_prefix(value: int) -> bytes:
 class IntArrays(dict[int, Callable[..., object]]):
     """Packers or unpackers of arrays of one integer type, by number of elements.
 
-    Those of few elements, such as the replicas of a partition, are kept; others are made when needed.
+    Those of few elements, such as the replicas of a partition, are kept; others are made anew.
     """
 
     __slots__ = ("code", "method")
@@ -151,6 +157,26 @@ def read_unknown(
     return stop
 
 
+def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
+    """Read the tagged fields of a struct that knows none; returns the position after them."""
+    count, position = uvarint(data, position)
+    if count > (end - position) // 2:
+        raise Malformed(f"{count} tagged fields in {end - position} bytes")
+    kept: dict[int, bytes] = {}
+    for _ in range(count):
+        tag, position = uvarint(data, position)
+        size, position = uvarint(data, position)
+        position = read_unknown(data, position, end, kept, tag, size)
+    if kept:
+        struct_.unknown_tags = kept
+    return position
+
+
+def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
+    """Write the tagged fields of a struct that knows none."""
+    write(tagged_section({}, struct_.unknown_tags))
+
+
 def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> bytes:
     """Write the tagged fields of a struct, known and unknown ones, in the order of their tags."""
     merged = known
@@ -168,16 +194,16 @@ def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> byt
 
 def records_length(value: object) -> int:
     """Return the bytes of a records value: one fragment or a sequence of them."""
-    if isinstance(value, list | tuple):
-        return sum(map(len, value))
-    if isinstance(value, bytes | bytearray | memoryview | FileRange):
-        return len(value)
+    if type(value) in _BUFFERS or isinstance(value, FileRange):
+        return len(value)  # type: ignore[arg-type]
+    if isinstance(value, (list, tuple)):
+        return sum(map(records_length, value))
     raise TypeError(f"records are bytes, file ranges or a list of them, not {type(value).__name__}")
 
 
 def put_records(small: list[bytes], fragments: list[Fragment], value: object, size: int) -> None:
     """Append record data: by reference, or next to the small parts where it is short itself."""
-    pieces: list[Fragment] = value if isinstance(value, list | tuple) else [value]  # type: ignore[assignment,list-item]
+    pieces: Sequence[Fragment] = value if isinstance(value, (list, tuple)) else (value,)
     if size < COPY_BELOW and not any(isinstance(piece, FileRange) for piece in pieces):
         small += pieces  # type: ignore[arg-type]  # joined: any buffer does
         return
@@ -192,7 +218,7 @@ _UNKNOWN = uuid.SafeUUID.unknown
 
 
 def make_uuid(data: Buffer) -> uuid.UUID:
-    """Build a uuid from 16 bytes; a third of the cost of the constructor, which checks its input."""
+    """Build a uuid from 16 bytes, at a third of the cost of the constructor and its checks."""
     made = _new_uuid(uuid.UUID)
     _set(made, "int", int.from_bytes(data, "big"))
     _set(made, "is_safe", _UNKNOWN)

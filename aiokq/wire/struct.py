@@ -1,17 +1,17 @@
 """`Struct` and the bases of messages; owns how message classes are made, knows nothing of bytes.
 
-A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. It is a
-dataclass to type checkers and to the functions of `dataclasses` (`fields`, `replace`, `asdict`), but it
-is not made by the `dataclass` decorator: that takes half a millisecond a class, and a broker that
-starts in 150 ms has some two hundred of them. Here a class costs microseconds, and its `__init__` is
-compiled when the first instance is built.
+A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. It
+is a dataclass to type checkers and to the functions of `dataclasses` (`fields`, `replace`,
+`asdict`), but not made by the `dataclass` decorator: that takes half a millisecond a class, and a
+broker that starts in 150 ms has some two hundred of them. Here a class costs microseconds, and its
+`__init__` is compiled when the first instance is built.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import linecache
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final, Generic, TypeVar, cast, dataclass_transform
 
@@ -23,19 +23,19 @@ NO_TAGS: Final[Mapping[int, bytes]] = MappingProxyType({})
 """Value of `Struct.unknown_tags` where there are none; shared, read-only."""
 
 
+def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
+    # typeshed gives `field()` the type of the value, for the assignment in a class body.
+    return cast("dataclasses.Field[object]", dataclasses.field(default_factory=factory))
+
+
 class _DataclassFields:
     """Gives `__dataclass_fields__` on demand, so that `dataclasses.replace` and `asdict` work."""
 
     def __get__(self, instance: object, owner: StructType) -> dict[str, dataclasses.Field[object]]:
-        made: dict[str, dataclasses.Field[object]] = {}
-        for field in owner.__fields__:
-            if field.fresh_default:
-                factory = field.make_default
-                entry: dataclasses.Field[object] = dataclasses.field(default_factory=factory)
-            else:
-                entry = dataclasses.field(default=field.default)
-            made[field.name] = entry
-        made["unknown_tags"] = dataclasses.field(default_factory=lambda: NO_TAGS)
+        made: dict[str, dataclasses.Field[object]] = {
+            field.name: _dataclass_field(field.make_default) for field in owner.__fields__
+        }
+        made["unknown_tags"] = _dataclass_field(lambda: NO_TAGS)
         for name, entry in made.items():
             entry.name = name
             entry.type = owner.__annotations__.get(name, "Mapping[int, bytes]")
@@ -70,7 +70,7 @@ class StructType(type):
         for field in fields:
             del namespace[field.name]
         for base in bases:
-            if fields and getattr(base, "__fields__", ()):
+            if fields and isinstance(base, StructType) and base.__fields__:
                 raise TypeError(f"{name} would inherit the fields of {base.__name__}")
         if "__slots__" not in namespace:
             namespace["__slots__"] = tuple(field.name for field in fields)
@@ -82,8 +82,8 @@ class Struct(metaclass=StructType):
     """A struct of the wire protocol, covering all versions; all arguments are keywords.
 
     Attributes:
-        unknown_tags: tagged fields that this version of the class does not know, as received (tag to
-            value); kept so that they are sent on unchanged.
+        unknown_tags: tagged fields that the class does not know, as received (tag to value); kept
+            so that they are sent on unchanged.
     """
 
     __slots__ = ("unknown_tags",)
@@ -107,7 +107,7 @@ class Struct(metaclass=StructType):
             all(
                 getattr(self, field.name) == getattr(other, field.name) for field in self.__fields__
             )
-            and self.unknown_tags == cast("Struct", other).unknown_tags
+            and self.unknown_tags == other.unknown_tags
         )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
@@ -136,7 +136,7 @@ def _length(value: object) -> int:
     return len(cast("bytes", value))
 
 
-def _compile_init(cls: StructType) -> object:
+def _compile_init(cls: StructType) -> Callable[..., None]:
     """Build `__init__` for a struct: straight assignments, mutable defaults made anew."""
     names: dict[str, object] = {"NO_TAGS": NO_TAGS, "MISSING": dataclasses.MISSING}
     parameters, body = [], []
@@ -159,8 +159,8 @@ def _compile_init(cls: StructType) -> object:
     filename = f"<aiokq.wire init {cls.__module__}.{cls.__qualname__}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     exec(compile(source, filename, "exec"), names)
-    init = names["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"  # type: ignore[attr-defined]
+    init = cast("Callable[..., None]", names["__init__"])
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
     return init
 
 
@@ -173,8 +173,8 @@ class Message(Struct):
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released, understood but never to be
             advertised or negotiated; `None` where there is none.
-        FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482); `None` if none.
-        RECORD_TYPE: number of a coordinator record's key and value type; `None` for other messages.
+        FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482), or `None`.
+        RECORD_TYPE: number of a coordinator record's key and value type; `None` for others.
     """
 
     __slots__ = ()
