@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.records.compression import compress
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker, read_marker
 from aiokq.records.header import CREATE_TIME, LOG_APPEND_TIME, iter_headers, read_header, verify_crc
 from aiokq.records.legacy import decode_message_set, encode_message_set, upconvert
@@ -61,6 +62,14 @@ def test_message_sets_written_by_java_are_read(name: str) -> None:
         LOG_APPEND_TIME if name.endswith("append") else CREATE_TIME
     }
     assert all(verify_crc(entry, read_header(entry), crc32c) for entry in entries(golden(name)))
+
+
+def test_the_wrong_lz4_checksum_is_javas() -> None:
+    """Wrong in another way than Kafka 0.8 is of no use to anyone."""
+    wrapper = golden("v0-lz4-create")
+    frame = wrapper[wrapper.index(b"\x04\x22\x4d\x18") :]
+    assert compress(3, b"x" * 1000, magic=0)[:7] == frame[:7]
+    assert compress(3, b"x" * 1000)[:7] != frame[:7]
 
 
 def entries(data: bytes) -> list[bytes]:
