@@ -1,0 +1,1 @@
+"""One peer: framing, transport, negotiation, security, backoff; client side and accepting side."""

@@ -1,0 +1,43 @@
+"""Owns how long to wait between attempts: exponential with jitter; not the waiting itself.
+
+Source: KIP-580 (exponential backoff), KIP-144 (reconnects).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+__all__ = ["JITTER", "Backoff"]
+
+JITTER: Final = 0.2
+"""Kafka's: each delay is spread by 20 % either way, so that clients do not return in step."""
+
+
+class Backoff:
+    """Delays in seconds: `initial`, twice that, and so on up to `maximum`, each with jitter.
+
+    Args:
+        initial: first delay, before jitter.
+        maximum: no delay is longer, jitter included.
+        random: source of the jitter.
+    """
+
+    __slots__ = ("_random", "failures", "initial", "maximum")
+
+    def __init__(self, initial: float, maximum: float, random: random.Random) -> None:
+        self.initial = initial
+        self.maximum = max(initial, maximum)
+        self.failures = 0
+        self._random = random
+
+    def next(self) -> float:
+        """The delay after one more failure."""
+        # The exponent is capped where any sensible maximum is long reached: no overflow.
+        base = min(self.initial * 2.0 ** min(self.failures, 40), self.maximum)
+        self.failures += 1
+        return min(base * self._random.uniform(1 - JITTER, 1 + JITTER), self.maximum)
+
+    def reset(self) -> None:
+        """Begin anew after a success."""
+        self.failures = 0

@@ -1,0 +1,422 @@
+"""Owns one open connection to a broker: requests in, futures out, deadlines, and how it ends.
+
+How it is opened is in `handshake.py`; which connections there are, and when, in `node.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiokq.connection.framing import SIZE_BYTES, FrameReader
+from aiokq.connection.protocol import ClientProtocol
+from aiokq.connection.throttling import throttle_seconds
+from aiokq.connection.timer import LazyTimer
+from aiokq.connection.transport import FrameTransport
+from aiokq.core.errors import (
+    Closed,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    RequestTimeout,
+    UnsupportedVersion,
+)
+
+if TYPE_CHECKING:
+    from aiokq.connection.options import ConnectionOptions
+    from aiokq.connection.protocol import PendingRequest
+    from aiokq.core.clock import Clock
+    from aiokq.core.counters import ClientCounters
+    from aiokq.wire import Request, Response
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger("aiokq.connection")
+
+R = TypeVar("R", bound="Response")
+
+_CLOSE_TIMEOUT: Final = 1.0
+"""Seconds that a closing connection may take to send what was written."""
+
+# A loop that was busy sees its timers before the answers that lie in the socket: it looks at the
+# socket once more before a request is given up.
+_GRACE: Final = 0.001
+
+
+class Connection:
+    """One open connection; it is pipelined, and the broker answers in order.
+
+    Made by `handshake.open_connection`. Requests are sent at once; how many may be in flight is the
+    caller's matter.
+
+    Attributes:
+        name: node id, or "host:port" before that is known; for errors and logs.
+        api_versions: (oldest, newest) version the broker has of each API key.
+        error: why it ended; `None` while it is open. `Closed` if this end wanted it.
+        last_used: the loop's time of the last request or response.
+        proven: a request was answered, apart from the handshake.
+    """
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        *,
+        name: int | str,
+        clock: Clock,
+        counters: ClientCounters,
+        on_throttle: Callable[[float], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._options = options
+        self._clock = clock
+        self._counters = counters
+        self._on_throttle = on_throttle
+        self._protocol = ClientProtocol(options.client_id)
+        self._closed = self._loop.create_future()
+        self._close_callbacks: list[Callable[[Connection], None]] = []
+        self._deadlines = LazyTimer(self._loop, self._check_deadlines)
+        self._idle = LazyTimer(self._loop, self._check_idle)
+        self._versions: dict[int, int] = {}
+        self._ready = False
+        self.proven = False
+        self._retiring = False
+        self.name = name
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        self.error: KafkaError | None = None
+        self.last_used = self._loop.time()
+        self.transport = FrameTransport(self, FrameReader(options.max_frame_bytes))
+
+    def __repr__(self) -> str:
+        state = "open" if self.error is None else f"ended: {self.error}"
+        return f"<Connection to {self.name} ({self.transport.peer}), {state}>"
+
+    # -- state
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were sent and not answered."""
+        return len(self._protocol.pending)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it ended, or is about to: nothing can be sent."""
+        return self.error is not None or self.transport.closing
+
+    @property
+    def retiring(self) -> bool:
+        """Whether it should be replaced, as the login expires soon (KIP-368).
+
+        It closes as soon as nothing is in flight.
+        """
+        return self._retiring
+
+    def version_for(self, request_class: type[Request[Response]]) -> int:
+        """The newest version of an API that both sides have.
+
+        Raises:
+            UnsupportedVersion: there is none.
+        """
+        key = request_class.API_KEY
+        version = self._versions.get(key)
+        if version is None:
+            version = self._versions[key] = self._negotiate(request_class)
+        return version
+
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
+        """Call `callback(self)` when it ends, in the loop; at once if it has."""
+        if self.error is None:
+            self._close_callbacks.append(callback)
+        else:
+            callback(self)
+
+    # -- requests
+
+    # hot: once per request, benchmarks/micro/connection.py
+    def send(
+        self, message: Request[R], *, timeout: float | None = None, version: int | None = None
+    ) -> asyncio.Future[R]:
+        """Send a request; the future gives the response.
+
+        Cancelling the future ends the wait only: the response is dropped when it arrives.
+
+        Context: loop, sync.
+
+        Args:
+            message: the request.
+            timeout: seconds until it is given up, and the connection with it, since the answers
+                of a broker come in order. Default: `request_timeout_ms`.
+            version: default: the newest that both sides have.
+
+        Raises:
+            ConnectionLost: the connection has ended; nothing was sent.
+            UnsupportedVersion: the broker has no version of this API that we have.
+            ProtocolError: the request cannot be encoded in that version.
+        """
+        if self.error is not None or self.transport.closing:
+            raise self._lost_error("the request was not sent", type(message), written=False)
+        if version is None:
+            version = self.version_for(type(message))
+        sent, fragments = self._protocol.send(message, version)
+        loop = self._loop
+        future: asyncio.Future[R] = loop.create_future()
+        sent.future = future
+        now = loop.time()
+        sent.sent_at = self._clock.monotonic()
+        sent.deadline = now + (self._options.request_timeout if timeout is None else timeout)
+        self.last_used = now
+        self._deadlines.arm(sent.deadline)
+        size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
+        self._counters.bytes_sent += size
+        self.transport.write(fragments, size)
+        return future
+
+    async def request(
+        self, message: Request[R], *, timeout: float | None = None, version: int | None = None
+    ) -> R:
+        """Send a request and wait for the response.
+
+        Raises:
+            RequestTimeout: no answer within `timeout` seconds.
+            ConnectionLost: the connection ended before the answer.
+            ProtocolError: the answer cannot be read.
+            UnsupportedVersion: as `send`.
+        """
+        return await self.send(message, timeout=timeout, version=version)
+
+    def send_no_reply(self, message: Request[Response], *, version: int | None = None) -> None:
+        """Send a request that is not answered: Produce with acks=0.
+
+        Raises:
+            ConnectionLost, UnsupportedVersion, ProtocolError: as `send`.
+        """
+        if self.error is not None or self.transport.closing:
+            raise self._lost_error("the request was not sent", type(message), written=False)
+        if version is None:
+            version = self.version_for(type(message))
+        _, fragments = self._protocol.send(message, version, expect_response=False)
+        self.last_used = self._loop.time()
+        size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
+        self._counters.bytes_sent += size
+        self.transport.write(fragments, size)
+
+    async def drain(self) -> None:
+        """Wait while more than 1 MiB of requests waits to be sent.
+
+        Raises:
+            ConnectionLost: it ended.
+        """
+        await self.transport.drain()
+
+    # -- the end
+
+    async def close(self, reason: str = "closed by this client") -> None:
+        """Send what was written, then close; pending requests fail. Harmless twice."""
+        self.shut(reason)
+        if self.error is None:
+            done, _ = await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
+            if not done:
+                self.transport.fail(Closed(reason))
+                await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
+
+    def shut(self, reason: str) -> None:
+        """Begin to close, without waiting for the end of it."""
+        if self.error is None and not self.transport.closing:
+            self.transport.close(Closed(reason))
+            self._fail_pending(ConnectionLost(f"connection to {self.name}: {reason}"))
+            self._loop.call_later(_CLOSE_TIMEOUT, self._abort_if_open, reason)
+
+    def abort(self, error: KafkaError) -> None:
+        """Close at once because of `error`; pending requests fail."""
+        self.transport.fail(error)
+
+    async def wait_closed(self) -> KafkaError:
+        """Wait until it ended, and return why."""
+        await asyncio.wait([self._closed])
+        assert self.error is not None
+        return self.error
+
+    def retire_after(self, seconds: float) -> None:
+        """Let it be replaced then: the login is valid for that long (KIP-368)."""
+        self._loop.call_later(seconds, self._retire)
+
+    def ready(self) -> None:
+        """The handshake is done: idle time counts, and refusals are no part of it any more."""
+        self._ready = True
+        if self._options.max_idle:
+            self._idle.arm(self._loop.time() + self._options.max_idle)
+
+    # -- what the transport reports
+
+    def connected(self) -> None:
+        """Nothing to do: who opens the connection goes on by itself."""
+
+    def bytes_received(self) -> None:
+        """Only whole frames count."""
+
+    # hot: once per read, benchmarks/micro/connection.py
+    def frames_received(self, frames: list[memoryview]) -> None:
+        """Give each response to whoever waits for it."""
+        self.last_used = self._loop.time()
+        protocol = self._protocol
+        counters = self._counters
+        for frame in frames:
+            if self.error is not None:
+                return
+            try:
+                sent = protocol.match(frame)
+            except ProtocolError as error:
+                error.add_context(node=self.name)
+                self.transport.fail(error)
+                return
+            future = sent.future
+            assert future is not None
+            if future.done():  # cancelled; the response has come in its turn all the same
+                continue
+            try:
+                response = protocol.decode(sent, frame)
+            except KafkaError as error:
+                error.add_context(api=sent.request_class.NAME, node=self.name)
+                future.set_exception(error)
+                lost = ConnectionLost(f"closed, {self.name} sent a response that is malformed")
+                lost.__cause__ = error
+                self.transport.fail(lost)
+                return
+            self.proven = self._ready
+            name = sent.request_class.NAME
+            counters.requests[name] += 1
+            counters.request_seconds[name].observe(self._clock.monotonic() - sent.sent_at)
+            counters.bytes_received += len(frame) + SIZE_BYTES
+            if self._on_throttle is not None:
+                throttle = throttle_seconds(response, sent.version)
+                if throttle:
+                    self._on_throttle(throttle)
+            future.set_result(response)
+        if self._retiring and not protocol.pending:
+            self.shut("replaced, its login expires")
+
+    def lost(self, error: KafkaError) -> None:
+        """The transport is gone: everything pending fails."""
+        if (
+            self._ready
+            and not self.proven
+            and self._protocol.pending
+            and self._options.security.mechanism is None
+            and isinstance(error, ConnectionLost)
+        ):
+            error = ConnectionLost(
+                f"{error.message} on the first request after ApiVersions; if this listener"
+                " requires SASL, set security_protocol=SASL_PLAINTEXT or SASL_SSL"
+            )
+        if error.node is None:
+            error.add_context(node=self.name)
+        self.error = error
+        self._deadlines.cancel()
+        self._idle.cancel()
+        self._fail_pending(error)
+        self._closed.set_result(None)
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    # -- inside
+
+    def _negotiate(self, request_class: type[Request[Response]]) -> int:
+        theirs = self.api_versions.get(request_class.API_KEY)
+        ours = (request_class.MIN_VERSION, request_class.MAX_VERSION)
+        if theirs is None:
+            raise UnsupportedVersion(
+                "the broker does not have this API: it is older than the feature needs, or has it"
+                " disabled",
+                api=request_class.NAME,
+                node=self.name,
+            )
+        version = min(theirs[1], ours[1])
+        if version < max(theirs[0], ours[0]):
+            raise UnsupportedVersion(
+                f"the broker has versions {theirs[0]}-{theirs[1]} of this API, aiokq has"
+                f" {ours[0]}-{ours[1]}",
+                api=request_class.NAME,
+                node=self.name,
+            )
+        return version
+
+    def _lost_error(
+        self, what: str, request_class: type[Request[Response]], *, written: bool
+    ) -> ConnectionLost:
+        error = ConnectionLost(
+            f"{self.error.message if self.error else 'connection is closing'}; {what}",
+            api=request_class.NAME,
+            node=self.name,
+            may_have_been_written=written,
+        )
+        error.__cause__ = self.error
+        return error
+
+    def _fail_pending(self, error: KafkaError) -> None:
+        for sent in self._protocol.drop_all():
+            if sent.future is not None and not sent.future.done():
+                fail_request(sent, error, self.name)
+
+    def _check_deadlines(self, now: float) -> float | None:
+        """Give up the requests whose time is over, and the connection with them."""
+        pending = self._protocol.pending
+        if not pending:
+            return None
+        earliest = min(sent.deadline for sent in pending)
+        if now < earliest:
+            return earliest
+        if now < earliest + _GRACE:
+            return earliest + _GRACE
+        late = [sent for sent in pending if sent.deadline <= now]
+        for sent in late:
+            if sent.future is not None and not sent.future.done():
+                sent.future.set_exception(
+                    RequestTimeout(
+                        f"no answer from {self.transport.peer} within"
+                        f" {sent.deadline - self._sent_time(sent, now):.3g} s",
+                        api=sent.request_class.NAME,
+                        node=self.name,
+                    )
+                )
+        self.transport.fail(
+            ConnectionLost(f"closed, as {self.name} did not answer {late[0]!r} in time")
+        )
+        return None
+
+    def _sent_time(self, sent: PendingRequest[Response], now: float) -> float:
+        return now - (self._clock.monotonic() - sent.sent_at)
+
+    def _check_idle(self, now: float) -> float | None:
+        due = self.last_used + self._options.max_idle
+        if self.in_flight:
+            return now + self._options.max_idle
+        if now < due:
+            return due
+        self.shut(f"idle for {self._options.max_idle:g} s")
+        return None
+
+    def _retire(self) -> None:
+        if self.error is None:
+            self._retiring = True
+            if not self.in_flight:
+                self.shut("replaced, its login expires")
+
+    def _abort_if_open(self, reason: str) -> None:
+        if self.error is None:
+            self.transport.fail(Closed(reason))
+
+
+def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | str) -> None:
+    """Give one pending request its own error, which says that the connection ended under it."""
+    own = ConnectionLost(
+        f"{error.message}; {sent.request_class.NAME} was not answered",
+        api=sent.request_class.NAME,
+        node=node,
+    )
+    own.__cause__ = error
+    assert sent.future is not None
+    sent.future.set_exception(own)
+    # The end of the connection is reported by its state; a future nobody looks at is no news.
+    sent.future.exception()

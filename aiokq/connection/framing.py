@@ -1,0 +1,237 @@
+"""Owns cutting the byte stream into frames, on both ends; no sockets, no meaning of the bytes.
+
+A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
+a receive buffer, several per read; of a larger one the rest is received straight into the buffer
+that becomes the frame. Frames are writable memoryviews over memory of their own.
+
+Source: Kafka protocol guide, "Common Request and Response Structure".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokq.core.errors import ProtocolError
+
+__all__ = [
+    "DEFAULT_MAX_FRAME_BYTES",
+    "RECEIVE_BUFFER_BYTES",
+    "SIZE_BYTES",
+    "FrameReader",
+    "foreign_protocol",
+]
+
+SIZE_BYTES: Final = 4
+
+DEFAULT_MAX_FRAME_BYTES: Final = 104_857_600
+"""Kafka's `socket.request.max.bytes`."""
+
+# Large enough for thousands of small frames per read, small enough that of a 1 MB frame only a
+# sixteenth is copied.
+RECEIVE_BUFFER_BYTES: Final = 65_536
+
+# Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
+_FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
+
+_TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
+_HTTP_STARTS: Final = (
+    b"HTTP", b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ",
+)  # fmt: skip
+
+
+class FrameReader:
+    """Cuts what a transport receives into frames.
+
+    Made for `asyncio.BufferedProtocol`: `get_buffer` gives the memory to receive into,
+    `buffer_updated` says how much came. The size of a frame is checked before memory is taken.
+
+    Args:
+        max_frame_bytes: largest frame accepted, without its size field.
+        trusted: the peer's announced size is believed once checked, and allocated at once. For
+            others memory doubles in steps as bytes really arrive: a hostile size costs nothing.
+        scratch: receive buffer to share between readers of one loop, so that an idle connection
+            holds no memory. Sharing needs a transport that calls `get_buffer`, receives and calls
+            `buffer_updated` without returning to the loop, as all but Windows' proactor do.
+    """
+
+    __slots__ = (
+        "_checked_first",
+        "_filled",
+        "_frame",
+        "_frame_size",
+        "_partial",
+        "_scratch",
+        "_trusted",
+        "max_frame_bytes",
+    )
+
+    def __init__(
+        self,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        *,
+        trusted: bool = True,
+        scratch: bytearray | None = None,
+    ) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._trusted = trusted
+        self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
+        self._partial = b""  # the first bytes of a size field, at most 3
+        self._frame: bytearray | None = None  # frame under way, possibly a step of it
+        self._frame_size = 0
+        self._filled = 0
+        self._checked_first = False
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of memory taken for a frame that has not arrived whole."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of memory that the frame under way needs next; 0 while there is room.
+
+        The owner may put off the next `get_buffer` until it can spare them.
+        """
+        frame = self._frame
+        if frame is None or self._filled < len(frame):
+            return 0
+        return self._next_step() - len(frame)
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether part of a frame has arrived, and the rest has not."""
+        return self._frame is not None or bool(self._partial)
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Memory to receive into; never empty. Valid until the next call of either method."""
+        frame = self._frame
+        if frame is None:
+            return self._scratch
+        if self._filled == len(frame):
+            grown = bytearray(self._next_step())
+            grown[: self._filled] = frame
+            self._frame = frame = grown
+        return memoryview(frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> list[memoryview]:
+        """Take note that `nbytes` were received into the last buffer; returns frames now whole.
+
+        Raises:
+            ProtocolError: a size that is negative or above the limit, or bytes that are no Kafka.
+        """
+        frame = self._frame
+        if frame is None:
+            return self._cut(nbytes)
+        self._filled += nbytes
+        if self._filled < self._frame_size:
+            return []
+        self._frame = None
+        return [memoryview(frame)]
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """The frames in `data`, for callers that have bytes and no transport.
+
+        Raises:
+            ProtocolError: as `buffer_updated`.
+        """
+        frames: list[memoryview] = []
+        view = memoryview(data)
+        while len(view):
+            into = self.get_buffer()
+            n = min(len(into), len(view))
+            into[:n] = view[:n]
+            frames += self.buffer_updated(n)
+            view = view[n:]
+        return frames
+
+    # hot: one pass per read, benchmarks/micro/connection.py
+    def _cut(self, nbytes: int) -> list[memoryview]:
+        data = self._scratch[:nbytes]
+        if self._partial:
+            missing = SIZE_BYTES - len(self._partial)
+            size_field = self._partial + bytes(data[:missing])
+            if len(size_field) < SIZE_BYTES:
+                self._partial = size_field
+                return []
+            self._partial = b""
+            size = self._check(size_field)
+            data = data[missing:]
+            nbytes = len(data)
+            position = 0
+        elif nbytes >= SIZE_BYTES:
+            size = self._check(data[:SIZE_BYTES])
+            position = SIZE_BYTES
+        else:
+            self._partial = bytes(data)
+            return []
+        frames: list[memoryview] = []
+        limit = self.max_frame_bytes
+        while True:
+            end = position + size
+            if end > nbytes:
+                self._begin(size, data[position:])
+                return frames
+            frames.append(memoryview(bytearray(data[position:end])))
+            position = end + SIZE_BYTES
+            if position > nbytes:
+                self._partial = bytes(data[end:])
+                return frames
+            size = int.from_bytes(data[end:position], "big", signed=True)
+            if not 0 <= size <= limit:
+                raise _bad_size(size, limit)
+
+    def _check(self, size_field: bytes | memoryview) -> int:
+        """The size in the field; on the first frame also whether the peer speaks Kafka at all."""
+        if not self._checked_first:
+            self._checked_first = True
+            foreign = foreign_protocol(bytes(size_field))
+            if foreign is not None:
+                raise ProtocolError(foreign)
+        size = int.from_bytes(size_field, "big", signed=True)
+        if not 0 <= size <= self.max_frame_bytes:
+            raise _bad_size(size, self.max_frame_bytes)
+        return size
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        """Make the buffer of a frame that has not arrived whole."""
+        self._frame_size = size
+        first = size if self._trusted or size <= _FIRST_STEP_BYTES else _FIRST_STEP_BYTES
+        self._frame = frame = bytearray(first)
+        self._filled = len(start)
+        frame[: self._filled] = start
+
+    def _next_step(self) -> int:
+        assert self._frame is not None
+        return min(self._frame_size, 2 * len(self._frame))
+
+
+def foreign_protocol(start: bytes) -> str | None:
+    """What the peer seems to speak, by its first 4 bytes; `None` if it may be Kafka.
+
+    The sizes these bytes would announce (from 320 MB up) are no size of a first frame.
+    """
+    if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
+        return (
+            "the peer speaks TLS and this end does not: set security_protocol=SSL (or SASL_SSL) on"
+            " the client, or use the PLAINTEXT port"
+        )
+    if start in _HTTP_STARTS:
+        return (
+            f"the peer speaks HTTP ({start.decode()!r}), this looks like a web server, proxy or"
+            " browser: use the address of a Kafka listener"
+        )
+    if start.startswith(b"SSH-"):
+        return "the peer speaks SSH: use the address of a Kafka listener"
+    return None
+
+
+def _bad_size(size: int, limit: int) -> ProtocolError:
+    text = size.to_bytes(SIZE_BYTES, "big", signed=True)
+    if text.isascii() and text.decode().isprintable():
+        return ProtocolError(f"not a Kafka frame: it begins with the text {text.decode()!r}")
+    if size < 0:
+        return ProtocolError(f"frame of negative size {size}: the peer does not speak Kafka")
+    return ProtocolError(
+        f"frame of {size} bytes is above the limit of {limit}: the peer does not speak Kafka, or"
+        " the limit is too low"
+    )

@@ -1,0 +1,211 @@
+"""Owns opening a connection: connect, TLS, ApiVersions, SASL; each failure says what to do.
+
+Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiokq.connection.connection import Connection
+from aiokq.connection.security import tls_error
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersion,
+    error_for,
+)
+from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
+from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from aiokq.connection.options import ConnectionOptions
+    from aiokq.connection.sasl.mechanism import SaslMechanism
+    from aiokq.core.counters import ClientCounters
+    from aiokq.core.environment import Address, Environment
+
+__all__ = ["ClosedOnApiVersions", "open_connection"]
+
+_UNSUPPORTED_VERSION = 35
+_UNSUPPORTED_SASL_MECHANISM = 33
+_ILLEGAL_SASL_STATE = 34
+
+TOO_OLD = (
+    "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or"
+    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL), a proxy whose"
+    " broker is down, or not Kafka"
+)
+
+
+class ClosedOnApiVersions(ConnectionLost):
+    """The peer closed instead of answering ApiVersions.
+
+    Once, that may be a broker on its way down; whoever sees it again raises `too_old`.
+    """
+
+
+def too_old(peer: int | str) -> UnsupportedVersion:
+    """The error for a peer that always closes on ApiVersions."""
+    return UnsupportedVersion(f"the peer {TOO_OLD}", api="ApiVersions", node=peer)
+
+
+async def open_connection(
+    address: Address,
+    options: ConnectionOptions,
+    *,
+    host: str,
+    name: int | str,
+    environment: Environment,
+    counters: ClientCounters,
+    on_throttle: Callable[[float], None] | None = None,
+) -> Connection:
+    """Connect to one address and complete the handshake. Has no timeout; may be cancelled.
+
+    Args:
+        address: numeric.
+        options: security and limits.
+        host: the name it was resolved from, for certificates and SASL.
+        name: node id or "host:port", for errors.
+        environment: network and clock.
+        counters: where traffic is counted.
+        on_throttle: called with seconds when the broker asks to be left alone (KIP-219).
+
+    Raises:
+        ConnectionLost: not reachable, or closed under way.
+        AuthenticationFailed: certificate or credentials are refused.
+        UnsupportedVersion: nothing we speak.
+        ProtocolError: the peer does not speak Kafka.
+        BrokerError: the SASL mechanism is not enabled there, or SASL is not.
+    """
+    security = options.security
+    connection = Connection(
+        options, name=name, clock=environment.clock, counters=counters, on_throttle=on_throttle
+    )
+    hostname = security.server_hostname or host
+    try:
+        await environment.network.connect(
+            lambda: connection.transport,
+            address,
+            ssl=security.ssl_context,
+            server_hostname=hostname if security.ssl_context is not None else None,
+        )
+    except ssl.SSLError as error:
+        raise tls_error(error, str(address)) from error
+    except OSError as error:
+        hint = ""
+        if security.ssl_context is not None and isinstance(error, ConnectionResetError):
+            hint = "; if the port is not TLS, set security_protocol=PLAINTEXT or SASL_PLAINTEXT"
+        raise ConnectionLost(
+            f"{error.strerror or error or type(error).__name__}{hint}",
+            node=name,
+            may_have_been_written=False,
+        ) from error
+    try:
+        await _negotiate(connection, options)
+        if security.mechanism is not None:
+            await _authenticate(connection, security.mechanism(hostname))
+    except BaseException as error:
+        reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
+        connection.abort(reason)
+        if isinstance(error, ConnectionLost) and isinstance(connection.error, ProtocolError):
+            # What the peer sent says more than that its connection is closed now.
+            raise connection.error from None
+        raise
+    connection.ready()
+    return connection
+
+
+async def _negotiate(connection: Connection, options: ConnectionOptions) -> None:
+    """Ask for the broker's versions: in our newest, then as it asks, then in the oldest."""
+    request = ApiVersionsRequest(
+        client_software_name=options.software_name,
+        client_software_version=options.software_version,
+    )
+    version = ApiVersionsRequest.MAX_VERSION
+    while True:
+        response = await _ask_versions(connection, request, version)
+        if response.error_code != _UNSUPPORTED_VERSION:
+            break
+        if version == 0:
+            raise too_old(connection.name)
+        # The refusal is in version 0 and names the range (KIP-511); before Kafka 2.4 it did not.
+        newest = next(
+            (api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0
+        )
+        version = newest if 0 <= newest < version else 0
+    if response.error_code:
+        raise error_for(response.error_code, api="ApiVersions", node=connection.name)
+    connection.api_versions = {
+        api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+    }
+
+
+async def _ask_versions(
+    connection: Connection, request: ApiVersionsRequest, version: int
+) -> ApiVersionsResponse:
+    try:
+        return await connection.request(request, version=version)
+    except ConnectionLost as error:
+        if isinstance(connection.error, ConnectionLost) and not connection.transport.bytes_in:
+            raise ClosedOnApiVersions(
+                f"the peer {TOO_OLD}", node=connection.name, may_have_been_written=False
+            ) from error
+        raise
+
+
+async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
+    """Log in: choose the mechanism, then exchange its messages until the broker has no more."""
+    if connection.api_versions.get(SaslHandshakeRequest.API_KEY, (0, -1))[1] < 1:
+        raise UnsupportedVersion(
+            "the broker has no SaslHandshake version 1: it is older than 1.0, or its listener"
+            " does not offer SASL",
+            api="SaslHandshake",
+            node=connection.name,
+        )
+    chosen = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=1)
+    if chosen.error_code:
+        message = None
+        if chosen.error_code == _UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(chosen.mechanisms) or "none"
+            message = (
+                f"{mechanism.name} is not enabled there; set sasl_mechanism to one of: {offered}"
+            )
+        elif chosen.error_code == _ILLEGAL_SASL_STATE:
+            message = (
+                "this listener does not use SASL: set security_protocol=PLAINTEXT or SSL, or use"
+                " its SASL port"
+            )
+        raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
+    started = connection.last_used
+    token: bytes | None = await mechanism.start()
+    lifetime_ms = 0
+    while token is not None:
+        try:
+            answer = await connection.request(SaslAuthenticateRequest(auth_bytes=token))
+        except ConnectionLost as error:
+            if isinstance(connection.error, ConnectionLost):
+                raise AuthenticationFailed(
+                    "the broker closed the connection during authentication: credentials are"
+                    " wrong, or the mechanism is set up differently there",
+                    api="SaslAuthenticate",
+                    node=connection.name,
+                ) from error
+            raise
+        if answer.error_code:
+            raise error_for(
+                answer.error_code,
+                answer.error_message,
+                api="SaslAuthenticate",
+                node=connection.name,
+            )
+        lifetime_ms = answer.session_lifetime_ms
+        token = mechanism.step(answer.auth_bytes)
+    if lifetime_ms > 0:
+        # As in Java, well before the broker closes it; it counts from the login, as we do.
+        spent = connection.last_used - started
+        connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))

@@ -1,0 +1,110 @@
+"""Owns the real network: asyncio's sockets behind the `Network` interface; no frames, no policy."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from aiokq.core.clock import SystemClock
+from aiokq.core.environment import Address, Environment, Listener
+from aiokq.core.files import OsFiles
+from aiokq.core.offload import ThreadOffload
+
+if TYPE_CHECKING:
+    import ssl as ssl_module
+
+__all__ = ["TcpListener", "TcpNetwork", "system_environment"]
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+_BACKLOG = 1024
+
+
+class TcpListener:
+    """A listening TCP socket."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port: int = server.sockets[0].getsockname()[1]
+        """The port, also where 0 was asked for."""
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        """Until the socket is given back.
+
+        Not asyncio's `wait_closed`, which from Python 3.12 on waits for the connections too.
+        """
+        await asyncio.sleep(0)
+
+
+class TcpNetwork:
+    """TCP on the running loop, asyncio's or uvloop's, with TLS where a context is given."""
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """All addresses of a name, in the resolver's order (RFC 6724: mostly IPv6 first).
+
+        Raises:
+            OSError: no such host; the text says what to check.
+        """
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )
+        except (socket.gaierror, UnicodeError) as error:
+            raise OSError(
+                f"unknown host {host!r} ({getattr(error, 'strerror', None) or error}); check the"
+                " name in bootstrap_servers, or the broker's advertised.listeners"
+            ) from error
+        return list(dict.fromkeys(Address(str(item[4][0]), int(item[4][1])) for item in found))
+
+    async def connect(
+        self,
+        factory: Callable[[], P],
+        address: Address,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        """Connect to one address.
+
+        Raises:
+            OSError: refused, unreachable or reset; `ssl.SSLError` is one.
+        """
+        return await asyncio.get_running_loop().create_connection(
+            factory, address.host, address.port, ssl=ssl, server_hostname=server_hostname
+        )
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> Listener:
+        """Listen on `host` (`None`: all interfaces) and `port` (0: a free one).
+
+        Raises:
+            OSError: the port is taken, or the address not ours.
+        """
+        server = await asyncio.get_running_loop().create_server(
+            factory, host, port, ssl=ssl, backlog=_BACKLOG
+        )
+        return TcpListener(server)
+
+
+def system_environment() -> Environment:
+    """The machine we run on: clock, chance, network, files and threads."""
+    return Environment(
+        clock=SystemClock(),
+        random=random.Random(),
+        network=TcpNetwork(),
+        files=OsFiles(),
+        offload=ThreadOffload(),
+    )

@@ -1,0 +1,381 @@
+"""Owns the connections to one broker: which there are, when they are tried, and whether it is up.
+
+Which node to ask, and what its loss means, is the cluster's business. No node knows of another: a
+dead one delays nobody.
+
+Source: KIP-144 (reconnect backoff), KIP-601 (setup timeout), KIP-302 (all addresses), KIP-219.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from aiokq.connection.backoff import Backoff
+from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too_old
+from aiokq.connection.slot import DedicatedConnection, Slot
+from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError, copy_error
+from aiokq.core.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq.connection.connection import Connection
+    from aiokq.connection.options import ConnectionOptions
+    from aiokq.core.counters import ClientCounters
+    from aiokq.core.environment import Address, Environment
+    from aiokq.core.supervisor import Supervisor
+    from aiokq.wire import Request, Response
+
+__all__ = ["DedicatedConnection", "Node", "NodeDown", "NodeState", "NodeUp", "Purpose"]
+
+logger = logging.getLogger("aiokq.connection")
+
+R = TypeVar("R", bound="Response")
+
+# Kafka's clients may give up for good on wrong credentials; ours ask again this seldom, as somebody
+# may put the broker right, and as locked accounts come from clients that ask often.
+_REFUSED_BACKOFF: Final = 10.0
+
+
+class Purpose(Enum):
+    """What a shared connection is for; each has a socket of its own."""
+
+    PRODUCE = "produce"
+    """Produce requests only: they may wait for replicas, and carry megabytes."""
+    CONTROL = "control"
+    """Short requests: metadata, offsets, coordinator lookups, admin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A connection was made, handshake included."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """An attempt failed, or a connection was lost that this end did not close."""
+
+    node_id: int
+    host: str
+    port: int
+    reason: KafkaError
+
+
+NodeState: TypeAlias = NodeUp | NodeDown
+
+
+class Node:
+    """One broker, by id and address; negative ids are bootstrap addresses.
+
+    Args:
+        node_id: of the broker.
+        host: name or address it advertises.
+        port: and its port.
+        options: for its connections.
+        environment: network, clock and chance.
+        supervisor: of whoever owns the node; attempts are its children.
+        counters: the client's.
+        state: where ups and downs are emitted, under the node id; one may serve many nodes. Only
+            changes are emitted.
+        on_throttle: called with the node and seconds when the broker asks for silence.
+
+    Attributes:
+        last_error: why the last attempt failed or the last connection was lost; `None` after a
+            success.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        host: str,
+        port: int,
+        *,
+        options: ConnectionOptions,
+        environment: Environment,
+        supervisor: Supervisor,
+        counters: ClientCounters,
+        state: Signal[int, NodeState] | None = None,
+        on_throttle: Callable[[Node, float], None] | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.supervisor = supervisor
+        self.state: Signal[int, NodeState] = Signal() if state is None else state
+        self.last_error: KafkaError | None = None
+        self.throttle_until = 0.0
+        self._options = options
+        self._environment = environment
+        self._counters = counters
+        self._on_throttle = on_throttle
+        self._backoff = Backoff(
+            options.reconnect_backoff, options.reconnect_backoff_max, environment.random
+        )
+        self._setup = Backoff(options.setup_timeout, options.setup_timeout_max, environment.random)
+        self._retry_at = 0.0
+        self._up: bool | None = None
+        self._closed = False
+        self._closed_on_api_versions = 0
+        self._last_address: Address | None = None
+        self._shared = {purpose: Slot(self, purpose.value) for purpose in Purpose}
+        self._dedicated: dict[DedicatedConnection, None] = {}
+        self._open: dict[Connection, None] = {}
+
+    def __repr__(self) -> str:
+        state = {None: "not tried", True: "up", False: "down"}[self._up]
+        return f"<Node {self.name} at {self.host}:{self.port}, {state}>"
+
+    # -- what is known of it
+
+    @property
+    def name(self) -> int | str:
+        """Its id; "host:port" for a bootstrap address."""
+        return self.node_id if self.node_id >= 0 else f"{self.host}:{self.port}"
+
+    @property
+    def up(self) -> bool | None:
+        """Whether the last that was heard of it was good; `None` if it was never tried."""
+        return self._up
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight on all its connections."""
+        return sum(connection.in_flight for connection in self._open)
+
+    @property
+    def backing_off(self) -> float:
+        """Seconds until the next attempt may begin; 0 if it may now."""
+        return max(0.0, self._retry_at - asyncio.get_running_loop().time())
+
+    def connected(self, purpose: Purpose) -> Connection | None:
+        """The open shared connection, without opening one."""
+        connection = self._shared[purpose].current
+        return None if connection is None or connection.retiring else connection
+
+    # -- using it
+
+    async def connection(self, purpose: Purpose) -> Connection:
+        """The shared connection for a purpose, opened if there is none.
+
+        All who wait share one attempt. It begins when the backoff from the last failure is over.
+
+        Raises:
+            ConnectionLost: the attempt failed; every address is named.
+            AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
+                be used as configured; raised at once while the node backs off from that.
+            Closed: the node was closed.
+        """
+        return await self._shared[purpose].get()
+
+    def dedicated(self, name: str) -> DedicatedConnection:
+        """A connection of the caller's own, opened when first used; the caller closes it."""
+        dedicated = DedicatedConnection(self, name)
+        self._dedicated[dedicated] = None
+        return dedicated
+
+    async def request(self, message: Request[R], *, timeout: float | None = None) -> R:
+        """Send a short request on the CONTROL connection.
+
+        Args:
+            message: the request.
+            timeout: seconds for the answer, once connected; default `request_timeout_ms`.
+
+        Raises:
+            KafkaError: as `connection` and `Connection.request`.
+        """
+        connection = await self.connection(Purpose.CONTROL)
+        await self.ready()
+        return await connection.request(message, timeout=timeout)
+
+    def throttled(self, milliseconds: float) -> None:
+        """The broker asked for that long a silence (KIP-219)."""
+        seconds = milliseconds / 1000
+        until = asyncio.get_running_loop().time() + seconds
+        self._counters.throttle_seconds += seconds
+        self.throttle_until = max(self.throttle_until, until)
+        if self._on_throttle is not None:
+            self._on_throttle(self, seconds)
+
+    async def ready(self) -> None:
+        """Wait until the silence that the broker asked for is over."""
+        await self._wait_until(lambda: self.throttle_until)
+
+    def update(self, host: str, port: int) -> None:
+        """The broker has this address now; if it moved, its connections are made anew."""
+        if (host, port) == (self.host, self.port):
+            return
+        logger.info(
+            "broker moved: node=%s from=%s:%s to=%s:%s", self.name, self.host, self.port, host, port
+        )
+        self.host = host
+        self.port = port
+        self._last_address = None
+        self._retry_at = 0.0
+        self._backoff.reset()
+        self._setup.reset()
+        for slot in (*self._shared.values(), *self._dedicated):
+            slot.reset("the broker moved")
+
+    async def close(self) -> None:
+        """Close all connections and give up attempts; waiters get `Closed`. Harmless twice."""
+        self._closed = True
+        slots = [*self._shared.values(), *self._dedicated]
+        for slot in slots:
+            if slot.current is not None:
+                slot.current.shut("closed by this client")  # all at once, then one by one
+        for slot in slots:
+            await slot.close()
+
+    # -- for its slots
+
+    def release(self, dedicated: DedicatedConnection) -> None:
+        """A dedicated connection was closed."""
+        self._dedicated.pop(dedicated, None)
+
+    def refusal(self) -> KafkaError | None:
+        """The error to raise without an attempt, if there should not be one."""
+        if self._closed:
+            return Closed(f"connections to node {self.name} are closed")
+        error = self.last_error
+        if error is not None and not error.retriable and self.backing_off:
+            return copy_error(error)
+        return None
+
+    async def connect(self, purpose: str) -> Connection:
+        """One attempt: wait out the backoff, resolve the name, try each address.
+
+        Raises:
+            KafkaError: none worked.
+        """
+        await self._wait_until(lambda: self._retry_at)
+        host, port = self.host, self.port
+        try:
+            connection = await self._try_addresses(host, port)
+        except KafkaError as error:
+            self._counters.connections_failed += 1
+            self._failed(error)
+            raise
+        if self._closed or (host, port) != (self.host, self.port):
+            await connection.close("the broker moved")
+            raise ConnectionLost(
+                f"node {self.name} moved from {host}:{port} while connecting",
+                node=self.name,
+                may_have_been_written=False,
+            )
+        self._succeeded(connection)
+        logger.debug("connected: node=%s for=%s peer=%s", self.name, purpose, connection)
+        return connection
+
+    # -- inside
+
+    @staticmethod
+    async def _wait_until(when: Callable[[], float]) -> None:
+        """Sleep until the loop's time is `when()`, which may move meanwhile."""
+        loop = asyncio.get_running_loop()
+        while True:
+            remaining = when() - loop.time()
+            if remaining <= 0:
+                return
+            await asyncio.sleep(remaining)
+
+    async def _try_addresses(self, host: str, port: int) -> Connection:
+        """A connection to the first address that works; else an error that names all of them."""
+        try:
+            addresses = await self._environment.network.resolve(host, port)
+        except OSError as error:
+            raise ConnectionLost(str(error), node=self.name, may_have_been_written=False) from error
+        if self._last_address in addresses:
+            # One that failed comes last this time, one that worked first.
+            start = addresses.index(self._last_address) + (1 if self._up is False else 0)
+            addresses = addresses[start:] + addresses[:start]
+        timeout = self._setup.next()
+        reasons: list[str] = []
+        failure: KafkaError | None = None
+        for address in addresses:
+            self._last_address = address
+            try:
+                async with asyncio.timeout(timeout):
+                    return await open_connection(
+                        address,
+                        self._options,
+                        host=host,
+                        name=self.name,
+                        environment=self._environment,
+                        counters=self._counters,
+                        on_throttle=lambda seconds: self.throttled(seconds * 1000),
+                    )
+            except TimeoutError:
+                reasons.append(f"{address}: no answer within {timeout:.3g} s")
+            except ClosedOnApiVersions as error:
+                self._closed_on_api_versions += 1
+                reasons.append(f"{address}: {error.message}")
+                if self._closed_on_api_versions > len(addresses):
+                    failure = too_old(self.name)
+            except KafkaError as error:
+                reasons.append(f"{address}: {error.message}")
+                if not error.retriable:
+                    failure = error
+                if isinstance(error, AuthenticationFailed):
+                    break  # the next address has the same users, and may lock them out
+        if failure is not None:
+            raise failure
+        raise ConnectionLost(
+            f"cannot connect to {host}:{port}: " + "; ".join(reasons),
+            node=self.name,
+            may_have_been_written=False,
+        )
+
+    def _succeeded(self, connection: Connection) -> None:
+        # The backoff goes on until a request is answered: a broker may shake hands and hang up.
+        self._setup.reset()
+        self._retry_at = 0.0
+        self._closed_on_api_versions = 0
+        self.last_error = None
+        self._open[connection] = None
+        self._counters.connections_opened += 1
+        self._counters.connections.value += 1
+        if not self._up:
+            self._up = True
+            logger.info("node up: node=%s address=%s:%s", self.name, self.host, self.port)
+            self.state.emit(self.node_id, NodeUp(self.node_id, self.host, self.port))
+        connection.on_close(self._connection_closed)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        self._open.pop(connection, None)
+        self._counters.connections.value -= 1
+        if connection.proven:
+            self._backoff.reset()
+        error = connection.error
+        # Of a broker that goes down all connections are lost; that is one failure.
+        if error is not None and not isinstance(error, Closed) and self._up:
+            self._failed(error)
+
+    def _failed(self, error: KafkaError) -> None:
+        """Remember the failure, put off the next attempt, and tell who watches."""
+        self.last_error = error
+        self._counters.errors[getattr(error, "name", type(error).__name__)] += 1
+        delay = self._backoff.next()
+        if not error.retriable:
+            delay = max(delay, _REFUSED_BACKOFF)
+        self._retry_at = max(self._retry_at, asyncio.get_running_loop().time() + delay)
+        if self._closed:
+            return
+        logger.warning(
+            "node failed: node=%s address=%s:%s retry_in=%.3fs error=%s",
+            self.name,
+            self.host,
+            self.port,
+            delay,
+            error,
+        )
+        if self._up is not False:
+            self._up = False
+            self.state.emit(self.node_id, NodeDown(self.node_id, self.host, self.port, error))

@@ -1,0 +1,152 @@
+"""Owns the client's half of the protocol, sans-IO: correlation of requests and responses.
+
+Bytes come in as frames (`framing.py` cuts them) and go out as fragments; who sends them, when a
+request is too old and who waits for it is not decided here.
+
+Source: Kafka protocol guide; KIP-511 (ApiVersions fallback).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+
+from aiokq.connection.framing import FrameReader
+from aiokq.core.errors import KafkaError, ProtocolError
+from aiokq.wire import Request, Response, decode_response, encode_request
+from aiokq.wire.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from aiokq.core.types import Buffer
+
+__all__ = ["ClientProtocol", "FrameReader", "PendingRequest"]
+
+R = TypeVar("R", bound=Response)
+
+_CORRELATION_MODULUS: Final = 2**31
+_UNSUPPORTED_VERSION: Final = 35
+
+
+class PendingRequest(Generic[R]):
+    """A request that was sent and not answered.
+
+    Attributes:
+        correlation_id: what the response must begin with.
+        request_class: class of the request.
+        version: version it was sent in; the response has the same.
+        future: whoever waits for it; `None` in tests of the protocol alone.
+        deadline: the loop's time at which it is given up.
+        sent_at: monotonic seconds, for latency.
+    """
+
+    __slots__ = ("correlation_id", "deadline", "future", "request_class", "sent_at", "version")
+
+    def __init__(self, correlation_id: int, request_class: type[Request[R]], version: int) -> None:
+        self.correlation_id = correlation_id
+        self.request_class = request_class
+        self.version = version
+        self.future: asyncio.Future[R] | None = None
+        self.deadline = 0.0
+        self.sent_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{self.request_class.NAME} v{self.version} correlation={self.correlation_id}>"
+
+
+class ClientProtocol:
+    """Numbers requests, and finds for each response the request it answers.
+
+    A broker answers a connection in order, so requests wait in a queue, and anything but the
+    answer to its head is a `ProtocolError`, after which the connection is of no more use.
+
+    Args:
+        client_id: sent with every request, for the broker's logs and quotas.
+    """
+
+    def __init__(self, client_id: str | None) -> None:
+        self.client_id = client_id
+        self.pending: deque[PendingRequest[Response]] = deque()
+        """Requests in flight, oldest first."""
+        self._next_correlation_id = 0
+
+    def send(
+        self, request: Request[R], version: int, *, expect_response: bool = True
+    ) -> tuple[PendingRequest[R], list[Buffer]]:
+        """The fragments of a request, to be sent as they are.
+
+        Args:
+            request: the message.
+            version: as negotiated.
+            expect_response: false for Produce with acks=0, which is not answered.
+
+        Raises:
+            FieldNotSupported: the request uses what the version lacks.
+            ProtocolError: the version or a value cannot be encoded; nothing was sent.
+        """
+        correlation_id = self._next_correlation_id
+        fragments = encode_request(
+            request, version=version, correlation_id=correlation_id, client_id=self.client_id
+        )
+        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_MODULUS
+        sent: PendingRequest[R] = PendingRequest(correlation_id, type(request), version)
+        if expect_response:
+            self.pending.append(cast("PendingRequest[Response]", sent))
+        return sent, cast("list[Buffer]", fragments)
+
+    def match(self, frame: memoryview) -> PendingRequest[Response]:
+        """The request that a frame answers; it is pending no more.
+
+        Raises:
+            ProtocolError: none, or not the one that is due.
+        """
+        if len(frame) < 4:
+            raise ProtocolError(f"a response of {len(frame)} bytes has no correlation id")
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if not self.pending:
+            raise ProtocolError(f"a response (correlation id {correlation_id}) to no request")
+        due = self.pending[0]
+        if due.correlation_id != correlation_id:
+            raise ProtocolError(
+                f"a response with correlation id {correlation_id} where that of {due!r} was due",
+                api=due.request_class.NAME,
+                version=due.version,
+            )
+        return self.pending.popleft()
+
+    def decode(self, sent: PendingRequest[R], frame: memoryview) -> R:
+        """The response in a frame that `match` found to answer `sent`.
+
+        Raises:
+            ProtocolError: the bytes are no such response.
+        """
+        version = sent.version
+        # A broker that does not know this version of ApiVersions answers in version 0, whose
+        # error code stands where that of every version stands (KIP-511).
+        if (
+            sent.request_class is ApiVersionsRequest
+            and len(frame) >= 6
+            and int.from_bytes(frame[4:6], "big", signed=True) == _UNSUPPORTED_VERSION
+        ):
+            version = 0
+        return cast("R", decode_response(sent.request_class.RESPONSE, frame, version)[1])
+
+    def receive(self, frame: memoryview) -> tuple[PendingRequest[Response], Response]:
+        """`match` and `decode` in one.
+
+        Raises:
+            ProtocolError: as these two.
+        """
+        sent = self.match(frame)
+        try:
+            return sent, self.decode(sent, frame)
+        except KafkaError as error:
+            error.add_context(api=sent.request_class.NAME)
+            raise
+
+    def drop_all(self) -> list[PendingRequest[Response]]:
+        """The requests that will not be answered: the connection is gone."""
+        dropped = list(self.pending)
+        self.pending.clear()
+        return dropped

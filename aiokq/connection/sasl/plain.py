@@ -1,0 +1,55 @@
+"""Owns SASL PLAIN: user name and password in one message; over TLS only, if they matter.
+
+Source: RFC 4616; Kafka `PlainSaslServer.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiokq.core.errors import ConfigError
+
+__all__ = ["Plain", "plain"]
+
+
+class Plain:
+    """One PLAIN exchange.
+
+    Args:
+        username: `sasl_plain_username`.
+        password: `sasl_plain_password`.
+
+    Raises:
+        ConfigError: either is empty or holds a NUL, which PLAIN cannot carry.
+    """
+
+    name = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        for setting, value in (("username", username), ("password", password)):
+            if not value:
+                raise ConfigError(f"SASL PLAIN needs a {setting}: set sasl_plain_{setting}")
+            if "\0" in value:
+                raise ConfigError(f"sasl_plain_{setting} must not hold a NUL character")
+        self._message = f"\0{username}\0{password}".encode()
+
+    def __repr__(self) -> str:
+        return "<Plain>"
+
+    async def start(self) -> bytes:
+        """The one message of the mechanism; the authorization id is left to the broker."""
+        return self._message
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """The broker has nothing to say but yes; a refusal is an error code, not a challenge."""
+        return None
+
+
+def plain(username: str, password: str) -> Callable[[str], Plain]:
+    """A factory for `Security`, checked at once.
+
+    Raises:
+        ConfigError: as `Plain`.
+    """
+    made = Plain(username, password)  # it has no state, so all connections may share it
+    return lambda host: made

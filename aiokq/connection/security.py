@@ -1,0 +1,112 @@
+"""Owns how a connection is secured: TLS and SASL, as one value; the exchanges are elsewhere."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.connection.sasl.mechanism import MechanismFactory
+from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost, KafkaError
+
+__all__ = ["PLAINTEXT", "SECURITY_PROTOCOLS", "Security", "security", "tls_error"]
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """TLS and SASL of a connection.
+
+    Attributes:
+        ssl_context: for TLS; `None` for plain TCP.
+        mechanism: makes the SASL mechanism of each connection; `None` for no SASL.
+        server_hostname: the name to verify the certificate against, where it is not the host's.
+    """
+
+    ssl_context: ssl.SSLContext | None = None
+    mechanism: MechanismFactory | None = None
+    server_hostname: str | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name for it: the `security_protocol`."""
+        name = "PLAINTEXT" if self.ssl_context is None else "SSL"
+        return name if self.mechanism is None else f"SASL_{name}"
+
+
+PLAINTEXT: Final = Security()
+
+
+def security(
+    security_protocol: str = "PLAINTEXT",
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+    mechanism: MechanismFactory | None = None,
+) -> Security:
+    """The security that settings ask for.
+
+    Args:
+        security_protocol: one of `SECURITY_PROTOCOLS`.
+        ssl_context: for SSL and SASL_SSL; unset means the system's authorities.
+        mechanism: for SASL_PLAINTEXT and SASL_SSL.
+
+    Raises:
+        ConfigError: unknown protocol, or a part that does not go with it.
+    """
+    if security_protocol not in SECURITY_PROTOCOLS:
+        known = ", ".join(SECURITY_PROTOCOLS)
+        raise ConfigError(f"security_protocol={security_protocol!r} is none of {known}")
+    uses_tls = security_protocol.endswith("SSL")
+    uses_sasl = security_protocol.startswith("SASL_")
+    if ssl_context is not None and not uses_tls:
+        wanted = "SASL_SSL" if uses_sasl else "SSL"
+        raise ConfigError(
+            f"an ssl_context is given, but security_protocol is {security_protocol}: set {wanted}"
+        )
+    if uses_sasl and mechanism is None:
+        raise ConfigError(f"security_protocol={security_protocol} needs a sasl_mechanism")
+    if mechanism is not None and not uses_sasl:
+        wanted = "SASL_SSL" if uses_tls else "SASL_PLAINTEXT"
+        raise ConfigError(
+            f"SASL is set up, but security_protocol is {security_protocol}: set {wanted}"
+        )
+    if uses_tls and ssl_context is None:
+        ssl_context = ssl.create_default_context()
+    return Security(ssl_context, mechanism)
+
+
+def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
+    """What a failed TLS handshake means, with what to do.
+
+    Certificates that cannot be verified are `AuthenticationFailed`: trying again does not help.
+    """
+    result: KafkaError
+    if isinstance(error, ssl.SSLCertVerificationError):
+        result = AuthenticationFailed(
+            f"the certificate of {peer} is not accepted: {error.verify_message}; give the"
+            " authority that signed it (ssl_cafile, or an ssl_context), and connect by a name"
+            " that it is issued for",
+            node=peer,
+        )
+    elif error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
+        result = ConnectionLost(
+            f"{peer} does not speak TLS: set security_protocol=PLAINTEXT (or SASL_PLAINTEXT), or"
+            " use its SSL port",
+            may_have_been_written=False,
+        )
+    elif error.reason is not None and (
+        "ALERT" in error.reason or "CERTIFICATE_REQUIRED" in error.reason
+    ):
+        result = AuthenticationFailed(
+            f"{peer} refused the TLS handshake ({error.reason}); if it demands a client"
+            " certificate, load one (ssl_certfile and ssl_keyfile, or an ssl_context)",
+            node=peer,
+        )
+    else:
+        result = ConnectionLost(
+            f"the TLS handshake with {peer} failed: {error.reason or error}",
+            may_have_been_written=False,
+        )
+    result.__cause__ = error
+    return result

@@ -1,0 +1,31 @@
+"""Owns which throttle times the client itself has to wait for; who waits is the node's business.
+
+Since KIP-219 a broker answers at once and says how long it will not read from the connection; in
+older versions it had waited before it answered, so nothing is left to wait for.
+
+Source: KIP-219; Kafka `AbstractResponse.shouldClientThrottle` and its overrides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.wire import Response
+
+__all__ = ["throttle_seconds"]
+
+# Version from which the client waits, by API key. APIs that are newer than KIP-219 have no entry.
+_SINCE: Final = {
+    0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2,
+    18: 2, 19: 3, 20: 2, 21: 1, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2,
+    33: 1, 34: 1, 35: 1, 37: 1, 38: 1, 39: 1, 40: 1, 41: 1, 42: 1,
+}  # fmt: skip
+
+
+def throttle_seconds(response: Response, version: int) -> float:
+    """For how long nothing should be sent to the node after this response; 0 mostly."""
+    milliseconds = getattr(response, "throttle_time_ms", 0)
+    if milliseconds <= 0 or version < _SINCE.get(response.API_KEY, 0):
+        return 0.0
+    return float(milliseconds) / 1000
