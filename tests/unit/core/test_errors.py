@@ -1,0 +1,227 @@
+"""The error tree: one class per code, context in the text, copies that stand on their own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from aiokq.core import errors
+from aiokq.core.codes import ERROR_CODES
+from aiokq.core.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 3)
+
+EXAMPLES = [
+    errors.error_for(3, topic_partition=ORDERS, node=1, api="Metadata", attempt=2),
+    errors.error_for(7, "from the wire"),
+    errors.error_for(9999, "new"),
+    errors.RequestTimeout("no answer in 30 s", node=4),
+    errors.ConnectionLost("reset by peer", may_have_been_written=False),
+    errors.ProtocolError("length below zero", api="Fetch", version=12, offset=41),
+    errors.ConfigError("linger_ms: too large"),
+    errors.BufferFull(),
+    errors.DeliveryFailed(2, [errors.error_for(10), None], [ORDERS]),
+    errors.BootstrapFailed([("a:9092", "refused"), ("b:9092", "timed out")]),
+    errors.Closed("closed"),
+    errors.WrongLoop("two loops"),
+    errors.NoOffsetForPartition(topic_partition=ORDERS),
+    errors.LogTruncated(100, 80, topic_partition=ORDERS),
+]
+
+
+def test_every_code_of_the_table_has_its_class_and_the_class_the_rows_attributes():
+    """A code without a class would surface as an unknown one; two classes would confuse except."""
+    assert len({row.code for row in ERROR_CODES}) == len(ERROR_CODES)
+    assert [row.code for row in ERROR_CODES] == [-1, *range(1, 134)]
+    for row in ERROR_CODES:
+        cls = getattr(errors, row.class_name)
+        error = errors.error_for(row.code)
+        assert type(error) is cls
+        assert (error.code, error.name) == (row.code, row.name)
+        assert error.retriable is row.retriable
+        assert error.refresh_metadata is row.refresh_metadata
+        assert error.fatal is row.fatal
+        assert error.may_have_been_written is row.may_have_been_written
+        assert row.class_name in errors.__all__
+
+
+@pytest.mark.parametrize(
+    ("cls", "code"),
+    [
+        (errors.UnknownServer, -1),
+        (errors.OffsetOutOfRange, 1),
+        (errors.CorruptRecord, 2),
+        (errors.UnknownTopicOrPartition, 3),
+        (errors.NotLeaderOrFollower, 6),
+        (errors.RequestTimeout, 7),
+        (errors.RecordTooLarge, 10),
+        (errors.UnsupportedVersion, 35),
+        (errors.OutOfOrderSequence, 45),
+        (errors.DuplicateSequence, 46),
+        (errors.InvalidProducerEpoch, 47),
+        (errors.AuthenticationFailed, 58),
+    ],
+)
+def test_the_names_people_will_catch_stay(cls: type[errors.BrokerError], code: int):
+    """A regenerated table must not rename what is caught by name in other people's code."""
+    assert cls.code == code
+    assert errors.ERROR_CLASSES[code] is cls
+
+
+def test_the_flags_follow_kafkas_exception_classes():
+    """A wrong flag retries forever, or gives up on what would have healed."""
+    assert errors.NotLeaderOrFollower.retriable
+    assert errors.NotLeaderOrFollower.refresh_metadata
+    assert errors.NotCoordinator.retriable
+    assert not errors.NotCoordinator.refresh_metadata
+    assert not errors.RecordTooLarge.retriable
+    for cls in (
+        errors.TopicAuthorization,
+        errors.ClusterAuthorization,
+        errors.AuthenticationFailed,
+        errors.ProducerFenced,
+        errors.FencedInstanceId,
+        errors.UnsupportedVersion,
+    ):
+        assert cls.fatal
+        assert not cls.retriable
+    assert not errors.InvalidProducerEpoch.fatal  # an epoch bump heals it (KIP-360)
+    assert errors.NotEnoughReplicasAfterAppend.may_have_been_written
+
+
+def test_no_error_is_both_retriable_and_fatal():
+    """The two contradict each other: a caller would have to guess which one to believe."""
+    for cls in errors.ERROR_CLASSES.values():
+        assert not (cls.retriable and cls.fatal)
+
+
+def test_an_unknown_code_keeps_its_number_and_behaves_like_an_unknown_server_error():
+    """Kafka 5 may send codes this table does not have; decoding must not fail on them."""
+    error = errors.error_for(4242, api="Produce")
+    assert isinstance(error, errors.UnknownBrokerError)
+    assert error.code == 4242
+    assert "4242" in str(error)
+    assert not error.retriable
+
+
+def test_code_zero_raises_nothing_and_has_no_error():
+    """Zero is the most frequent code on the wire."""
+    errors.raise_for(0)
+    with pytest.raises(ValueError, match="code 0"):
+        errors.error_for(0)
+    with pytest.raises(errors.NotController):
+        errors.raise_for(41)
+
+
+def test_code_seven_and_the_clients_deadline_are_one_class_told_apart_by_origin():
+    """`except TimeoutError` catches both; only one of them came from a broker."""
+    remote, local = errors.error_for(7), errors.RequestTimeout("no answer in 5 s")
+    for error in (remote, local):
+        assert isinstance(error, TimeoutError)
+        assert error.code == 7
+        assert error.retriable
+    assert (remote.origin, local.origin) == ("broker", "client")
+
+
+def test_builtin_kinds_are_kept():
+    """Code that knows nothing of Kafka catches ValueError and RuntimeError."""
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.WrongLoop, RuntimeError)
+    assert issubclass(errors.ConfigWarning, UserWarning)
+
+
+def test_the_text_names_code_and_context():
+    """Without them a log line says only that something somewhere failed."""
+    error = errors.error_for(3, topic_partition=ORDERS, node=1, api="Produce", attempt=2)
+    assert str(error) == (
+        "UNKNOWN_TOPIC_OR_PARTITION (3): This server does not host this topic-partition. "
+        "(api=Produce, node=1, topic_partition=orders-3, attempt=2)"
+    )
+    assert error.message == "This server does not host this topic-partition."
+    error.add_context(attempt=3, node=None)
+    assert (error.attempt, error.node) == (3, 1)
+
+
+def test_a_misspelt_context_is_refused():
+    """It would vanish in silence, as any attribute can be set."""
+    with pytest.raises(TypeError, match="broker"):
+        errors.KafkaError("x", broker=1)  # type: ignore[call-arg]
+
+
+def test_protocol_error_says_where_in_the_frame():
+    """Whoever has the capture at hand wants the byte."""
+    error = errors.ProtocolError("length below zero", api="Fetch", version=12, offset=41)
+    assert str(error) == "length below zero (at version 12, byte 41) (api=Fetch)"
+
+
+def test_a_lost_connection_may_have_written_unless_its_raiser_knows_better():
+    """The safe default: a producer that believes otherwise would write twice."""
+    assert errors.ConnectionLost("x").may_have_been_written
+    assert not errors.ConnectionLost("x", may_have_been_written=False).may_have_been_written
+
+
+def test_delivery_failed_sums_up_its_records():
+    """The flags are those of the records: retriable only if every one is."""
+    both = errors.DeliveryFailed(2, [errors.error_for(6), errors.error_for(10)], [ORDERS])
+    assert not both.retriable
+    assert "2 records not delivered to orders-3" in str(both)
+    assert errors.DeliveryFailed(1, [errors.error_for(6)], [ORDERS]).retriable
+    assert errors.DeliveryFailed(1, [errors.ConnectionLost("x")], [ORDERS]).may_have_been_written
+
+
+def test_bootstrap_failed_names_each_address_and_why():
+    """The first error anyone sees with a wrong setting."""
+    error = errors.BootstrapFailed([("a:9092", "refused"), ("b:9092", "timed out")])
+    assert "a:9092: refused; b:9092: timed out" in str(error)
+    assert error.attempts == [("a:9092", "refused"), ("b:9092", "timed out")]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, errors.copy_error, lambda e: pickle.loads(pickle.dumps(e))]
+)
+def test_every_error_survives_copies_and_pickling(error: errors.KafkaError, duplicate):
+    """multiprocessing and each waiter of a batch get one; an __init__ of its own breaks both."""
+    twin = duplicate(error)
+    assert twin is not error
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert repr(twin) == repr(error)
+    assert twin.args == error.args
+    assert {k: repr(v) for k, v in vars(twin).items()} == {
+        k: repr(v) for k, v in vars(error).items()
+    }
+
+
+def test_a_copy_has_its_own_traceback_and_notes_and_the_same_cause():
+    """One stored error raised in a thousand tasks would grow one traceback a thousand times."""
+    cause = OSError("disk full")
+    original = errors.ConnectionLost("gone")
+    original.add_note("while draining")
+    try:
+        raise original from cause
+    except errors.ConnectionLost:
+        pass
+    twin = errors.copy_error(original)
+    assert twin.__traceback__ is None
+    assert twin.__cause__ is cause
+    assert twin.__suppress_context__
+    twin.add_note("for one waiter")
+    assert original.__notes__ == ["while draining"]
+
+
+def test_foreign_errors_are_copied_where_they_can_be():
+    """What a serializer raised is passed on as well, whatever class it has."""
+
+    class Stubborn(Exception):
+        def __init__(self, a: int, b: int) -> None:
+            super().__init__("one argument only")
+
+    stubborn = Stubborn(1, 2)
+    assert errors.copy_error(stubborn) is stubborn
+    full = OSError(28, "No space left on device", "/data")
+    twin = errors.copy_error(full)
+    assert twin is not full
+    assert (twin.errno, twin.filename) == (28, "/data")

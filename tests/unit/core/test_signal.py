@@ -1,0 +1,214 @@
+"""Signals: what a subscriber sees, in which order, and what it can break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aiokq.core.errors import Closed
+from aiokq.core.signal import Signal
+
+
+def test_emit_tells_subscribers_at_once_and_after_the_state():
+    """A subscriber that reads the signal must see the value it was called with."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+    signal.subscribe(lambda key, value: seen.append((key, value, signal.get(key))))
+    assert signal.emit("a", 1)
+    assert seen == [("a", 1, 1)]
+
+
+def test_an_equal_value_is_suppressed_until_it_is_forgotten():
+    """Recovery loops emit the same state again and again; listeners want changes."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+    signal.subscribe(lambda key, value: seen.append(value))
+    assert [signal.emit("a", v) for v in (1, 1, 2, 1)] == [True, False, True, True]
+    signal.forget("a")
+    assert signal.get("a") is None
+    assert signal.emit("a", 1)
+    assert seen == [1, 2, 1, 1]
+
+
+def test_a_late_subscriber_gets_the_latest_value_of_each_key_first():
+    """Whoever subscribes after the failure must still learn of it."""
+    signal: Signal[str, int] = Signal()
+    for key, value in (("a", 1), ("b", 2), ("a", 3)):
+        signal.emit(key, value)
+    seen = []
+    signal.subscribe(lambda *event: seen.append(event))
+    assert seen == [("a", 3), ("b", 2)]
+    quiet = []
+    signal.subscribe(lambda *event: quiet.append(event), replay=False)
+    signal.emit("b", 4)
+    assert quiet == [("b", 4)]
+    assert signal.snapshot() == {"a": 3, "b": 4}
+
+
+def test_what_is_emitted_in_dispatch_waits_until_every_subscriber_had_the_first():
+    """Else the second subscriber would see the effect before the cause."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+
+    def first(key: str, value: int) -> None:
+        seen.append(("first", key, value))
+        if key == "cause":
+            signal.emit("effect", value)
+
+    signal.subscribe(first)
+    signal.subscribe(lambda key, value: seen.append(("second", key, value)))
+    signal.emit("cause", 1)
+    assert seen == [
+        ("first", "cause", 1),
+        ("second", "cause", 1),
+        ("first", "effect", 1),
+        ("second", "effect", 1),
+    ]
+
+
+def test_a_subscriber_of_a_running_dispatch_gets_each_event_once():
+    """It has the queued events as replay already; telling it again would double them."""
+    signal: Signal[str, int] = Signal()
+    late = []
+
+    def first(key: str, value: int) -> None:
+        if key == "cause":
+            signal.emit("effect", 1)
+            signal.subscribe(lambda *event: late.append(event))
+
+    signal.subscribe(first)
+    signal.emit("cause", 1)
+    assert late == [("cause", 1), ("effect", 1)]
+    signal.emit("later", 1)
+    assert late[2:] == [("later", 1)]
+
+
+def test_what_a_replay_causes_is_told_after_the_replay():
+    """Run to completion holds for the replay too."""
+    signal: Signal[str, int] = Signal()
+    signal.emit("a", 1)
+    signal.emit("b", 1)
+    seen = []
+
+    def callback(key: str, value: int) -> None:
+        seen.append((key, value))
+        if key == "a" and value == 1:
+            signal.emit("a", 2)
+
+    signal.subscribe(callback)
+    assert seen == [("a", 1), ("b", 1), ("a", 2)]
+
+
+def test_a_subscription_closed_during_dispatch_is_not_called_any_more():
+    """Its owner is half torn down; a call would hit what is gone."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+    signal.subscribe(lambda *_: second.close())
+    second = signal.subscribe(lambda *event: seen.append(event), replay=False)
+    signal.emit("a", 1)
+    assert seen == []
+    assert second.closed
+    second.close()
+
+
+def test_a_subscription_can_close_itself():
+    """One-shot listeners do."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+
+    def once(key: str, value: int) -> None:
+        seen.append(value)
+        subscription.close()
+
+    subscription = signal.subscribe(once)
+    signal.emit("a", 1)
+    signal.emit("a", 2)
+    assert seen == [1]
+
+
+def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
+    """One broken listener must not keep the producer from hearing of a leader change."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+
+    def broken(key: str, value: int) -> None:
+        raise ValueError("broken listener")
+
+    signal.subscribe(broken)
+    signal.subscribe(lambda *event: seen.append(event))
+    with caplog.at_level(logging.ERROR, "aiokq.core"):
+        assert signal.emit("a", 1)
+    assert seen == [("a", 1)]
+    assert "broken listener" in caplog.text
+
+
+def test_an_interrupt_in_a_subscriber_leaves_the_signal_usable():
+    """Ctrl-C can land anywhere; the next emit must not be queued for ever."""
+    signal: Signal[str, int] = Signal()
+    seen = []
+
+    def interrupted(key: str, value: int) -> None:
+        if value == 1:
+            raise KeyboardInterrupt
+
+    signal.subscribe(interrupted)
+    signal.subscribe(lambda *event: seen.append(event))
+    with pytest.raises(KeyboardInterrupt):
+        signal.emit("a", 1)
+    signal.emit("a", 2)
+    assert seen == [("a", 2)]
+
+
+async def test_wait_for_looks_at_the_latest_state_first():
+    """What has happened already will not be emitted again."""
+    signal: Signal[str, int] = Signal()
+    signal.emit("a", 1)
+    assert await signal.wait_for(lambda key, value: value == 1) == ("a", 1)
+
+
+async def test_wait_for_wakes_on_a_later_event():
+    """It replaces polling."""
+    signal: Signal[str, int] = Signal()
+    waiter = asyncio.create_task(signal.wait_for(lambda key, value: value > 1))
+    await asyncio.sleep(0)
+    signal.emit("a", 1)
+    signal.emit("b", 5)
+    signal.emit("b", 0)
+    assert await waiter == ("b", 5)
+    assert not signal._subscriptions
+
+
+async def test_a_cancelled_wait_for_leaves_nothing_behind():
+    """A thousand timed-out waits must not be a thousand subscribers."""
+    signal: Signal[str, int] = Signal()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await signal.wait_for(lambda key, value: True)
+    assert not signal._subscriptions
+
+
+async def test_a_raising_predicate_raises_in_the_waiter():
+    """It is the waiter's bug, and nobody else's."""
+    signal: Signal[str, int] = Signal()
+    waiter = asyncio.create_task(signal.wait_for(lambda key, value: 1 // value > 0))
+    await asyncio.sleep(0)
+    signal.emit("a", 0)
+    with pytest.raises(ZeroDivisionError):
+        await waiter
+
+
+async def test_closing_ends_every_wait_with_an_error_of_its_own():
+    """Nobody will emit any more; a waiter without a timeout would wait for ever."""
+    signal: Signal[str, int] = Signal()
+    waiters = [asyncio.create_task(signal.wait_for(lambda *_: False)) for _ in range(2)]
+    await asyncio.sleep(0)
+    error = Closed("the cluster is closed")
+    signal.close(error)
+    raised = await asyncio.gather(*waiters, return_exceptions=True)
+    assert [str(e) for e in raised] == ["the cluster is closed"] * 2
+    assert raised[0] is not raised[1]
+    assert error not in raised
+    with pytest.raises(Closed):
+        await signal.wait_for(lambda *_: True)

@@ -1,0 +1,308 @@
+"""The supervisor: failures reach their owner once, closing leaves no task behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq.core.errors import Closed
+from aiokq.core.supervisor import State, Supervisor, shielded, unwrap
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def fail(error: BaseException) -> None:
+    raise error
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_failing_child_is_reported_once_and_cancels_the_others():
+    """A half-dead client that accepts records and never sends them is the worst outcome."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("cluster", on_failure=reported.append)
+    await supervisor.start()
+    sibling = supervisor.spawn(forever(), name="sibling")
+    error = ValueError("bug")
+    supervisor.spawn(fail(error), name="child")
+    await settle()
+    assert reported == [error]
+    assert supervisor.failed is error
+    assert sibling.cancelled()
+    assert supervisor.state is State.FAILED
+    await supervisor.close()
+    assert reported == [error]
+
+
+async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
+    """A sibling may take long to clean up; the waiters must not wait for it."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("cluster", on_failure=reported.append)
+    await supervisor.start()
+    release = asyncio.Event()
+
+    async def slow() -> None:
+        try:
+            await forever()
+        finally:
+            await release.wait()
+
+    supervisor.spawn(slow(), name="slow")
+    await settle()
+    supervisor.spawn(fail(ValueError("bug")), name="child")
+    await settle()
+    assert len(reported) == 1
+    release.set()
+    await supervisor.close()
+
+
+async def test_errors_of_siblings_are_chained_to_the_first_and_no_group_escapes():
+    """What a user sees is the cause, not an ExceptionGroup of everything that followed."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+
+    async def fails_when_cancelled() -> None:
+        try:
+            await forever()
+        finally:
+            raise KeyError("second")
+
+    supervisor.spawn(fails_when_cancelled(), name="second")
+    await settle()
+    first = ValueError("first")
+    supervisor.spawn(fail(first), name="first")
+    await supervisor.close()
+    assert supervisor.failed is first
+    assert isinstance(first.__context__, KeyError)
+
+
+async def test_a_raising_on_failure_is_logged_and_the_group_still_ends(caplog):
+    """The owner's handler has bugs too."""
+
+    def broken(error: BaseException) -> None:
+        raise RuntimeError("handler bug")
+
+    supervisor = Supervisor("cluster", on_failure=broken)
+    await supervisor.start()
+    supervisor.spawn(fail(ValueError("bug")), name="child")
+    await settle()
+    assert isinstance(supervisor.failed, ValueError)
+    assert "handler bug" in caplog.text
+    await supervisor.close()
+
+
+async def test_close_cancels_the_children_and_waits_for_their_cleanup():
+    """Sockets are closed in that cleanup."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    steps = []
+
+    async def child() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("cleaned up")
+
+    supervisor.spawn(child(), name="child")
+    await settle()
+    await supervisor.close()
+    steps.append("closed")
+    assert steps == ["cleaned up", "closed"]
+    assert supervisor.failed is None
+
+
+async def test_close_is_safe_twice_and_concurrently():
+    """`async with` inside an application that also closes by itself."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    supervisor.spawn(forever(), name="child")
+    await asyncio.gather(supervisor.close(), supervisor.close(), supervisor.close())
+    await supervisor.close()
+    await Supervisor("never started").close()
+
+
+async def test_a_cancelled_close_goes_on_closing():
+    """Cancelling ends the wait; a task left running would outlive the loop's owner."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    release = asyncio.Event()
+
+    async def child() -> None:
+        try:
+            await forever()
+        finally:
+            await release.wait()
+
+    task = supervisor.spawn(child(), name="child")
+    await settle()
+    closing = asyncio.create_task(supervisor.close())
+    await settle()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    release.set()
+    await settle()
+    assert task.done()
+
+
+async def test_close_gives_up_on_a_child_that_will_not_end(caplog):
+    """A bounded close() is promised; the culprit is named."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    release = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    supervisor.spawn(stubborn(), name="stubborn")
+    await settle()
+    await supervisor.close(timeout=0)
+    assert "cluster: stubborn" in caplog.text
+    release.set()
+    await supervisor.close()
+
+
+async def test_spawn_after_close_raises_and_closes_the_coroutine():
+    """A coroutine nobody awaits would warn, far from the cause."""
+    supervisor = Supervisor("cluster")
+    with pytest.raises(Closed, match="not started"):
+        supervisor.spawn(forever(), name="early")
+    await supervisor.start()
+    await supervisor.close()
+    coro = forever()
+    with pytest.raises(Closed, match="cluster is closed"):
+        supervisor.spawn(coro, name="late")
+    assert coro.cr_frame is None
+    with pytest.raises(Closed):
+        await supervisor.start()
+
+
+async def test_spawn_after_a_failure_names_the_failure():
+    """"Closed" alone would send people looking for who closed it."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    supervisor.spawn(fail(ValueError("bug")), name="child")
+    await settle()
+    with pytest.raises(Closed, match="bug") as caught:
+        supervisor.spawn(forever(), name="late")
+    assert caught.value.__cause__ is supervisor.failed
+    await supervisor.close()
+
+
+async def test_a_child_cancelled_before_its_first_step_warns_of_nothing():
+    """Python warns of coroutines that were never awaited; warnings are errors here."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    task = supervisor.spawn(forever(), name="child")
+    task.cancel()
+    await settle()
+    assert task.cancelled()
+    assert supervisor.state is State.OPEN
+    await supervisor.close()
+
+
+async def test_closing_from_a_child_is_refused():
+    """It would wait for itself."""
+    supervisor = Supervisor("cluster")
+    await supervisor.start()
+    refused = supervisor.spawn(supervisor.close(), name="suicide")
+    await asyncio.wait([refused])
+    assert isinstance(refused.exception(), RuntimeError)
+    await supervisor.close()
+
+
+async def test_a_child_that_ends_leaves_the_others_alone():
+    """One request's task ending is no event."""
+    async with Supervisor("cluster") as supervisor:
+        other = supervisor.spawn(forever(), name="other")
+        task = supervisor.spawn(asyncio.sleep(0, "result"), name="short")
+        assert await task == "result"
+        await settle()
+        assert not other.done()
+    assert other.cancelled()
+
+
+def test_the_loops_own_end_closes_the_group():
+    """asyncio.run() cancels every task of a client that was left open."""
+    supervisors = []
+
+    async def main() -> None:
+        supervisor = Supervisor("cluster")
+        supervisors.append(supervisor)
+        await supervisor.start()
+        supervisor.spawn(forever(), name="child")
+        await settle()
+
+    asyncio.run(main())
+    assert supervisors[0].state is State.CLOSED
+    assert supervisors[0].failed is None
+
+
+async def test_shielded_finishes_and_then_raises_the_cancellation():
+    """A log must not be left half closed because its owner was cancelled."""
+    steps = []
+    release = asyncio.Event()
+
+    async def cleanup() -> str:
+        await release.wait()
+        steps.append("done")
+        return "result"
+
+    caller = asyncio.create_task(shielded(cleanup()))
+    await settle()
+    caller.cancel()
+    await settle()
+    caller.cancel()
+    await settle()
+    assert not caller.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert steps == ["done"]
+    assert await shielded(cleanup()) == "result"
+
+
+async def test_shielded_raises_what_the_cleanup_raises():
+    """Its failure must not be lost, cancelled or not."""
+    with pytest.raises(OSError, match="disk"):
+        await shielded(fail(OSError("disk")))
+    release = asyncio.Event()
+
+    async def late() -> None:
+        await release.wait()
+        raise OSError("disk")
+
+    caller = asyncio.create_task(shielded(late()))
+    await settle()
+    caller.cancel()
+    await settle()
+    release.set()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await caller
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_unwrap_gives_the_first_leaf_and_chains_the_rest_without_cycles():
+    """Printing a cyclic chain never ends."""
+    a, b, c = ValueError("a"), ValueError("b"), ValueError("c")
+    b.__context__ = a
+    group = ExceptionGroup("outer", [a, ExceptionGroup("inner", [b, c])])
+    first = unwrap(group)
+    assert first is a
+    chain, link = [], first
+    while link is not None and len(chain) < 10:
+        chain.append(link)
+        link = link.__context__
+    assert chain == [a, b, c]
+    assert unwrap(ExceptionGroup("g", [a, c]), first=c) is c
