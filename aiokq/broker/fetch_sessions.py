@@ -1,0 +1,250 @@
+"""Fetch sessions (KIP-227): what each consumer asked for last, and what it was told last.
+
+Owns the cache of sessions and the rules of epochs and incremental answers; reading the log and
+waiting for data are the fetch handler's. Source: Kafka's `FetchSession.scala`.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokq.core.clock import Clock
+from aiokq.wire.fetch import FetchPartitionData, FetchRequest
+
+__all__ = ["FetchContext", "FetchSession", "FetchSessionCache", "FetchTarget"]
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_SESSION_ID: Final = 2**31 - 1
+
+NONE: Final = 0
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+INVALID_FETCH_SESSION_EPOCH: Final = 71
+FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
+
+EVICTION_SECONDS: Final = 120.0
+"""Kafka's `min.incremental.fetch.session.eviction.ms`, a constant there too."""
+
+ZERO_ID: Final = uuid.UUID(int=0)
+
+TargetKey = tuple[str | uuid.UUID, int]
+"""Topic (its id from version 13 on, its name before) and partition."""
+
+
+@dataclass(slots=True)
+class FetchTarget:
+    """One partition that a request or a session fetches, and what its client was told last."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+    @property
+    def key(self) -> TargetKey:
+        return (self.topic if self.topic_id == ZERO_ID else self.topic_id, self.partition)
+
+    def take(self, asked: FetchTarget) -> None:
+        """Take over what a later request says about the same partition."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def is_news(self, data: FetchPartitionData) -> bool:
+        """Whether an incremental answer must carry this partition. Changes nothing."""
+        return bool(
+            data.records
+            or data.error_code
+            or data.high_watermark != self.told_high_watermark
+            or data.log_start_offset != self.told_log_start_offset
+            or data.diverging_epoch is not None
+            or data.preferred_read_replica != -1
+        )
+
+    def tell(self, data: FetchPartitionData) -> None:
+        """Remember what the client is told. An error forgets the high watermark.
+
+        So the recovery is news again, even if the watermark is the same as before.
+        """
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start_offset = data.log_start_offset
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One session: its partitions in the order in which they are served."""
+
+    session_id: int
+    uses_topic_ids: bool
+    privileged: bool
+    created: float
+    last_used: float
+    epoch: int
+    targets: dict[TargetKey, FetchTarget] = field(default_factory=dict)
+
+
+Result = tuple[FetchTarget, FetchPartitionData]
+
+
+class FetchContext:
+    """How one request is to be answered: an error, or its partitions, then `finish()`."""
+
+    __slots__ = ("_cache", "_full", "error_code", "session", "targets", "uses_topic_ids")
+
+    def __init__(
+        self,
+        cache: FetchSessionCache,
+        *,
+        error_code: int = NONE,
+        targets: Sequence[FetchTarget] = (),
+        session: FetchSession | None = None,
+        full: bool = False,
+        uses_topic_ids: bool = False,
+    ) -> None:
+        self._cache = cache
+        self._full = full
+        self.error_code = error_code
+        self.targets = targets
+        self.session = session
+        self.uses_topic_ids = uses_topic_ids
+
+    def finish(
+        self, results: Sequence[Result], *, privileged: bool = False
+    ) -> tuple[int, Sequence[Result]]:
+        """The session id and the partitions that the response carries."""
+        if self._full:
+            return self._cache.create(results, self.uses_topic_ids, privileged), results
+        session = self.session
+        if session is None:
+            return NO_SESSION, results
+        news = []
+        for target, data in results:
+            if not target.is_news(data):
+                continue
+            target.tell(data)
+            news.append((target, data))
+            # Fairness: a partition that gave records is served last the next time.
+            if data.records and session.targets.pop(target.key, None) is not None:
+                session.targets[target.key] = target
+        return session.session_id, news
+
+
+class FetchSessionCache:
+    """The sessions of a node, at most `slots` of them."""
+
+    def __init__(self, slots: int, *, clock: Clock, rng: random.Random) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._random = rng
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, version: int) -> FetchContext:
+        """Match a request with its session, or make it a request without one."""
+        uses_topic_ids = version >= 13
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # A full request ends the session that it names.
+            self._sessions.pop(request.session_id, None)
+            targets = list(_targets(request).values())
+            full = request.session_epoch == INITIAL_EPOCH
+            return FetchContext(self, targets=targets, full=full, uses_topic_ids=uses_topic_ids)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext(self, error_code=FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext(self, error_code=INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext(self, error_code=FETCH_SESSION_TOPIC_ID_ERROR)
+        _update(session, request)
+        del self._sessions[session.session_id]
+        if not session.targets:
+            return FetchContext(self, uses_topic_ids=uses_topic_ids)
+        self._sessions[session.session_id] = session  # now the most recently used
+        session.last_used = self._clock.monotonic()
+        session.epoch = 1 if session.epoch == MAX_SESSION_ID else session.epoch + 1
+        return FetchContext(
+            self,
+            targets=list(session.targets.values()),
+            session=session,
+            uses_topic_ids=uses_topic_ids,
+        )
+
+    def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
+        """Keep a session of these partitions; 0 if there is no room for it."""
+        now = self._clock.monotonic()
+        if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):
+            return NO_SESSION
+        session_id = self._random.randint(1, MAX_SESSION_ID)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, MAX_SESSION_ID)
+        session = FetchSession(session_id, uses_topic_ids, privileged, now, now, epoch=1)
+        for target, data in results:
+            target.tell(data)
+            session.targets[target.key] = target
+        self._sessions[session_id] = session
+        return session_id
+
+    def _evict(self, now: float, size: int, privileged: bool) -> bool:
+        """Make room: a stale session goes first, else the least valuable one if it is worth less.
+
+        A follower's session is worth more than a consumer's, a larger more than a smaller; none
+        but a follower drives out a session younger than `EVICTION_SECONDS`.
+        """
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now - oldest.last_used > EVICTION_SECONDS:
+            del self._sessions[oldest.session_id]
+            return True
+        candidates = [
+            session
+            for session in self._sessions.values()
+            if (privileged and not session.privileged)
+            or now - session.created > EVICTION_SECONDS
+        ]
+        if not candidates:
+            return False
+        least = min(candidates, key=lambda session: (session.privileged, len(session.targets)))
+        if (privileged, size) <= (least.privileged, len(least.targets)):
+            return False
+        del self._sessions[least.session_id]
+        return True
+
+
+def _targets(request: FetchRequest) -> dict[TargetKey, FetchTarget]:
+    targets = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            target = FetchTarget(
+                topic.topic,
+                topic.topic_id,
+                asked.partition,
+                asked.fetch_offset,
+                asked.partition_max_bytes,
+                asked.current_leader_epoch,
+                asked.last_fetched_epoch,
+            )
+            targets[target.key] = target
+    return targets
+
+
+def _update(session: FetchSession, request: FetchRequest) -> None:
+    for key, asked in _targets(request).items():
+        session.targets.setdefault(key, asked).take(asked)
+    for topic in request.forgotten_topics_data:
+        name = topic.topic if topic.topic_id == ZERO_ID else topic.topic_id
+        for partition in topic.partitions:
+            session.targets.pop((name, partition), None)

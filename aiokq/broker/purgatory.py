@@ -1,0 +1,102 @@
+"""Fetches that wait for bytes: woken by appends, deletions and their deadline, never by polling.
+
+Owns the waiting fetches of one node. What is readable is the fetch handler's business: it reads
+again when it is woken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiokq.core.types import TopicPartition
+
+__all__ = ["FetchPurgatory"]
+
+
+class _DelayedFetch:
+    """One waiting fetch: how many bytes it still lacks, and how many each partition may add."""
+
+    __slots__ = ("future", "lacking", "room")
+
+    def __init__(
+        self, future: asyncio.Future[bool], lacking: int, room: dict[TopicPartition, int]
+    ) -> None:
+        self.future = future
+        self.lacking = lacking
+        self.room = room
+
+    def add(self, partition: TopicPartition, size: int) -> None:
+        """Count bytes that became visible, at most what the fetch takes from that partition."""
+        size = min(size, self.room[partition])
+        self.room[partition] -= size
+        self.lacking -= size
+        if self.lacking <= 0:
+            self.wake(True)
+
+    def wake(self, ready: bool) -> None:
+        if not self.future.done():
+            self.future.set_result(ready)
+
+
+class FetchPurgatory:
+    """The delayed fetches of a node, by the partitions they watch."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[TopicPartition, set[_DelayedFetch]] = {}
+        self._delayed = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._delayed
+
+    async def wait(
+        self, lacking: int, room: Mapping[TopicPartition, int], timeout: float
+    ) -> bool:
+        """Wait until `lacking` more bytes are visible in these partitions.
+
+        Args:
+            lacking: bytes short of the fetch's `min_bytes`.
+            room: per watched partition, the most bytes it may still contribute.
+            timeout: seconds.
+
+        Returns:
+            Whether something may have become readable; False when the time ran out.
+        """
+        if self._closed:
+            return False
+        loop = asyncio.get_running_loop()
+        delayed = _DelayedFetch(loop.create_future(), lacking, dict(room))
+        deadline = loop.call_later(timeout, delayed.wake, False)
+        self._delayed += 1
+        for partition in delayed.room:
+            self._watchers.setdefault(partition, set()).add(delayed)
+        try:
+            return await delayed.future
+        finally:
+            deadline.cancel()
+            self._delayed -= 1
+            for partition in delayed.room:
+                watchers = self._watchers[partition]
+                watchers.discard(delayed)
+                if not watchers:
+                    del self._watchers[partition]
+
+    def appended(self, partition: TopicPartition, size: int) -> None:
+        """`size` more bytes of this partition became visible (its high watermark moved)."""
+        watchers = self._watchers.get(partition)
+        if watchers:
+            for delayed in watchers:
+                delayed.add(partition, size)
+
+    def wake(self, partition: TopicPartition) -> None:
+        """The partition changed otherwise (deleted, moved, start raised): its waiters look again."""
+        for delayed in self._watchers.get(partition, ()):
+            delayed.wake(True)
+
+    def close(self) -> None:
+        """Answer every waiting fetch with what there is; later ones do not wait."""
+        self._closed = True
+        for watchers in self._watchers.values():
+            for delayed in watchers:
+                delayed.wake(False)

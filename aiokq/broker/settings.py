@@ -1,0 +1,402 @@
+"""The broker's settings: one table of names, types, ranges, defaults and meanings.
+
+Owns the static settings of a node and the two profiles; topic settings are in `topic_configs`.
+No pydantic here: the broker's start path may not import it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from aiokq.core.errors import ConfigError
+
+T = TypeVar("T")
+SettingValue = bool | int | float | str | None
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table, by Kafka's name (`num.partitions`)."""
+
+    name: str
+    field: str
+    kind: str
+    """`boolean`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
+    default: SettingValue
+    doc: str
+    at_least: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+
+    def parse(self, value: object) -> SettingValue:
+        """Turn text or a Python value into this setting's type and check its range.
+
+        Raises:
+            ConfigError: wrong type or out of range, with the setting's name.
+        """
+        if value is None or (self.nullable and value in ("", "null")):
+            if not self.nullable:
+                raise ConfigError(f"{self.name} has no null value")
+            return None
+        parsed = self._typed(value)
+        if isinstance(parsed, str):
+            self._check_choices(parsed)
+        elif not isinstance(parsed, bool):
+            self._check_range(parsed)
+        return parsed
+
+    def _typed(self, value: object) -> bool | int | float | str:
+        text = value.strip() if isinstance(value, str) else value
+        if self.kind == "boolean":
+            if isinstance(text, bool):
+                return text
+            if isinstance(text, str) and text.lower() in ("true", "false"):
+                return text.lower() == "true"
+        elif self.kind in ("int", "long"):
+            if isinstance(text, int) and not isinstance(text, bool):
+                return text
+            if isinstance(text, str):
+                try:
+                    return int(text)
+                except ValueError:
+                    pass
+        elif self.kind == "double":
+            if isinstance(text, int | float) and not isinstance(text, bool):
+                return float(text)
+            if isinstance(text, str):
+                try:
+                    return float(text)
+                except ValueError:
+                    pass
+        elif isinstance(text, str):
+            return text
+        elif self.kind == "list" and isinstance(text, list | tuple):
+            return ",".join(str(item) for item in text)
+        raise ConfigError(f"{self.name} must be of type {self.kind}, not {value!r}")
+
+    def _check_range(self, value: int | float) -> None:
+        ceiling = self.at_most
+        if ceiling is None and self.kind != "double":
+            ceiling = INT_MAX if self.kind == "int" else LONG_MAX
+        if self.at_least is not None and value < self.at_least:
+            raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
+        if ceiling is not None and value > ceiling:
+            raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
+
+    def _check_choices(self, value: str) -> None:
+        parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
+        for part in parts:
+            if self.choices and part not in self.choices:
+                raise ConfigError(
+                    f"{self.name} must be one of {', '.join(self.choices)}, not {part!r}"
+                )
+
+
+def _setting(
+    default: T,
+    doc: str,
+    *,
+    kind: str = "",
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+    nullable: bool = False,
+) -> T:
+    """A dataclass field that carries its row of the table; the field's name gives the setting's."""
+    if not kind:
+        kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
+    row = (kind, doc, at_least, at_most, choices, nullable)
+    field: T = dataclasses.field(default=default, metadata={"row": row})
+    return field
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings:
+    """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
+
+    `profile` and `explicit` (the names that profile or user gave) are no settings themselves.
+    """
+
+    # Topics
+    auto_create_topics_enable: bool = _setting(
+        True, "Create a topic that a client asks metadata for, where the client allows it too."
+    )
+    delete_topic_enable: bool = _setting(True, "Allow DeleteTopics; otherwise it answers 73.")
+    num_partitions: int = _setting(1, "Partitions of a topic created without a count.", at_least=1)
+    default_replication_factor: int = _setting(
+        1, "Replicas of a topic created without a factor.", at_least=1, at_most=32767
+    )
+    min_insync_replicas: int = _setting(
+        1, "Replicas that must be in sync for acks=all, at most those the partition has.", at_least=1
+    )
+    unclean_leader_election_enable: bool = _setting(
+        False, "Let a replica that is not in sync lead when no other is left."
+    )
+
+    # Records and their log (defaults of the topic settings of the same meaning)
+    message_max_bytes: int = _setting(
+        1048588, "Largest record batch accepted, in bytes after compression.", at_least=0
+    )
+    compression_type: str = _setting(
+        "producer",
+        "Codec of stored batches; `producer` keeps what the producer chose.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    )
+    compression_gzip_level: int = _setting(
+        -1, "gzip level where the broker compresses.", at_least=-1, at_most=9
+    )
+    compression_lz4_level: int = _setting(
+        9, "lz4 level where the broker compresses.", at_least=1, at_most=17
+    )
+    compression_zstd_level: int = _setting(
+        3, "zstd level where the broker compresses.", at_least=-131072, at_most=22
+    )
+    log_message_timestamp_type: str = _setting(
+        "CreateTime",
+        "Whose time a record carries: its producer's or the log's at append.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    log_message_timestamp_before_max_ms: int = _setting(
+        LONG_MAX, "How far a CreateTime may lie behind the broker's clock.", kind="long", at_least=0
+    )
+    log_message_timestamp_after_max_ms: int = _setting(
+        3600000, "How far a CreateTime may lie ahead of the broker's clock.", kind="long", at_least=0
+    )
+    log_segment_bytes: int = _setting(
+        1073741824, "Size at which a log rolls to a new segment.", at_least=1048576
+    )
+    log_roll_ms: int | None = _setting(
+        None, "Age at which a log rolls; overrides log.roll.hours.", kind="long", nullable=True
+    )
+    log_roll_hours: int = _setting(168, "Age in hours at which a log rolls.", at_least=1)
+    log_roll_jitter_ms: int | None = _setting(
+        None,
+        "Most that is taken off the roll age at random; overrides log.roll.jitter.hours.",
+        kind="long",
+        nullable=True,
+    )
+    log_roll_jitter_hours: int = _setting(0, "Hours taken off the roll age at random.", at_least=0)
+    log_segment_delete_delay_ms: int = _setting(
+        60000, "How long a deleted segment's file is kept.", kind="long", at_least=0
+    )
+    log_index_interval_bytes: int = _setting(
+        4096, "Bytes appended between two index entries.", at_least=0
+    )
+    log_index_size_max_bytes: int = _setting(10485760, "Largest index file.", at_least=4)
+    log_preallocate: bool = _setting(False, "Allocate a segment's file in full when it is created.")
+    log_cleanup_policy: str = _setting(
+        "delete", "What bounds a log.", kind="list", choices=("compact", "delete")
+    )
+    log_retention_ms: int | None = _setting(
+        None,
+        "Age at which records may go, -1 for never; overrides minutes and hours.",
+        kind="long",
+        at_least=-1,
+        nullable=True,
+    )
+    log_retention_minutes: int | None = _setting(
+        None, "Age in minutes at which records may go.", kind="int", at_least=-1, nullable=True
+    )
+    log_retention_hours: int = _setting(168, "Age in hours at which records may go.", at_least=-1)
+    log_retention_bytes: int = _setting(
+        -1, "Size of a partition's log above which its oldest segments go.", kind="long"
+    )
+    log_retention_check_interval_ms: int = _setting(
+        300000, "How often retention is looked at.", kind="long", at_least=1
+    )
+    log_flush_interval_messages: int = _setting(
+        LONG_MAX, "Records after which a log is flushed to disk.", kind="long", at_least=1
+    )
+    log_flush_interval_ms: int | None = _setting(
+        None, "Time after which a log is flushed to disk.", kind="long", nullable=True
+    )
+    log_flush_offset_checkpoint_interval_ms: int = _setting(
+        60000, "How often the recovery points are written.", at_least=0
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = _setting(
+        60000, "How often the log start offsets are written.", at_least=0
+    )
+    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy says so.")
+    log_cleaner_delete_retention_ms: int = _setting(
+        86400000, "How long tombstones outlive compaction.", kind="long", at_least=0
+    )
+    log_cleaner_min_cleanable_ratio: float = _setting(
+        0.5, "Dirty part of a log above which it is compacted.", at_least=0, at_most=1
+    )
+    log_cleaner_min_compaction_lag_ms: int = _setting(
+        0, "Age below which a record is not compacted.", kind="long", at_least=0
+    )
+    log_cleaner_max_compaction_lag_ms: int = _setting(
+        LONG_MAX, "Age above which a record must be compacted.", kind="long", at_least=1
+    )
+    producer_id_expiration_ms: int = _setting(
+        86400000, "How long a silent producer's sequence is remembered.", at_least=1
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = _setting(
+        5000, "How often the high watermarks are written.", kind="long", at_least=1
+    )
+
+    # Fetching
+    fetch_max_bytes: int = _setting(57671680, "Most bytes of one Fetch response.", at_least=1024)
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        1000, "Fetch sessions kept (KIP-227).", at_least=0
+    )
+    max_request_partition_size_limit: int = _setting(
+        2000, "Most partitions of one DescribeTopicPartitions response.", at_least=1
+    )
+
+    # Sockets
+    socket_request_max_bytes: int = _setting(104857600, "Largest request frame.", at_least=1)
+    connections_max_idle_ms: int = _setting(
+        600000, "Idle time after which a connection is closed, -1 for never.", kind="long"
+    )
+    max_connections: int = _setting(INT_MAX, "Connections accepted at a time.", at_least=0)
+    broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
+
+    # Groups and transactions: read by the group and transaction coordinators
+    offsets_topic_num_partitions: int = _setting(
+        50, "Partitions of __consumer_offsets when it is created.", at_least=1
+    )
+    offsets_topic_replication_factor: int = _setting(
+        3, "Replicas of __consumer_offsets, at most one per node.", at_least=1, at_most=32767
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        104857600, "Segment size of __consumer_offsets.", at_least=1
+    )
+    offsets_retention_minutes: int = _setting(
+        10080, "How long an empty group's offsets are kept.", at_least=1
+    )
+    offset_metadata_max_bytes: int = _setting(4096, "Longest metadata of a committed offset.")
+    group_initial_rebalance_delay_ms: int = _setting(
+        3000, "How long an empty classic group waits for more members.", at_least=0
+    )
+    group_min_session_timeout_ms: int = _setting(6000, "Shortest classic session.", at_least=1)
+    group_max_session_timeout_ms: int = _setting(1800000, "Longest classic session.", at_least=1)
+    group_max_size: int = _setting(INT_MAX, "Most members of a classic group.", at_least=1)
+    group_consumer_heartbeat_interval_ms: int = _setting(
+        5000, "Heartbeat interval of the consumer protocol (KIP-848).", at_least=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _setting(
+        5000, "Shortest heartbeat interval a group may set.", at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = _setting(
+        15000, "Longest heartbeat interval a group may set.", at_least=1
+    )
+    group_consumer_session_timeout_ms: int = _setting(
+        45000, "Session timeout of the consumer protocol (KIP-848).", at_least=1
+    )
+    group_consumer_min_session_timeout_ms: int = _setting(
+        45000, "Shortest session timeout a group may set.", at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = _setting(
+        60000, "Longest session timeout a group may set.", at_least=1
+    )
+    group_consumer_max_size: int = _setting(
+        INT_MAX, "Most members of a consumer-protocol group.", at_least=1
+    )
+    transaction_max_timeout_ms: int = _setting(
+        900000, "Longest transaction timeout a producer may ask for.", at_least=1
+    )
+
+    # aiokq's own
+    legacy: bool = _setting(
+        False,
+        "Serve versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0) and convert "
+        "records to message formats v0 and v1 for them.",
+    )
+
+    profile: str = "kafka"
+    explicit: frozenset[str] = frozenset()
+
+    def rows(self) -> Iterator[tuple[Setting, SettingValue]]:
+        """Each setting with its value here, in the table's order."""
+        for row in SETTINGS.values():
+            yield row, getattr(self, row.field)
+
+    def value_of(self, name: str) -> SettingValue:
+        """The value of the setting of this Kafka name; KeyError if there is none."""
+        value: SettingValue = getattr(self, SETTINGS[name].field)
+        return value
+
+
+def _table() -> dict[str, Setting]:
+    table = {}
+    for field in dataclasses.fields(BrokerSettings):
+        if "row" not in field.metadata:
+            continue
+        kind, doc, at_least, at_most, choices, nullable = field.metadata["row"]
+        name = field.name.replace("_", ".")
+        table[name] = Setting(
+            name, field.name, kind, field.default, doc, at_least, at_most, choices, nullable
+        )
+    return table
+
+
+SETTINGS: Final[Mapping[str, Setting]] = _table()
+"""Every setting by Kafka's name."""
+
+PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
+    "kafka": {},
+    # Each value here makes a test-suite or a demo wait less; none weakens what is stored.
+    "dev": {
+        "group.initial.rebalance.delay.ms": 0,  # a group of one starts at once
+        "group.min.session.timeout.ms": 100,  # tests may let members expire quickly
+        "group.consumer.heartbeat.interval.ms": 100,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "group.consumer.min.session.timeout.ms": 1000,
+        "offsets.topic.num.partitions": 1,  # one log to open instead of fifty
+        "offsets.topic.replication.factor": 1,
+        "log.segment.delete.delay.ms": 0,  # nobody reads on from a deleted segment
+    },
+}
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "node.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
+    "broker.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
+    "log.dir": "--data-dir, or data_dir= of EmbeddedCluster",
+    "log.dirs": "--data-dir, or data_dir= of EmbeddedCluster",
+    "port": "--port, or port= of EmbeddedCluster",
+    "listeners": "--host and --port",
+    "advertised.listeners": "--advertise HOST[:PORT]",
+}
+
+
+def broker_settings(
+    given: Mapping[str, object] | None = None, *, profile: str = "kafka"
+) -> BrokerSettings:
+    """Settings of a profile with these on top, by Kafka's names (`_` serves as `.`).
+
+    Raises:
+        ConfigError: an unknown profile or name (with the nearest one), a wrong type or range.
+    """
+    if profile not in PROFILES:
+        raise ConfigError(f"unknown profile {profile!r}: it is one of {', '.join(PROFILES)}")
+    values: dict[str, SettingValue] = dict(PROFILES[profile])
+    for spelled, value in (given or {}).items():
+        name = spelled.strip().replace("_", ".")
+        row = SETTINGS.get(name)
+        if row is None:
+            raise ConfigError(_unknown(spelled, name))
+        values[name] = row.parse(value)
+    fields = {SETTINGS[name].field: value for name, value in values.items()}
+    return dataclasses.replace(
+        BrokerSettings(profile=profile, explicit=frozenset(values)),
+        **fields,  # type: ignore[arg-type]  # parse() has given each its field's type
+    )
+
+
+def _unknown(spelled: str, name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"{name} is not set here: use {_ELSEWHERE[name]}"
+    from difflib import get_close_matches  # only on the way to an error
+
+    near = get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
+    return f"unknown broker setting {spelled!r}: did you mean {near[0]}?"
+

@@ -1,0 +1,45 @@
+"""What a topic may be called. Owns no topics. Source: Kafka's `Topic.java`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from aiokq.core.errors import InvalidTopic
+
+__all__ = ["INTERNAL_TOPICS", "check_topic_name", "colliding_topic"]
+
+MAX_NAME_LENGTH: Final = 249
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that the broker itself writes; clients read them only."""
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that Kafka refuses.
+
+    Raises:
+        InvalidTopic: with what is wrong, in words.
+    """
+    if not name:
+        raise InvalidTopic("a topic's name may not be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic may not be named {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(
+            f"a topic's name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopic(
+            f"a topic's name has ASCII letters, digits, '.', '_' and '-' only: {name!r}"
+        )
+
+
+def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
+    """The topic whose name differs from this one only in '.' and '_', which metrics mix up."""
+    if "." not in name and "_" not in name:
+        return None
+    flat = name.replace(".", "_")
+    return next((other for other in existing if other.replace(".", "_") == flat), None)

@@ -1,0 +1,85 @@
+"""aiokq.broker.purgatory: waiting fetches wake for bytes, changes and deadlines only."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.broker.purgatory import FetchPurgatory
+from aiokq.core.types import TopicPartition
+
+A = TopicPartition("a", 0)
+B = TopicPartition("b", 0)
+
+
+async def waiting(purgatory, *args):
+    task = asyncio.create_task(purgatory.wait(*args))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_fetch_wakes_when_enough_bytes_came_from_all_its_partitions():
+    """min_bytes counts over the whole request, not per partition."""
+    purgatory = FetchPurgatory()
+    task = await waiting(purgatory, 100, {A: 1000, B: 1000}, 60.0)
+    purgatory.appended(A, 60)
+    await asyncio.sleep(0)
+    assert not task.done()
+    purgatory.appended(B, 40)
+    assert await task is True
+    assert len(purgatory) == 0
+
+
+async def test_a_partition_contributes_no_more_than_the_fetch_takes_from_it():
+    """A partition above its own limit cannot make up for the others."""
+    purgatory = FetchPurgatory()
+    task = await waiting(purgatory, 100, {A: 50, B: 1000}, 60.0)
+    purgatory.appended(A, 1_000_000)
+    await asyncio.sleep(0)
+    assert not task.done()
+    purgatory.appended(B, 50)
+    assert await task is True
+
+
+async def test_appends_elsewhere_do_not_wake():
+    """A busy neighbour must cost a waiting fetch nothing."""
+    purgatory = FetchPurgatory()
+    task = await waiting(purgatory, 1, {A: 10}, 60.0)
+    purgatory.appended(B, 10)
+    await asyncio.sleep(0)
+    assert not task.done()
+    purgatory.wake(A)
+    assert await task is True
+
+
+async def test_the_deadline_ends_the_wait_without_bytes():
+    """A consumer gets its empty answer in time."""
+    purgatory = FetchPurgatory()
+    assert await purgatory.wait(1, {A: 10}, 0.001) is False
+    assert len(purgatory) == 0
+
+
+async def test_a_fetch_whose_client_left_is_forgotten():
+    """Cancelled waits must leave nothing behind in the watch lists."""
+    purgatory = FetchPurgatory()
+    task = await waiting(purgatory, 1, {A: 10}, 60.0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(purgatory) == 0
+    purgatory.appended(A, 10)
+
+
+async def test_closing_answers_everybody_and_lets_nobody_wait_again():
+    """A broker that stops must not hold its fetches for their whole max_wait."""
+    purgatory = FetchPurgatory()
+    task = await waiting(purgatory, 1, {A: 10}, 60.0)
+    purgatory.close()
+    assert await task is False
+    assert await purgatory.wait(1, {A: 10}, 60.0) is False
+
+
+async def test_several_fetches_of_one_partition_wake_together():
+    """Many consumers may tail one partition."""
+    purgatory = FetchPurgatory()
+    tasks = [await waiting(purgatory, 10, {A: 100}, 60.0) for _ in range(3)]
+    purgatory.appended(A, 10)
+    assert await asyncio.gather(*tasks) == [True, True, True]

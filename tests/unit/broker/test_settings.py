@@ -1,0 +1,96 @@
+"""aiokq.broker.settings: the table, profiles, and what a wrong setting is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.settings import PROFILES, SETTINGS, BrokerSettings, broker_settings
+from aiokq.core.errors import ConfigError
+
+
+def test_every_setting_has_a_meaning_and_a_default_within_its_own_range():
+    """A row that refuses its own default would make every start fail."""
+    for setting in SETTINGS.values():
+        assert setting.doc.endswith(".")
+        assert setting.parse(setting.default) == setting.default
+
+
+def test_every_profile_is_within_range_and_kafka_changes_nothing():
+    """A profile that named a setting wrongly would be found by its users only."""
+    assert PROFILES["kafka"] == {}
+    for profile, values in PROFILES.items():
+        settings = broker_settings(profile=profile)
+        assert settings.profile == profile
+        assert settings.explicit == frozenset(values)
+        for name, value in values.items():
+            assert settings.value_of(name) == value
+
+
+def test_text_becomes_the_type_of_the_setting():
+    """--set gives text for every type."""
+    settings = broker_settings(
+        {
+            "num.partitions": "4",
+            "auto.create.topics.enable": "FALSE",
+            "log.cleaner.min.cleanable.ratio": "0.25",
+            "log.cleanup.policy": "compact, delete",
+            "log.retention.ms": "-1",
+        }
+    )
+    assert settings.num_partitions == 4
+    assert settings.auto_create_topics_enable is False
+    assert settings.log_cleaner_min_cleanable_ratio == 0.25
+    assert settings.log_cleanup_policy == "compact, delete"
+    assert settings.log_retention_ms == -1
+    assert "num.partitions" in settings.explicit
+
+
+def test_underscores_serve_as_dots():
+    """EmbeddedCluster(settings={"num_partitions": 3}) is natural in Python."""
+    assert broker_settings({"num_partitions": 3}).num_partitions == 3
+
+
+def test_an_unknown_name_is_told_the_nearest_one():
+    """A typing error must not be taken silently."""
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
+        broker_settings({"num.partition": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("num.partitions", "0", "at least 1"),
+        ("num.partitions", "many", "type int"),
+        ("num.partitions", True, "type int"),
+        ("num.partitions", None, "no null"),
+        ("message.max.bytes", str(2**31), "at most"),
+        ("compression.type", "brotli", "one of"),
+        ("log.cleanup.policy", "delete,keep", "one of"),
+        ("auto.create.topics.enable", "yes", "type boolean"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(name, value, words):
+    """A value out of range would otherwise fail much later, somewhere else."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        broker_settings({name: value})
+    assert name in str(caught.value)
+
+
+def test_a_setting_that_is_an_argument_elsewhere_says_where():
+    """People bring their server.properties: listeners and node.id are flags here."""
+    with pytest.raises(ConfigError, match="--node-id"):
+        broker_settings({"node.id": "1"})
+    with pytest.raises(ConfigError, match="--data-dir"):
+        broker_settings({"log.dirs": "/data"})
+
+
+def test_an_unknown_profile_is_refused():
+    """dev and kafka are all there is."""
+    with pytest.raises(ConfigError, match="dev"):
+        broker_settings(profile="prod")
+
+
+def test_null_is_a_value_where_kafka_has_it():
+    """log.retention.ms unset falls back to minutes and hours."""
+    assert BrokerSettings().log_retention_ms is None
+    assert broker_settings({"log.retention.ms": ""}).log_retention_ms is None
