@@ -1,0 +1,263 @@
+"""Owns one accepted connection: requests one at a time and in order, responses likewise.
+
+Reading goes on while a request is in work, so that the next one is there when it is done; it stops
+as soon as one is waiting. Together with one response being written that bounds what a client can
+make a server hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from enum import IntFlag
+from typing import TYPE_CHECKING
+
+from aiokq.connection.context import CloseConnection, RequestContext
+from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameReader
+from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
+from aiokq.connection.transport import FrameTransport
+from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
+from aiokq.wire import API_NAMES
+
+if TYPE_CHECKING:
+    from aiokq.connection.server import Server
+
+__all__ = ["AcceptedConnection"]
+
+logger = logging.getLogger("aiokq.connection")
+
+
+class _Pause(IntFlag):
+    """Why nothing is read; reading goes on when no reason is left."""
+
+    BUSY = 1
+    """A request waits for the one in work."""
+    BUDGET = 2
+    """The server's memory for requests is used up."""
+    MUTED = 4
+    """The client is throttled."""
+
+
+class AcceptedConnection:
+    """One client of a server.
+
+    Attributes:
+        context: what handlers are told; set when the connection is made.
+        busy: a request is in work, or its response is being written.
+        last_active: the loop's time of the last byte received or response sent.
+    """
+
+    def __init__(self, server: Server, scratch: bytearray | None) -> None:
+        limits = server.limits
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._frames: deque[tuple[memoryview, float]] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._paused = _Pause(0)
+        self._in_work = 0  # bytes of the request in work
+        self._waiting = 0  # bytes of requests received and not in work
+        self._held = 0  # bytes charged to the server's budget
+        self._frame_started: float | None = None
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._error: KafkaError | None = None
+        self.context: RequestContext | None = None
+        self.busy = False
+        self.last_active = self._loop.time()
+        self.transport = FrameTransport(
+            self,
+            FrameReader(limits.max_frame_bytes, trusted=False, scratch=scratch),
+            write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
+        )
+        self._writer = ResponseWriter(self.transport, limits.write_stall)
+
+    # -- what the transport reports
+
+    def connected(self) -> None:
+        """Serve it, unless the server has too many."""
+        self.context = self._server.admit(self)
+        if self.context is not None:
+            self._task = self._server.supervisor.spawn(
+                self._serve(self.context), name=f"connection {self.transport.peer}"
+            )
+
+    def bytes_received(self) -> None:
+        """A request is under way; it counts against the server's memory."""
+        self.last_active = now = self._loop.time()
+        if self._frame_started is None:
+            self._frame_started = now
+        self._account()
+
+    def frames_received(self, frames: list[memoryview]) -> None:
+        """Queue the requests, and stop reading if they have to wait."""
+        self.last_active = self._loop.time()
+        self._frame_started = self.last_active if self.transport.reader.mid_frame else None
+        arrived = self._server.clock.monotonic()
+        for frame in frames:
+            self._frames.append((frame, arrived))
+            self._waiting += len(frame)
+            self._server.counters.bytes_in += SIZE_BYTES + len(frame)
+        self._account()
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+        if self.busy or len(self._frames) > 1:
+            self._pause(_Pause.BUSY)
+
+    def lost(self, error: KafkaError) -> None:
+        """The client is gone. What it sent whole is handled all the same, as in Kafka.
+
+        Otherwise a producer with acks=0 that closes when it has sent would lose records.
+        """
+        self._error = error
+        self._writer.lost()
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+        if isinstance(error, ProtocolError):
+            logger.warning("closing connection: peer=%s error=%s", self.transport.peer, error)
+        else:
+            logger.debug("connection closed: peer=%s reason=%s", self.transport.peer, error)
+        self._account()
+        self._server.budget.forget(self)
+        if self.context is not None:
+            self._server.forget(self)
+            self.context.disconnected()
+
+    # -- what the server asks
+
+    def check(self, now: float) -> None:
+        """Close it if the client is idle for too long, or gone in the middle of a request."""
+        limits = self._server.limits
+        if self.busy or self._paused:
+            return
+        quiet = now - self.last_active
+        if self.transport.closing:
+            if quiet > limits.write_stall:
+                self.transport.fail(ConnectionLost("the peer did not take the last response"))
+        elif self._frame_started is not None:
+            if quiet > limits.read_stall:
+                self.transport.fail(
+                    ConnectionLost(f"nothing more of a request for {limits.read_stall:g} s")
+                )
+            elif limits.max_idle and now - self._frame_started > limits.max_idle:
+                self.transport.fail(
+                    ConnectionLost(f"a request took more than {limits.max_idle:g} s to arrive")
+                )
+        elif limits.max_idle and quiet > limits.max_idle:
+            self.transport.close(Closed(f"idle for {limits.max_idle:g} s"))
+
+    def stop(self) -> None:
+        """Close when the request in work is answered; at once if there is none."""
+        self._stopping = True
+        if not self.busy:
+            self.transport.close(Closed("the server is closing"))
+
+    # -- inside
+
+    async def _serve(self, context: RequestContext) -> None:
+        """Handle requests until the connection ends."""
+        try:
+            while not self._stopping:
+                if not self._frames:
+                    if self._error is not None:
+                        return
+                    self._resume(_Pause.BUSY)
+                    self._wake = self._loop.create_future()
+                    await self._wake
+                    self._wake = None
+                elif not await self._handle(context):
+                    return
+                elif context.mute_until > self._loop.time():
+                    await self._mute(context)
+        finally:
+            self._frames.clear()
+            self._waiting = 0
+            self._done()
+            if self._error is None:
+                self.transport.close()
+
+    async def _handle(self, context: RequestContext) -> bool:
+        """Handle the oldest request; false if the connection is to be closed."""
+        frame, arrived = self._frames.popleft()
+        self.busy = True
+        self._in_work = size = len(frame)
+        self._waiting -= size
+        api = API_NAMES.get(int.from_bytes(frame[:2], "big"), "unknown") if size >= 2 else "unknown"
+        counters = self._server.counters
+        try:
+            response = await self._server.handler.handle(context, frame)
+            # The handler may have kept the frame; if it did not, its memory is free now.
+            del frame
+            if response is not None and self._error is None:
+                sent = await self._writer.write(response)
+                del response
+                counters.bytes_out += sent
+        except CloseConnection as reason:
+            logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
+            return False
+        except ConnectionLost as error:
+            logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
+            return False
+        except ProtocolError as error:
+            logger.warning("closing connection: peer=%s api=%s error=%s", context.peer, api, error)
+            return False
+        except Exception:
+            logger.exception(
+                "handler failed, closing connection: peer=%s api=%s", context.peer, api
+            )
+            return False
+        counters.requests[api] += 1
+        counters.request_seconds[api].observe(self._server.clock.monotonic() - arrived)
+        self._done()
+        return True
+
+    def _done(self) -> None:
+        """The request in work is answered, or given up."""
+        self.busy = False
+        self._in_work = 0
+        self.last_active = self._loop.time()
+        self._server.budget.settle(self)
+        self._account()
+
+    async def _mute(self, context: RequestContext) -> None:
+        """Read nothing until the client's throttle is over; that it is gone ends it early."""
+        self._pause(_Pause.MUTED)
+        self._wake = self._loop.create_future()
+        try:
+            async with asyncio.timeout_at(context.mute_until):
+                while self._error is None:
+                    await self._wake
+                    self._wake = self._loop.create_future()
+        except TimeoutError:
+            pass  # it is over
+        finally:
+            self._wake = None
+            self._resume(_Pause.MUTED)
+
+    def _account(self) -> None:
+        """Charge what is held to the server's budget; stop reading when that is used up."""
+        under_way = self.transport.reader.allocated if self._error is None else 0
+        held = under_way + self._waiting + self._in_work
+        if held == self._held:
+            return
+        budget = self._server.budget
+        budget.charge(held - self._held)
+        self._held = held
+        # Small requests always pass: others may wait for what they bring (replicas fetch).
+        if under_way > RECEIVE_BUFFER_BYTES and not budget.may_read(self, self._budget_granted):
+            self._pause(_Pause.BUDGET)
+
+    def _budget_granted(self) -> None:
+        self._resume(_Pause.BUDGET)
+
+    def _pause(self, reason: _Pause) -> None:
+        if not self._paused:
+            self.transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: _Pause) -> None:
+        if self._paused:
+            self._paused &= ~reason
+            if not self._paused:
+                self.last_active = self._loop.time()
+                self.transport.resume_reading()

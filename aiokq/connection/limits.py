@@ -1,0 +1,89 @@
+"""Owns what a server allows its peers, and the memory that their requests may take together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
+
+__all__ = ["FrameBudget", "ServerLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What one peer, and all of them, may take of a server. Durations are seconds.
+
+    Attributes:
+        max_frame_bytes: `socket.request.max.bytes`.
+        queued_max_request_bytes: `queued.max.request.bytes`: memory for requests until they are
+            answered, over all connections. Kafka's default is no limit.
+        max_connections: `max.connections`.
+        max_connections_per_ip: `max.connections.per.ip`.
+        max_idle: `connections.max.idle.ms`; 0 for never.
+        read_stall: a peer that began a request and sends nothing for so long is gone. (Kafka waits
+            for `max_idle`.)
+        write_stall: a peer that takes nothing of a response for so long is gone. (Kafka waits for
+            `max_idle`.)
+        drain: `Server.close` waits so long for requests in work.
+    """
+
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    queued_max_request_bytes: int = 512 * 1024 * 1024
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    max_idle: float = 600.0
+    read_stall: float = 60.0
+    write_stall: float = 60.0
+    drain: float = 5.0
+
+
+class FrameBudget:
+    """Memory for requests, shared by all connections of a server.
+
+    When it is used up, connections in the middle of a request stop reading, but for one: that one
+    may overdraw, by at most one frame, so that there is always one that finishes and gives back.
+    """
+
+    __slots__ = ("_overdrawn", "_waiting", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._overdrawn: object | None = None
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+
+    def charge(self, nbytes: int) -> None:
+        """Take note of memory taken, or given back (negative)."""
+        self.used += nbytes
+        if nbytes < 0:
+            self._wake()
+
+    def may_read(self, owner: object, resume: Callable[[], None]) -> bool:
+        """Whether `owner` may read on; if not, `resume` is called once when it may."""
+        if self.used <= self.limit or self._overdrawn is owner:
+            return True
+        if self._overdrawn is None:
+            self._overdrawn = owner
+            return True
+        self._waiting.append((owner, resume))
+        return False
+
+    def settle(self, owner: object) -> None:
+        """`owner` finished its request, or is gone: if it overdrew, another one may."""
+        if self._overdrawn is owner:
+            self._overdrawn = None
+            self._wake()
+
+    def forget(self, owner: object) -> None:
+        """`owner` is gone."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not owner)
+        self.settle(owner)
+
+    def _wake(self) -> None:
+        while self._waiting and (self.used <= self.limit or self._overdrawn is None):
+            owner, resume = self._waiting.popleft()
+            if self.used > self.limit:
+                self._overdrawn = owner
+            resume()

@@ -1,0 +1,223 @@
+"""Owns the accepting side: a listener and its connections, their limits and their end.
+
+What requests mean is the handler's business. The embedded broker stands on it, and the scripted
+peers of the tests.
+
+Source: Kafka `SocketServer.scala` (one request per connection, muting, connection limits).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from aiokq.connection.accepted import AcceptedConnection
+from aiokq.connection.context import CloseConnection, RequestContext, RequestHandler, Session
+from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
+from aiokq.connection.limits import FrameBudget, ServerLimits
+from aiokq.core.errors import Closed, ConnectionLost
+from aiokq.core.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    import ssl as ssl_module
+
+    from aiokq.connection.transport import FrameTransport
+    from aiokq.core.clock import Clock
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.environment import Listener, Network
+
+__all__ = [
+    "CloseConnection",
+    "RequestContext",
+    "RequestHandler",
+    "Server",
+    "ServerLimits",
+    "Session",
+]
+
+logger = logging.getLogger("aiokq.connection")
+
+_ABORT_TIMEOUT: Final = 1.0
+"""Seconds for transports to report their end once they were aborted."""
+
+
+class Server:
+    """Accepts connections and hands their requests to a handler.
+
+    Args:
+        network: where to listen.
+        host: address to listen on; `None` for all.
+        port: 0 takes a free one.
+        handler: answers the requests.
+        clock: for latencies; equal to the loop's time.
+        counters: the broker's.
+        limits: what clients may take.
+        ssl: for a TLS listener.
+        listener: its name, for handlers and logs.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        host: str | None,
+        port: int,
+        handler: RequestHandler,
+        *,
+        clock: Clock,
+        counters: BrokerCounters,
+        limits: ServerLimits | None = None,
+        ssl: ssl_module.SSLContext | None = None,
+        listener: str = "PLAINTEXT",
+    ) -> None:
+        self.handler = handler
+        self.clock = clock
+        self.counters = counters
+        self.limits = limits or ServerLimits()
+        self.budget = FrameBudget(self.limits.queued_max_request_bytes)
+        self.supervisor = Supervisor(f"server {listener}")
+        self._network = network
+        self._host = host
+        self._port = port
+        self._ssl = ssl
+        self._name = listener
+        self._listener: Listener | None = None
+        self._connections: dict[AcceptedConnection, None] = {}
+        self._per_host: Counter[str] = Counter()
+        self._next_id = 0
+        self._refused = 0
+        self._closing = False
+        self._emptied: asyncio.Future[None] | None = None
+        # All readers of the loop share one buffer; see FrameReader for why not on Windows.
+        self._scratch = None if sys.platform == "win32" else bytearray(RECEIVE_BUFFER_BYTES)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; only after `start`."""
+        assert self._listener is not None
+        return self._listener.port
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken, or the address is not ours.
+        """
+        await self.supervisor.start()
+        try:
+            self._listener = await self._network.listen(
+                self._accept, self._host, self._port, ssl=self._ssl
+            )
+        except BaseException:
+            await self.supervisor.close()
+            raise
+        self.supervisor.spawn(self._sweep(), name="sweep")
+
+    async def close(self, drain: float | None = None) -> None:
+        """Accept no more, answer what is in work, close all connections. Harmless twice.
+
+        Args:
+            drain: seconds for requests in work, else cancelled; default as in the limits.
+        """
+        self._closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.stop()
+        try:
+            await self._wait_empty(self.limits.drain if drain is None else drain)
+        finally:
+            await self.supervisor.close(timeout=_ABORT_TIMEOUT)
+            for connection in list(self._connections):
+                connection.transport.fail(Closed("the server is closing"))
+            await self._wait_empty(_ABORT_TIMEOUT)
+            if self._listener is not None:
+                await self._listener.wait_closed()
+
+    # -- for its connections
+
+    def admit(self, connection: AcceptedConnection) -> RequestContext | None:
+        """Take a new connection in; `None` if it is refused and closed."""
+        peer = connection.transport.peer
+        host = _host_of(peer)
+        reason = None
+        if self._closing:
+            reason = "the server is closing"
+        elif len(self._connections) >= self.limits.max_connections:
+            reason = f"max.connections={self.limits.max_connections}"
+        elif self._per_host[host] >= self.limits.max_connections_per_ip:
+            reason = f"max.connections.per.ip={self.limits.max_connections_per_ip}"
+        if reason is not None:
+            self.counters.connections_refused += 1
+            # One line per sweep: who opens connections in a loop must not fill the disk.
+            if self._refused == 0:
+                logger.warning("connection refused: peer=%s reason=%s", peer, reason)
+            self._refused += 1
+            connection.transport.fail(ConnectionLost(f"refused: {reason}"))
+            return None
+        self._next_id += 1
+        self._connections[connection] = None
+        self._per_host[host] += 1
+        self.counters.connections_accepted += 1
+        self.counters.connections.value += 1
+        return RequestContext(self._next_id, peer, host, self._name)
+
+    def forget(self, connection: AcceptedConnection) -> None:
+        """A connection that was admitted is gone."""
+        del self._connections[connection]
+        assert connection.context is not None
+        host = connection.context.peer_host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+        self.counters.connections.value -= 1
+        if not self._connections and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    # -- inside
+
+    def _accept(self) -> FrameTransport:
+        return AcceptedConnection(self, self._scratch).transport
+
+    async def _sweep(self) -> None:
+        """Look for connections that are idle or half dead."""
+        limits = self.limits
+        durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
+        interval = min(max(min(durations) / 4, 0.05), 30.0)
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval)
+            now = loop.time()
+            for connection in list(self._connections):
+                connection.check(now)
+            if self._refused > 1:
+                logger.warning(
+                    "connections refused: count=%d listener=%s", self._refused, self._name
+                )
+            self._refused = 0
+
+    async def _wait_empty(self, timeout: float) -> None:
+        if not self._connections:
+            return
+        self._emptied = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._emptied
+        except TimeoutError:
+            logger.warning(
+                "connections still open: listener=%s count=%d after=%.1fs",
+                self._name,
+                len(self._connections),
+                timeout,
+            )
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]
