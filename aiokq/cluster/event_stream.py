@@ -26,7 +26,7 @@ class EventStream:
         changes: Signal[EventKey, Event],
         *,
         limit: int = 10_000,
-        on_close: Callable[[EventStream], None] | None = None,
+        on_drop: Callable[[], None] | None = None,
     ) -> None:
         self.dropped = 0
         """How many events were dropped because nobody took them in time."""
@@ -34,7 +34,7 @@ class EventStream:
         self._events: deque[Event] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        self._on_close = on_close
+        self._on_drop = on_drop
         self._subscription = changes.subscribe(self._put)
 
     @property
@@ -85,8 +85,6 @@ class EventStream:
             return
         self._closed = True
         self._subscription.close()
-        if self._on_close is not None:
-            self._on_close(self)
         while self._waiters:
             self._wake()
 
@@ -104,6 +102,8 @@ class EventStream:
         if len(self._events) >= self._limit:
             self._events.popleft()
             self.dropped += 1
+            if self._on_drop is not None:
+                self._on_drop()
         self._events.append(event)
         self._wake()
 

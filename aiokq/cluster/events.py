@@ -145,7 +145,7 @@ class LeaderChanged(Event):
 
     @property
     def key(self) -> EventKey:
-        return EventKey("leader", (self.topic, self.partition))
+        return EventKey("leader", self.topic_partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class PartitionFailed(Event):
 
     @property
     def key(self) -> EventKey:
-        return EventKey("partition", (self.topic, self.partition))
+        return EventKey("partition", self.topic_partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class PartitionRecovered(Event):
 
     @property
     def key(self) -> EventKey:
-        return EventKey("partition", (self.topic, self.partition))
+        return EventKey("partition", self.topic_partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,6 @@ class Throttled(Event):
 
     node_id: int
     throttle_ms: int
-    api: str
     timestamp_ms: int
 
     @property

@@ -66,7 +66,7 @@ class ClusterState:
 
     metadata: ClusterMetadata = field(default_factory=ClusterMetadata)
     down: frozenset[int] = frozenset()
-    """Brokers that the cluster lists but that do not answer us."""
+    """Brokers whose connections fail, listed or not, until one is reached again."""
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
     """Partitions in recovery, with the name of the error that began it."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)
@@ -113,10 +113,8 @@ def _with_brokers(state: ClusterState, brokers: dict[int, BrokerInfo]) -> Step:
     old = state.metadata.brokers
     if brokers == old:
         return state, ()
-    # A broker that is listed at another address has been started anew: give it its chance.
     moved = {n for n, b in brokers.items() if n in old and old[n].address != b.address}
-    down = frozenset(n for n in state.down if n in brokers and n not in moved)
-    after = replace(state, metadata=replace(state.metadata, brokers=frozen_map(brokers)), down=down)
+    after = replace(state, metadata=replace(state.metadata, brokers=frozen_map(brokers)))
     events: list[MetadataEvent] = [
         BrokerDown(node_id, "the cluster no longer lists it")
         for node_id in sorted(state.up - after.up)
@@ -131,8 +129,11 @@ def _with_brokers(state: ClusterState, brokers: dict[int, BrokerInfo]) -> Step:
 
 def _connection_lost(state: ClusterState, change: ConnectionLostTo) -> Step:
     node_id = change.node_id
-    if node_id not in state.up:
+    if node_id in state.down:
         return state, ()
+    down = state.down | {node_id}
+    if node_id not in state.metadata.brokers:
+        return replace(state, down=down), ()
     events: list[MetadataEvent] = [BrokerDown(node_id, change.reason)]
     failed = dict(state.failed)
     for topic in state.metadata.topics.values():
@@ -141,14 +142,16 @@ def _connection_lost(state: ClusterState, change: ConnectionLostTo) -> Step:
             if info.leader == node_id and tp not in failed:
                 failed[tp] = CONNECTION_LOST
                 events.append(PartitionFailed(tp.topic, tp.partition, CONNECTION_LOST))
-    return replace(state, down=state.down | {node_id}, failed=frozen_map(failed)), tuple(events)
+    return replace(state, down=down, failed=frozen_map(failed)), tuple(events)
 
 
 def _node_reached(state: ClusterState, node_id: int) -> Step:
     if node_id not in state.down:
         return state, ()
-    broker = state.metadata.brokers[node_id]
     after = replace(state, down=state.down - {node_id})
+    broker = state.metadata.brokers.get(node_id)
+    if broker is None:
+        return after, ()
     return after, (BrokerUp(node_id, broker.host, broker.port),)
 
 

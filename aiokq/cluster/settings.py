@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
 from aiokq.core.settings import Settings
@@ -25,8 +25,6 @@ class ClusterSettings(Settings):
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     bootstrap_servers: str | Sequence[str] = Field(
         default=(),
@@ -101,7 +99,9 @@ class ClusterSettings(Settings):
         default="PLAIN", description="How to authenticate; PLAIN is what is supported."
     )
     sasl_plain_username: str | None = Field(default=None, description="User name for PLAIN.")
-    sasl_plain_password: SecretStr | None = Field(default=None, description="Password for PLAIN.")
+    sasl_plain_password: SecretStr | None = Field(
+        default=None, repr=False, description="Password for PLAIN."
+    )
     ssl_context: ssl.SSLContext | None = Field(
         default=None, description="TLS context to use as it is, instead of the ssl_* files."
     )
@@ -114,7 +114,9 @@ class ClusterSettings(Settings):
     ssl_keyfile: str | None = Field(
         default=None, description="PEM file with its private key, if not in ssl_certfile."
     )
-    ssl_password: SecretStr | None = Field(default=None, description="Password of that key.")
+    ssl_password: SecretStr | None = Field(
+        default=None, repr=False, description="Password of that key."
+    )
     ssl_check_hostname: bool = Field(
         default=True, description="Whether a broker's certificate must name its host."
     )
@@ -160,13 +162,9 @@ class ClusterSettings(Settings):
     @model_validator(mode="after")
     def _consistent_security(self) -> ClusterSettings:
         tls, sasl = self.uses_tls, self.uses_sasl
-        given = self.model_fields_set
-        tls_given = sorted(
-            n for n in given if n.startswith("ssl_") and getattr(self, n) is not None
-        )
-        sasl_given = sorted(
-            n for n in given if n.startswith("sasl_plain_") and getattr(self, n) is not None
-        )
+        given = sorted(name for name in self.model_fields_set if getattr(self, name) is not None)
+        tls_given = [name for name in given if name.startswith("ssl_")]
+        sasl_given = [name for name in given if name.startswith("sasl_plain_")]
         if tls_given and not tls:
             fix = "SASL_SSL" if sasl else "SSL"
             raise ValueError(

@@ -1,0 +1,72 @@
+"""From Metadata responses to the reducer's input; the only place that knows both."""
+
+from __future__ import annotations
+
+from aiokq.cluster.inputs import MetadataReceived
+from aiokq.cluster.metadata import BrokerInfo, PartitionInfo, TopicInfo, frozen_map
+from aiokq.core.errors import raise_for
+from aiokq.wire.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+__all__ = ["metadata_received", "metadata_request"]
+
+
+def metadata_request(
+    topics: frozenset[str] | None, *, create: bool, version: int
+) -> MetadataRequest:
+    """The request for some topics, or for all of the cluster's (None), at a negotiated version.
+
+    Before version 4 a request cannot forbid the creation of topics it names.
+    """
+    named = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
+    return MetadataRequest(
+        topics=named, allow_auto_topic_creation=(create and bool(topics)) or version < 4
+    )
+
+
+def metadata_received(response: MetadataResponse, *, complete: bool = False) -> MetadataReceived:
+    """The response as a value.
+
+    Args:
+        complete: all topics of the cluster were asked for.
+
+    Raises:
+        BrokerError: the whole request was refused (version 13 on).
+    """
+    raise_for(response.error_code, api="Metadata")
+    return MetadataReceived(
+        brokers=tuple(BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers),
+        topics=tuple(_topic(topic, topic.name) for topic in response.topics if topic.name),
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        complete=complete,
+    )
+
+
+def _topic(topic: MetadataResponseTopic, name: str) -> TopicInfo:
+    # A partition's error (LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND) is told by its leader being
+    # -1; REPLICA_NOT_AVAILABLE, which old brokers send beside a leader, is no error to a client.
+    return TopicInfo(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=topic.is_internal,
+        partitions=frozen_map(
+            (
+                p.partition_index,
+                PartitionInfo(
+                    partition=p.partition_index,
+                    leader=p.leader_id,
+                    leader_epoch=p.leader_epoch,
+                    replicas=tuple(p.replica_nodes),
+                    isr=tuple(p.isr_nodes),
+                    offline=tuple(p.offline_replicas),
+                ),
+            )
+            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        ),
+        error_code=topic.error_code,
+    )

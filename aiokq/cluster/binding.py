@@ -1,0 +1,73 @@
+"""Which event loop and which process an object belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from aiokq.core.errors import Closed, WrongLoop
+
+__all__ = ["LoopBinding"]
+
+
+class LoopBinding:
+    """Bound once, when its owner is started; checked whenever the owner is used.
+
+    Futures of one loop awaited on another hang, and sockets shared with a forked child mix the
+    bytes of two processes: both are refused here, with words.
+    """
+
+    __slots__ = ("_loop", "_owner", "_pid")
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    @property
+    def bound(self) -> bool:
+        """Whether ``bind()`` was called."""
+        return self._loop is not None
+
+    def bind(self) -> None:
+        """Bind to the running loop and this process; later only check.
+
+        Raises:
+            WrongLoop: bound to another loop or process.
+            RuntimeError: no loop is running.
+        """
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._pid = os.getpid()
+        else:
+            self.check()
+
+    def check(self) -> None:
+        """Check that this is the loop and the process bound to.
+
+        Raises:
+            Closed: not bound yet.
+            WrongLoop: another loop, no loop, or a forked child.
+        """
+        if self._loop is None:
+            raise Closed(f"{self._owner} is not started: use `async with`, or await start()")
+        if os.getpid() != self._pid:
+            raise WrongLoop(
+                f"{self._owner} was started in process {self._pid} and does not survive a fork: "
+                f"make a new one in process {os.getpid()}"
+            )
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self._loop:
+            where = "outside of any event loop" if running is None else "on another event loop"
+            raise WrongLoop(
+                f"{self._owner} belongs to the event loop it was started on and was used {where}: "
+                "make one per loop, or hand the call over with asyncio.run_coroutine_threadsafe"
+            )
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process than the one bound to."""
+        return self._loop is not None and os.getpid() != self._pid

@@ -1,0 +1,81 @@
+"""From ClusterSettings to what connections are told: options, TLS context, SASL mechanism."""
+
+from __future__ import annotations
+
+import ssl
+
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.connection.options import ConnectionOptions
+from aiokq.connection.sasl.plain import plain
+from aiokq.connection.security import Security, security
+from aiokq.core.errors import ConfigError
+
+__all__ = ["connection_options", "tls_context"]
+
+
+def connection_options(settings: ClusterSettings) -> ConnectionOptions:
+    """What the connections of a cluster are told.
+
+    Raises:
+        ConfigError: a certificate file cannot be read, or a credential not be used.
+    """
+    return ConnectionOptions(
+        client_id=settings.client_id,
+        request_timeout=settings.request_timeout,
+        setup_timeout=settings.socket_connection_setup_timeout_ms / 1000,
+        setup_timeout_max=settings.socket_connection_setup_timeout_max_ms / 1000,
+        reconnect_backoff=settings.reconnect_backoff_ms / 1000,
+        reconnect_backoff_max=settings.reconnect_backoff_max_ms / 1000,
+        max_idle=settings.connections_max_idle_ms / 1000,
+        security=_security(settings),
+    )
+
+
+def _security(settings: ClusterSettings) -> Security:
+    mechanism = None
+    if settings.uses_sasl:
+        assert settings.sasl_plain_username is not None  # the settings saw to it
+        assert settings.sasl_plain_password is not None
+        mechanism = plain(
+            settings.sasl_plain_username, settings.sasl_plain_password.get_secret_value()
+        )
+    return security(
+        settings.security_protocol,
+        ssl_context=tls_context(settings) if settings.uses_tls else None,
+        mechanism=mechanism,
+    )
+
+
+def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
+    """The context given, or one made from the ``ssl_*`` files.
+
+    Raises:
+        ConfigError: a file is missing, or is not what it should be; the file is named.
+    """
+    if settings.ssl_context is not None:
+        return settings.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_cafile)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"ssl_cafile={settings.ssl_cafile!r}: {_reason(error)}") from error
+    context.check_hostname = settings.ssl_check_hostname
+    if settings.ssl_certfile is not None:
+        password = settings.ssl_password
+        try:
+            context.load_cert_chain(
+                settings.ssl_certfile,
+                settings.ssl_keyfile,
+                # An empty password makes OpenSSL fail where None would make it ask the terminal.
+                lambda: "" if password is None else password.get_secret_value(),
+            )
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"ssl_certfile={settings.ssl_certfile!r}, ssl_keyfile={settings.ssl_keyfile!r}: "
+                f"{_reason(error)}; they must be PEM files that belong together, and "
+                "ssl_password must open the key"
+            ) from error
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,199 @@
+"""Which node coordinates which group or transactional id: looked up, remembered, forgotten.
+
+Keyed by (kind, key): the group "a" and the transactional id "a" have coordinators of their own, as
+have two groups. Lookups asked for while one is under way go out together (KIP-699).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
+
+from aiokq.cluster.metadata import BrokerInfo
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.targets import CoordinatorKind
+from aiokq.connection.backoff import Backoff
+from aiokq.core.error_base import KafkaError, copy_error
+from aiokq.core.errors import RequestTimeout, error_for
+from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["Coordinators"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+BATCHED_SINCE = 4
+"""FindCoordinator version that takes several keys."""
+
+Key: TypeAlias = tuple[CoordinatorKind, str]
+FindCoordinator: TypeAlias = Callable[
+    [Callable[[int], FindCoordinatorRequest]], Awaitable[FindCoordinatorResponse]
+]
+"""Sends the request made for the negotiated version to any broker."""
+
+
+class Coordinators:
+    """The coordinators of one cluster.
+
+    Args:
+        find: sends a request to any broker; retries what can be retried elsewhere.
+        learned: takes in the addresses that responses tell.
+        spawn: starts a task.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        find: FindCoordinator,
+        learned: Callable[[tuple[BrokerInfo, ...]], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        random: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._find = find
+        self._learned = learned
+        self._spawn = spawn
+        self._random = random
+        self._known: dict[Key, int] = {}
+        self._waiting: dict[Key, list[asyncio.Future[int]]] = {}
+        self._looking: set[CoordinatorKind] = set()
+        self._last_error: dict[Key, KafkaError] = {}
+
+    def known(self, kind: CoordinatorKind, key: str) -> int | None:
+        """Node id of the coordinator if it is known, else None."""
+        return self._known.get((kind, key))
+
+    def forget(self, kind: CoordinatorKind, key: str) -> None:
+        """It answered that it is not the coordinator, or did not answer: look it up again."""
+        self._known.pop((kind, key), None)
+
+    def forget_node(self, node_id: int) -> None:
+        """Forget all that this node coordinated: it is gone."""
+        self._known = {key: node for key, node in self._known.items() if node != node_id}
+
+    async def find(self, kind: CoordinatorKind, key: str, *, timeout: float) -> int:
+        """Node id of the coordinator, from memory or by asking.
+
+        Args:
+            timeout: seconds, retries included (a coordinator that is loading or moving).
+
+        Raises:
+            RequestTimeout: not found in time; the cause says why.
+            BrokerError: the broker refused (GroupAuthorizationFailed, InvalidRequest ...).
+        """
+        name = (kind, key)
+        node_id = self._known.get(name)
+        if node_id is not None:
+            return node_id
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, []).append(future)
+        if kind not in self._looking:
+            self._looking.add(kind)
+            self._spawn(self._look_up(kind), f"find {kind.name.lower()} coordinators")
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await future
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            cause = self._last_error.get(name)
+            raise RequestTimeout(
+                f"no coordinator of {kind.name.lower()} {key!r} within {timeout:.3g} s"
+                + (f": {cause}" if cause is not None else ""),
+                api="FindCoordinator",
+            ) from (cause or error)
+        finally:
+            waiting = self._waiting.get(name, [])
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting:
+                self._waiting.pop(name, None)
+                self._last_error.pop(name, None)
+
+    def fail_waiters(self, error: BaseException) -> None:
+        """End every lookup with a copy of ``error``."""
+        for name in list(self._waiting):
+            self._fail(name, error)
+
+    async def _look_up(self, kind: CoordinatorKind) -> None:
+        """Ask for all keys of a kind that somebody waits for, until nobody does."""
+        backoff = Backoff(
+            self._settings.retry_backoff_ms / 1000,
+            self._settings.retry_backoff_max_ms / 1000,
+            self._random,
+        )
+        try:
+            while keys := [key for (other, key) in self._waiting if other is kind]:
+                progress = False
+                try:
+                    progress = await self._ask(kind, keys)
+                except KafkaError as error:
+                    for key in keys:
+                        self._refused(kind, key, error)
+                if progress:
+                    backoff.reset()
+                else:
+                    await asyncio.sleep(backoff.next())
+        finally:
+            self._looking.discard(kind)
+
+    async def _ask(self, kind: CoordinatorKind, keys: list[str]) -> bool:
+        """One request for ``keys``, or for the first only if the broker takes one at a time."""
+        asked = keys
+
+        def request(version: int) -> FindCoordinatorRequest:
+            nonlocal asked
+            if version >= BATCHED_SINCE:
+                return FindCoordinatorRequest(key_type=int(kind), coordinator_keys=keys)
+            asked = keys[:1]
+            return FindCoordinatorRequest(key=keys[0], key_type=int(kind))
+
+        response = await self._find(request)
+        answers = [
+            (c.key, c.error_code, c.error_message, BrokerInfo(c.node_id, c.host, c.port))
+            for c in response.coordinators
+        ]
+        if asked is not keys or not answers:
+            broker = BrokerInfo(response.node_id, response.host, response.port)
+            answers = [(asked[0], response.error_code, response.error_message, broker)]
+        progress = False
+        for key, code, message, broker in answers:
+            if code:
+                error = error_for(code, message, api="FindCoordinator")
+                progress |= self._refused(kind, key, error)
+                if asked is not keys:
+                    # One key at a time: let the next one have its turn while this one is retried.
+                    self._rotate((kind, key))
+            else:
+                self._learned((broker,))
+                self._found((kind, key), broker.node_id)
+                progress = True
+        return progress
+
+    def _found(self, name: Key, node_id: int) -> None:
+        logger.info("coordinator found: kind=%s key=%s node=%d", name[0].name, name[1], node_id)
+        self._known[name] = node_id
+        for future in self._waiting.pop(name, []):
+            if not future.done():
+                future.set_result(node_id)
+
+    def _refused(self, kind: CoordinatorKind, key: str, error: KafkaError) -> bool:
+        """Note the error; tell the waiters if no retry can help, and return whether it was so."""
+        self._last_error[kind, key] = error
+        if error.retriable:
+            return False
+        self._fail((kind, key), error)
+        return True
+
+    def _fail(self, name: Key, error: BaseException) -> None:
+        for future in self._waiting.pop(name, []):
+            if not future.done():
+                future.set_exception(copy_error(error))
+
+    def _rotate(self, name: Key) -> None:
+        waiting = self._waiting.pop(name, None)
+        if waiting:
+            self._waiting[name] = waiting

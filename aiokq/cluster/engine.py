@@ -1,0 +1,619 @@
+"""ClusterEngine: owns what is known of one cluster and the connections to it, for its clients.
+
+What it knows changes in one place, `_apply`: state first, then the nodes' addresses, then events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.connecting import connection_options
+from aiokq.cluster.coordinators import Coordinators
+from aiokq.cluster.event_stream import EventStream
+from aiokq.cluster.events import Event, EventKey, LoopStalled, Throttled, TopicRemoved
+from aiokq.cluster.inputs import (
+    ConnectionLostTo,
+    EndpointsLearned,
+    Input,
+    LeaderHint,
+    MetadataReceived,
+    NodeReached,
+    PartitionErrored,
+    PartitionServed,
+    TopicsForgotten,
+)
+from aiokq.cluster.interest import Interest
+from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
+from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
+from aiokq.cluster.nodes import Nodes
+from aiokq.cluster.recovery import RecoveryMonitor
+from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState, reduce
+from aiokq.cluster.refresh import RETRIED_CODES, MetadataAsk, MetadataRefresher
+from aiokq.cluster.router import Router
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.targets import ANY, CoordinatorKind, Target
+from aiokq.connection.backoff import Backoff
+from aiokq.connection.network import system_environment
+from aiokq.connection.node import Node, NodeState, NodeUp
+from aiokq.core.counters import ClientCounters
+from aiokq.core.environment import Environment
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    Closed,
+    ConnectionLost,
+    KafkaError,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from aiokq.core.signal import Signal
+from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.core.types import TopicPartition
+from aiokq.core.watchdog import Watchdog
+from aiokq.wire import Request, Response
+from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["ClusterEngine"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that tasks of the engine may take to end once they are cancelled."""
+
+
+class ClusterEngine:
+    """One cluster as its clients see it.
+
+    The constructor touches no loop; `start` binds to the running one.
+
+    Args:
+        settings: how to reach it.
+        environment: clock, chance, network, files, offload; the machine's own if not given.
+
+    Attributes:
+        settings: as given.
+        environment: as given.
+        counters: of this cluster and of all clients made from it.
+        supervisor: of the engine's own tasks.
+        changes: the events, for clients that must act on them at once; the key says what an event
+            is about, the latest one of each key is kept.
+    """
+
+    def __init__(self, settings: ClusterSettings, environment: Environment | None = None) -> None:
+        self.settings = settings
+        self._owns_environment = environment is None
+        self.environment = system_environment() if environment is None else environment
+        self.counters = ClientCounters(settings.client_id)
+        self.supervisor = Supervisor(
+            f"cluster {settings.client_id}", on_failure=self._on_internal_failure
+        )
+        self.changes: Signal[EventKey, Event] = Signal()
+        self._options = connection_options(settings)
+        self._state = ClusterState()
+        self._binding = LoopBinding("this Cluster")
+        self._started = False
+        self._closed: asyncio.Future[None] | None = None
+        self._dead = False
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
+        self._node_states: Signal[int, NodeState] = Signal()
+        self._node_states.subscribe(self._node_state_changed)
+        self._watchdog: Watchdog | None = None
+        random = self.environment.random
+        self.nodes = Nodes(self._make_node, random=random)
+        self.interest = Interest()
+        self._source = MetadataSource(self, last_success=lambda: self.refresher.last_success)
+        self.refresher = MetadataRefresher(
+            settings,
+            self.interest,
+            ask=self._ask_metadata,
+            apply=self._take_metadata,
+            metadata=lambda: self.metadata,
+            random=random,
+        )
+        self.recovery = RecoveryMonitor(
+            settings,
+            state=lambda: self._state,
+            apply=self._apply,
+            refresh=self.refresh,
+            ask_node=self._ask_node,
+            spawn=self.spawn,
+            random=random,
+        )
+        self.coordinators = Coordinators(
+            settings,
+            find=self._find_coordinator,
+            learned=lambda brokers: self._apply(EndpointsLearned(brokers)),
+            spawn=self.spawn,
+            random=random,
+        )
+        self.router = Router(self)
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind to the running loop and wait for the first metadata. Harmless if started.
+
+        Raises:
+            BootstrapFailed: no address gave metadata within ``bootstrap_timeout_ms``, or none can.
+                At once if one refused our credentials; the cause is `AuthenticationFailed` then.
+            ConfigError: ``bootstrap_servers`` is not set.
+            Closed: it was closed.
+            WrongLoop: it was started on another loop.
+        """
+        self._binding.bind()
+        self._raise_if_closed()
+        if self._started:
+            return
+        check_bootstrap_servers(self.settings.bootstrap_addresses)
+        self._started = True
+        try:
+            await self.supervisor.start()
+            self.spawn(self.refresher.run(), "metadata")
+            self.spawn(self.recovery.run(), "recovery")
+            self._start_watchdog()
+            if self.settings.bootstrap_timeout_ms:
+                await self._first_metadata(self.settings.bootstrap_timeout_ms / 1000)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End all tasks, fail all who wait with `Closed`, close all sockets.
+
+        Harmless twice, concurrently, and if never started. Cancelling it does not stop it.
+        """
+        if not self._binding.bound or self._binding.forked:
+            # Sockets shared with the parent process are its own to close.
+            self._dead = True
+            return
+        self._binding.check()
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        await shielded(self._shut_down(), name="close cluster")
+
+    async def _shut_down(self) -> None:
+        assert self._closed is not None
+        try:
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
+            for stream in list(self._streams):
+                stream.close()
+            await self.nodes.close()
+            await self.supervisor.close(CLOSE_TIMEOUT)
+            if self._owns_environment:
+                self.environment.offload.close()
+        finally:
+            self._closed.set_result(None)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._dead or self._closed is not None
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started and not closed since."""
+        return self._started and not self.closed
+
+    def bind(self) -> None:
+        """Check that this may be used here and now.
+
+        Raises:
+            Closed: not started, closed, or ended by a bug (the cause).
+            WrongLoop: another event loop, or a forked process.
+        """
+        self._binding.check()
+        self._raise_if_closed()
+
+    def _raise_if_closed(self) -> None:
+        if self.closed:
+            raise Closed("the cluster is closed: make a new one")
+        if self.supervisor.failed is not None:
+            raise Closed("the cluster failed, see the cause") from self.supervisor.failed
+
+    async def _first_metadata(self, timeout: float) -> None:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                await self.refresher.refresh()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._source.bootstrap_failed(timeout) from None
+        except AuthenticationFailed as error:
+            raise self._source.bootstrap_failed(timeout) from error
+
+    def _start_watchdog(self) -> None:
+        if self.settings.loop_stall_ms:
+            threshold = self.settings.loop_stall_ms / 1000
+            self._watchdog = Watchdog(
+                self._loop_stalled, threshold=threshold, interval=threshold / 2
+            )
+            self._watchdog.start()
+
+    def _on_internal_failure(self, error: BaseException) -> None:
+        failure = Closed(f"the cluster failed: {error!r}")
+        failure.__cause__ = error
+        self._fail_waiters(failure)
+
+    def _fail_waiters(self, error: KafkaError) -> None:
+        self.refresher.fail_waiters(error)
+        self.coordinators.fail_waiters(error)
+        self.changes.close(error)
+
+    # -- what is known ----------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """The snapshot; immutable, replaced by newer ones."""
+        return self._state.metadata
+
+    @property
+    def state(self) -> ClusterState:
+        """The snapshot, and which brokers and partitions are failing."""
+        return self._state
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """Why the latest metadata request failed; None after a success."""
+        return self.refresher.last_error
+
+    def events(self, *, limit: int = 10_000) -> EventStream:
+        """Typed events from now on, the latest state first.
+
+        Args:
+            limit: how many may wait to be taken; then the oldest is dropped and counted.
+        """
+        if self.closed:
+            raise Closed("the cluster is closed: it has no events any more")
+        stream = EventStream(self.changes, limit=limit, on_drop=self._event_dropped)
+        self._streams.add(stream)
+        return stream
+
+    def now(self) -> float:
+        """The loop's time, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    def new_backoff(self) -> Backoff:
+        """Pauses between tries of a request: ``retry_backoff_ms`` and its maximum."""
+        settings = self.settings
+        return Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self.environment.random,
+        )
+
+    def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Start a task of the engine; an exception that leaves it ends the engine."""
+        return self.supervisor.spawn(coro, name=name)
+
+    # -- topics -----------------------------------------------------------------------------
+
+    async def topic(
+        self, name: str, *, timeout: float | None = None, create: bool | None = None
+    ) -> TopicInfo:
+        """The topic, from the snapshot, or as soon as metadata has it.
+
+        Args:
+            timeout: seconds; default ``default_api_timeout_ms``.
+            create: whether asking may create it; default ``allow_auto_create_topics``.
+
+        Raises:
+            UnknownTopicOrPartition: it did not come to exist in time.
+            RequestTimeout: no broker gave an answer about it in time; the cause says why.
+            TopicAuthorizationFailed, InvalidTopic: at once.
+            AuthenticationFailed, BootstrapFailed: no broker can be used.
+        """
+        self.bind()
+        info = self.metadata.topics.get(name)
+        if info is not None and not info.error_code:
+            self.interest.used(name, self.now())
+            return info
+        if timeout is None:
+            timeout = self.settings.default_api_timeout
+        if create is None:
+            create = self.settings.allow_auto_create_topics
+        limit = asyncio.timeout(timeout)
+        answered = False
+        self.refresher.expect(name)
+        try:
+            async with limit:
+                while True:
+                    await self.refresher.refresh([name], create=create, urgent=not answered)
+                    answered = True
+                    info = self.metadata.topics.get(name)
+                    if info is not None and not info.error_code:
+                        self.interest.used(name, self.now())
+                        return info
+                    self._raise_if_final(name)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._topic_error(name, timeout) from (self.last_error or error)
+        finally:
+            self.refresher.unexpect(name)
+
+    def _raise_if_final(self, name: str) -> None:
+        code = self._topic_code(name)
+        if code and code not in RETRIED_CODES:
+            error = error_for(code, topic_partition=name, api="Metadata")
+            if not error.retriable:
+                raise error
+
+    def _topic_code(self, name: str) -> int:
+        info = self.metadata.topics.get(name)
+        return self.metadata.topic_errors.get(name, 0) if info is None else info.error_code
+
+    def _topic_error(self, name: str, timeout: float) -> BrokerError:
+        code = self._topic_code(name)
+        if code in RETRIED_CODES:
+            return UnknownTopicOrPartition(
+                f"there is no topic {name!r}, and it did not come to exist within {timeout:.3g} s: "
+                "create it, or check its name",
+                topic_partition=name,
+            )
+        if code:
+            return error_for(code, topic_partition=name, api="Metadata")
+        return RequestTimeout(
+            f"no metadata of topic {name!r} within {timeout:.3g} s"
+            + (f": {self.last_error}" if self.last_error is not None else ""),
+            api="Metadata",
+            topic_partition=name,
+        )
+
+    def watch(self, topics: Iterable[str]) -> None:
+        """Keep these topics current until `unwatch`; counted per call."""
+        added = self.interest.watch(topics)
+        new = [name for name in added if name not in self.metadata.topics]
+        if new:
+            self.refresher.soon(new)
+
+    def unwatch(self, topics: Iterable[str]) -> None:
+        """The opposite of one `watch`."""
+        self.interest.unwatch(topics)
+
+    def watch_all(self) -> None:
+        """Keep all topics of the cluster current until `unwatch_all`; counted."""
+        if self.interest.watch_all() and self.started:
+            # Nobody waits for it: the loop repeats it until it succeeds.
+            self.refresher.refresh()
+
+    def unwatch_all(self) -> None:
+        """The opposite of one `watch_all`."""
+        self.interest.unwatch_all()
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+        """Wait for metadata newer than this call; requests are coalesced and repeated.
+
+        Args:
+            topics: those it must be about; None for all that are watched.
+
+        Raises:
+            AuthenticationFailed, BootstrapFailed, Closed: it will not come.
+        """
+        self.bind()
+        await self.refresher.refresh(topics, create=False)
+
+    # -- partitions -------------------------------------------------------------------------
+
+    def partition_failed(
+        self,
+        tp: TopicPartition,
+        error: KafkaError,
+        *,
+        leader_epoch: int | None = None,
+        hint: LeaderHint | None = None,
+    ) -> None:
+        """A request about the partition failed: publish it, and look after its recovery.
+
+        Args:
+            error: what it failed with; whether to call this at all is the caller's decision
+                (``error.refresh_metadata`` is a good one).
+            leader_epoch: of the leader it was sent to; an error from a leader that is known to be
+                replaced already changes nothing.
+            hint: the new leader, if the response told.
+        """
+        name = error.name if isinstance(error, BrokerError) else type(error).__name__
+        if isinstance(error, ConnectionLost):
+            name = CONNECTION_LOST
+        epoch = -1 if leader_epoch is None else leader_epoch
+        self._apply(PartitionErrored(tp, name, epoch, hint))
+        if tp not in self._state.failed and self.metadata.partition(tp) is None:
+            self.refresher.soon([tp.topic])
+
+    def partition_ok(self, tp: TopicPartition) -> None:
+        """A request about the partition succeeded. Cheap if it had not failed."""
+        if tp in self._state.failed:
+            self._apply(PartitionServed(tp))
+
+    def failed(self, tp: TopicPartition) -> bool:
+        """Whether the partition is in recovery."""
+        return tp in self._state.failed
+
+    # -- nodes and requests -----------------------------------------------------------------
+
+    def node(self, node_id: int) -> Node:
+        """The node with that id.
+
+        Raises:
+            ConnectionLost: the cluster does not list it.
+        """
+        broker = self.metadata.brokers.get(node_id)
+        if broker is not None:
+            return self.nodes.get(broker)
+        listed = ", ".join(map(str, sorted(self.metadata.brokers))) or "none yet"
+        raise ConnectionLost(
+            f"the cluster lists no broker {node_id} (it lists {listed})",
+            may_have_been_written=False,
+        )
+
+    def any_node(self) -> Node:
+        """Of the brokers believed to answer the one with the fewest requests in flight.
+
+        Raises:
+            ConnectionLost: no broker is known yet.
+        """
+        nodes = self.nodes.by_preference(self.metadata.brokers.values(), self._state.down)
+        if not nodes:
+            raise ConnectionLost("no broker is known yet", may_have_been_written=False)
+        return nodes[0]
+
+    def leader_node(self, tp: TopicPartition) -> Node | None:
+        """The leader of the partition; None if it has none, or is not known."""
+        broker = self.metadata.brokers.get(self.metadata.leader(tp))
+        return None if broker is None else self.nodes.get(broker)
+
+    async def request(
+        self, message: Request[R], *, node: int | Target = ANY, timeout: float | None = None
+    ) -> R:
+        """Send a request on a shared connection and wait for the response.
+
+        Connecting is repeated, to another broker where the target allows it; a request that was
+        sent is not, as only the caller knows whether that is safe. Error codes inside the response
+        are the caller's as well.
+
+        Args:
+            message: any request that does not wait long at the broker.
+            node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
+            timeout: seconds, all included; default ``default_api_timeout_ms``.
+
+        Raises:
+            RequestTimeout: not in time; the cause says what was tried.
+            ConnectionLost: the connection ended before the response, or there is no such node.
+            UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
+        """
+        self.bind()
+        if timeout is None:
+            timeout = self.settings.default_api_timeout
+        return await self.router.request(lambda _: message, type(message), node, timeout=timeout)
+
+    async def coordinator(
+        self, kind: CoordinatorKind, key: str, *, timeout: float | None = None
+    ) -> int:
+        """Node id of the coordinator of a group or transactional id; remembered.
+
+        Args:
+            timeout: seconds; default ``default_api_timeout_ms``.
+
+        Raises:
+            RequestTimeout: not found in time (loading, moving, unreachable); the cause says why.
+            GroupAuthorizationFailed, TransactionalIdAuthorizationFailed, InvalidRequest: refused.
+        """
+        self.bind()
+        if timeout is None:
+            timeout = self.settings.default_api_timeout
+        return await self.coordinators.find(kind, key, timeout=timeout)
+
+    def coordinator_failed(self, kind: CoordinatorKind, key: str) -> None:
+        """It did not answer, or said that it is not the coordinator: look it up again."""
+        self.coordinators.forget(kind, key)
+
+    # -- how it comes to know ---------------------------------------------------------------
+
+    def _apply(self, change: Input) -> None:
+        before = self._state
+        self._state, events = reduce(before, change)
+        if self._state.metadata.brokers is not before.metadata.brokers:
+            self.nodes.update(self.metadata.brokers.values())
+        if self._state.failed is not before.failed or self._state.down is not before.down:
+            self.recovery.wake()
+        for event in events:
+            logger.info("%s", event)
+            self.changes.emit(event.key, event)
+            if isinstance(event, TopicRemoved):
+                self._forget_events({event.topic})
+
+    def _forget_events(self, topics: set[str] | frozenset[str]) -> None:
+        """No replay for late subscribers of what partitions of these topics were in."""
+        for key in self.changes.snapshot():
+            subject = key.subject
+            if isinstance(subject, TopicPartition) and subject.topic in topics:
+                self.changes.forget(key)
+
+    def _take_metadata(self, received: MetadataReceived) -> None:
+        self.counters.metadata_refreshes += 1
+        known = self.metadata.cluster_id
+        if known is not None and received.cluster_id not in (None, known):
+            logger.error(
+                "another cluster answers: expected=%s got=%s; check bootstrap_servers",
+                known,
+                received.cluster_id,
+            )
+        self._apply(received)
+        idle = self.interest.idle(
+            [*self.metadata.topics, *self.metadata.topic_errors],
+            self.now(),
+            self.settings.metadata_max_age_ms / 1000,
+        )
+        idle -= {topic.name for topic in received.topics}
+        if idle:
+            self._apply(TopicsForgotten(idle))
+            self._forget_events(idle)
+
+    async def _ask_metadata(self, ask: MetadataAsk) -> MetadataReceived:
+        try:
+            return await self._source.ask(ask)
+        except KafkaError:
+            if not self.metadata.brokers and self._source.hopeless:
+                self.refresher.fail_waiters(self._source.bootstrap_failed(0.0))
+            raise
+
+    async def _ask_node(self, node_id: int, topics: frozenset[str]) -> MetadataReceived:
+        return await ask_node(
+            self.node(node_id), MetadataAsk(topics), timeout=self.settings.request_timeout
+        )
+
+    async def _find_coordinator(
+        self, make: Callable[[int], FindCoordinatorRequest]
+    ) -> FindCoordinatorResponse:
+        return await self.router.request(
+            make, FindCoordinatorRequest, ANY, timeout=self.settings.request_timeout
+        )
+
+    def _make_node(self, node_id: int, host: str, port: int) -> Node:
+        return Node(
+            node_id,
+            host,
+            port,
+            options=self._options,
+            environment=self.environment,
+            supervisor=self.supervisor,
+            counters=self.counters,
+            state=self._node_states,
+            on_throttle=self._throttled,
+        )
+
+    def _node_state_changed(self, node_id: int, state: NodeState) -> None:
+        if node_id < 0:
+            return  # a bootstrap address; which broker that is was not known
+        if isinstance(state, NodeUp):
+            self._apply(NodeReached(node_id))
+        else:
+            self._apply(ConnectionLostTo(node_id, str(state.reason)))
+            self.coordinators.forget_node(node_id)
+
+    def _throttled(self, node: Node, seconds: float) -> None:
+        timestamp_ms = self.environment.clock.timestamp_ms()
+        event = Throttled(node.node_id, round(seconds * 1000), timestamp_ms)
+        self.changes.emit(event.key, event)
+
+    def _loop_stalled(self, seconds: float, stack: str) -> None:
+        self.counters.loop_stalls += 1
+        timestamp_ms = self.environment.clock.timestamp_ms()
+        event = LoopStalled(round(seconds * 1000), stack, timestamp_ms)
+        self.changes.emit(event.key, event)
+
+    def _event_dropped(self) -> None:
+        self.counters.events_dropped += 1

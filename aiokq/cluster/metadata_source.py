@@ -1,0 +1,162 @@
+"""Whom to ask for metadata: known brokers, and the bootstrap addresses if none answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cluster.answers import metadata_received, metadata_request
+from aiokq.cluster.inputs import MetadataReceived
+from aiokq.cluster.race import Attempt, NoAnswer, first_answer
+from aiokq.cluster.refresh import MetadataAsk
+from aiokq.connection.node import Node, Purpose
+from aiokq.core.error_base import KafkaError, copy_error
+from aiokq.core.errors import AuthenticationFailed, BootstrapFailed, ConfigError, ConnectionLost
+from aiokq.wire.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+
+__all__ = ["MetadataSource", "ask_node"]
+
+SEED_STAGGER: Final = 0.25
+"""Seconds after which the next bootstrap address is tried beside one that says nothing; RFC 8305's
+pause between connection attempts."""
+
+NODE_STAGGER: Final = 1.0
+"""The same among known brokers: a busy one is not silent, so it is given longer."""
+
+REBOOTSTRAP_REQUIRED: Final = 129
+
+
+async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataReceived:
+    """One Metadata request to one node.
+
+    Raises:
+        KafkaError: no connection, no answer in ``timeout`` seconds, or a refusal.
+        ConnectionLost: the node answered without knowing any broker: it is still starting.
+    """
+    connection = await node.connection(Purpose.CONTROL)
+    await node.ready()
+    version = connection.version_for(MetadataRequest)
+    request = metadata_request(ask.topics, create=ask.create, version=version)
+    response = await connection.request(request, timeout=timeout)
+    received = metadata_received(response, complete=ask.topics is None)
+    if not received.brokers:
+        raise ConnectionLost(
+            "the broker does not know of any broker yet: it is starting", node=node.name
+        )
+    return received
+
+
+class MetadataSource:
+    """Asks for metadata once, by every way there is.
+
+    Attributes:
+        failures: why each bootstrap address last failed, by "host:port".
+    """
+
+    def __init__(self, engine: ClusterEngine, *, last_success: Callable[[], float | None]) -> None:
+        self._engine = engine
+        self._last_success = last_success
+        self._start_over = False
+        self.failures: dict[str, KafkaError] = {}
+
+    async def ask(self, ask: MetadataAsk) -> MetadataReceived:
+        """Ask the known brokers, then the bootstrap addresses.
+
+        Raises:
+            AuthenticationFailed: our credentials are refused.
+            NoAnswer: nobody answered.
+        """
+        engine = self._engine
+        failures: dict[str, KafkaError] = {}
+        if engine.metadata.brokers and not self._overdue():
+            nodes = engine.nodes.by_preference(engine.metadata.brokers.values(), engine.state.down)
+            try:
+                return await self._race(nodes, ask, NODE_STAGGER)
+            except NoAnswer as error:
+                failures = error.failures
+                self._note_refusal(failures)
+                if engine.settings.metadata_recovery_strategy == "none":
+                    raise
+        seeds = engine.nodes.seeds(engine.settings.bootstrap_addresses)
+        try:
+            received = await self._race(seeds, ask, SEED_STAGGER)
+        except NoAnswer as error:
+            self.failures.update(error.failures)
+            self._note_refusal(error.failures)
+            raise NoAnswer({**failures, **error.failures}) from None
+        self._start_over = False
+        self.failures.clear()
+        engine.spawn(engine.nodes.close_seeds(), "close bootstrap connections")
+        return received
+
+    async def _race(self, nodes: list[Node], ask: MetadataAsk, stagger: float) -> MetadataReceived:
+        timeout = self._engine.settings.request_timeout
+        attempts = [
+            Attempt(f"{node.host}:{node.port}", partial(ask_node, node, ask, timeout=timeout))
+            for node in nodes
+        ]
+        return await first_answer(self._engine.supervisor, attempts, stagger=stagger)
+
+    def _overdue(self) -> bool:
+        """Whether to go past the known brokers: told to (KIP-1102), or silent for too long."""
+        settings = self._engine.settings
+        if settings.metadata_recovery_strategy == "none":
+            return False
+        if self._start_over:
+            return True
+        last = self._last_success()
+        limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
+        waited = None if last is None else self._engine.now() - last
+        # Metadata that is merely old because nothing asked for it is no reason.
+        age = settings.metadata_max_age_ms / 1000
+        return waited is not None and waited > age + limit
+
+    def _note_refusal(self, failures: dict[str, KafkaError]) -> None:
+        for error in failures.values():
+            if getattr(error, "code", 0) == REBOOTSTRAP_REQUIRED:
+                self._start_over = True
+            if isinstance(error, AuthenticationFailed):
+                raise copy_error(error) from error
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no address can be expected to answer later, each having refused for good."""
+        addresses = {str(address) for address in self._engine.settings.bootstrap_addresses}
+        return addresses <= self.failures.keys() and all(
+            not error.retriable or _unknown_host(error) for error in self.failures.values()
+        )
+
+    def bootstrap_failed(self, waited: float) -> BootstrapFailed:
+        """The error that names each address and why it failed.
+
+        Args:
+            waited: seconds that were given to addresses that did not even fail.
+        """
+        silent = f"no answer within {waited:.3g} s"
+        attempts = []
+        for address in map(str, self._engine.settings.bootstrap_addresses):
+            error = self.failures.get(address)
+            attempts.append((address, silent if error is None else error.message))
+        return BootstrapFailed(attempts)
+
+
+def check_bootstrap_servers(addresses: tuple[object, ...]) -> None:
+    """Raise ConfigError where no address was given."""
+    if not addresses:
+        raise ConfigError(
+            "bootstrap_servers is not set: give the address of a broker, as in 'localhost:9092'"
+        )
+
+
+def _unknown_host(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return cause.errno == socket.EAI_NONAME
+        cause = cause.__cause__
+    return False

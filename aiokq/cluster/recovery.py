@@ -1,0 +1,140 @@
+"""The recovery monitor: looks after failed partitions and silent brokers until they are back.
+
+One task per cluster. While something has failed it asks for metadata, then asks each claimed leader
+itself whether it leads: only its own word ends the failure. Idle, it does nothing at all.
+
+Source: kafka4net's PartitionRecoveryMonitor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from aiokq.cluster.inputs import Input, LeaderVerified, MetadataReceived, NodeReached
+from aiokq.cluster.reducer import ClusterState
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.connection.backoff import Backoff
+from aiokq.core.error_base import KafkaError
+from aiokq.core.types import TopicPartition
+
+__all__ = ["RecoveryMonitor"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+
+class RecoveryMonitor:
+    """Publishes recoveries by telling the reducer what it found out.
+
+    Args:
+        state: the current state.
+        apply: takes an input in.
+        refresh: asks for metadata of topics.
+        ask_node: asks one node itself for metadata of topics.
+        spawn: starts a task.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        state: Callable[[], ClusterState],
+        apply: Callable[[Input], None],
+        refresh: Callable[[frozenset[str]], Awaitable[None]],
+        ask_node: Callable[[int, frozenset[str]], Awaitable[MetadataReceived]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        random: random.Random,
+    ) -> None:
+        self._state = state
+        self._apply = apply
+        self._refresh = refresh
+        self._ask_node = ask_node
+        self._spawn = spawn
+        self._limit = settings.request_timeout
+        self._pause = settings.retry_backoff_ms / 1000
+        self._backoff = Backoff(self._pause, settings.retry_backoff_max_ms / 1000, random)
+        self._wake = asyncio.Event()
+        self._asking: set[int] = set()
+
+    def wake(self) -> None:
+        """Something failed: look after it now, not at the end of the present pause."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look after what failed. Returns never."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._backoff.reset()
+            while self._anything_failed():
+                await self._look_after()
+                # A new failure cuts the pause short, but not below the shortest one: a partition
+                # that fails with every request must not turn this into a busy loop.
+                await asyncio.sleep(self._pause)
+                rest = self._backoff.next() - self._pause
+                if rest > 0 and self._anything_failed():
+                    await self._sleep_unless_woken(rest)
+
+    def _anything_failed(self) -> bool:
+        state = self._state()
+        return bool(state.failed or state.down & state.metadata.brokers.keys())
+
+    async def _sleep_unless_woken(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+        self._backoff.reset()
+
+    async def _look_after(self) -> None:
+        topics = frozenset(tp.topic for tp in self._state().failed)
+        if topics:
+            try:
+                async with asyncio.timeout(self._limit):
+                    await self._refresh(topics)
+            except (KafkaError, TimeoutError) as error:
+                # The metadata loop has logged why; the leaders may answer all the same.
+                logger.debug("recovery goes on without new metadata: error=%s", error)
+        state = self._state()
+        work: dict[int, set[TopicPartition]] = {
+            node_id: set() for node_id in state.down & state.metadata.brokers.keys()
+        }
+        for tp in state.failed:
+            leader = state.metadata.leader(tp)
+            if leader in state.metadata.brokers:
+                work.setdefault(leader, set()).add(tp)
+        for node_id, partitions in work.items():
+            # One task per node, none waited for: a silent node holds up no other.
+            if node_id not in self._asking:
+                self._asking.add(node_id)
+                self._spawn(self._verify(node_id, partitions), f"verify node {node_id}")
+
+    async def _verify(self, node_id: int, partitions: set[TopicPartition]) -> None:
+        try:
+            async with asyncio.timeout(self._limit):
+                answer = await self._ask_node(node_id, frozenset(tp.topic for tp in partitions))
+        except (KafkaError, TimeoutError) as error:
+            logger.debug("node does not answer yet: node=%d error=%s", node_id, error)
+            return
+        finally:
+            self._asking.discard(node_id)
+        self._apply(NodeReached(node_id))
+        # A broker that was away answers before it has caught up: what it says it has is taken,
+        # what it does not know of is not believed to be gone.
+        known = tuple(topic for topic in answer.topics if not topic.error_code)
+        brokers = tuple(self._state().metadata.brokers.values())
+        self._apply(replace(answer, topics=known, brokers=brokers, complete=False))
+        claimed = {
+            TopicPartition(topic.name, info.partition): info.leader_epoch
+            for topic in known
+            for info in topic.partitions.values()
+            if info.leader == node_id
+        }
+        for tp in sorted(partitions & claimed.keys()):
+            self._apply(LeaderVerified(tp, node_id, claimed[tp]))

@@ -1,0 +1,307 @@
+"""When to ask for metadata, and who waits for the answer; not whom to ask, nor what it changes.
+
+One request is in flight at most; topics asked for meanwhile go into the next. Each troubled topic
+(missing, without a leader) is asked for again at its own pace, so none of them holds up another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from aiokq.cluster.inputs import MetadataReceived
+from aiokq.cluster.interest import Interest
+from aiokq.cluster.metadata import ClusterMetadata
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.connection.backoff import Backoff
+from aiokq.core.codes import BY_CODE
+from aiokq.core.error_base import KafkaError, copy_error
+from aiokq.core.errors import AuthenticationFailed
+
+__all__ = ["MetadataAsk", "MetadataRefresher"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+RETRIED_CODES = frozenset((3, 100))
+"""A topic that does not exist may be about to: asked for again while somebody wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAsk:
+    """One request to be made."""
+
+    topics: frozenset[str] | None
+    """None for all topics of the cluster."""
+    create: bool = False
+    """Whether topics that do not exist may be created."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    future: asyncio.Future[None]
+    round: int
+    """The first request that may satisfy it: one sent after it began to wait."""
+    topics: set[str] = field(default_factory=set)
+    everything: bool = False
+
+
+class MetadataRefresher:
+    """The metadata loop of a cluster.
+
+    Args:
+        ask: makes one request; raises KafkaError when nobody answered.
+        apply: takes the answer in.
+        metadata: the current snapshot.
+        interest: which topics are watched.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        interest: Interest,
+        *,
+        ask: Callable[[MetadataAsk], Awaitable[MetadataReceived]],
+        apply: Callable[[MetadataReceived], None],
+        metadata: Callable[[], ClusterMetadata],
+        random: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._interest = interest
+        self._ask = ask
+        self._apply = apply
+        self._metadata = metadata
+        self._random = random
+        self._backoff = self._new_backoff()
+        self._due: dict[str, float] = {}
+        self._create: set[str] = set()
+        self._everything_due = False
+        self._brokers_due = False
+        self._pace: dict[str, Backoff] = {}
+        self._awaited: Counter[str] = Counter()
+        self._waiters: list[_Waiter] = []
+        self._round = 0
+        self._wake = asyncio.Event()
+        self._not_before = 0.0
+        self._age_due = 0.0
+        self.last_success: float | None = None
+        """Loop time of the newest answer."""
+        self.last_error: KafkaError | None = None
+        """Why the latest request failed; None after a success."""
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def refresh(
+        self, topics: Iterable[str] | None = None, *, create: bool = False, urgent: bool = True
+    ) -> asyncio.Future[None]:
+        """Done when an answer to a request sent after this call was taken in.
+
+        Failed requests are repeated until one succeeds; whoever waits brings a time limit.
+
+        Args:
+            topics: those the answer must be about; None for all that are watched.
+            create: whether they may be created.
+            urgent: send the request now; otherwise with the next one that is due anyway.
+
+        Raises:
+            AuthenticationFailed: (by the future) the brokers refuse our credentials.
+            Closed: (by the future) the cluster was closed.
+        """
+        now = self._now()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(future, self._round + 1)
+        if topics is None:
+            waiter.everything = self._interest.everything
+            waiter.topics = set() if waiter.everything else set(self._interest.topics)
+        else:
+            waiter.topics = set(topics)
+        self._waiters.append(waiter)
+        if urgent:
+            self._brokers_due = True
+            self._everything_due |= waiter.everything
+            for topic in waiter.topics:
+                self._due[topic] = now
+        if create:
+            self._create |= waiter.topics
+        self._wake.set()
+        return future
+
+    def soon(self, topics: Iterable[str]) -> None:
+        """Ask for these topics, because what is known of them led to an error; none: for brokers.
+
+        Repeated errors ask at most once per ``retry_backoff_ms``.
+        """
+        now = self._now()
+        pause = self._settings.retry_backoff_ms / 1000
+        earliest = now if self.last_success is None else max(now, self.last_success + pause)
+        names = list(topics)
+        for topic in names:
+            self._due[topic] = min(self._due.get(topic, earliest), earliest)
+        if not names:
+            self._age_due = min(self._age_due, earliest)
+        self._wake.set()
+
+    def expect(self, topic: str) -> None:
+        """Somebody waits for the topic to become usable: go on asking. Counted."""
+        self._awaited[topic] += 1
+
+    def unexpect(self, topic: str) -> None:
+        """The opposite of ``expect``."""
+        self._awaited[topic] -= 1
+        if self._awaited[topic] <= 0:
+            del self._awaited[topic]
+            if topic not in self._interest.topics:
+                self._due.pop(topic, None)
+                self._pace.pop(topic, None)
+                self._create.discard(topic)
+
+    def fail_waiters(self, error: BaseException) -> None:
+        """End every wait with a copy of ``error``."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(copy_error(error))
+                # Whoever was cancelled while waiting does not look at it any more.
+                waiter.future.exception()
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ask whenever it is time to. Returns never; whatever a request raises, it goes on."""
+        while True:
+            await self._until_due()
+            ask = self._take()
+            self._round += 1
+            try:
+                received = await self._ask(ask)
+                self._apply(received)
+            except KafkaError as error:
+                self._failed(ask, error)
+            except Exception as error:
+                # A bug, or an answer that breaks every rule: without this loop the client would
+                # never hear of a new leader again, so it is reported and tried again.
+                logger.exception("metadata refresh failed unexpectedly")
+                self._failed(ask, KafkaError(f"metadata refresh failed: {error!r}"))
+            else:
+                self._succeeded(ask, received)
+
+    async def _until_due(self) -> None:
+        while True:
+            now = self._now()
+            when = self._next_due()
+            if when <= now:
+                return
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(when - now):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _next_due(self) -> float:
+        if self._everything_due or self._brokers_due:
+            when = 0.0
+        else:
+            when = min([self._age_due, *self._due.values()])
+        return max(when, self._not_before)
+
+    def _take(self) -> MetadataAsk:
+        now = self._now()
+        self._brokers_due = False
+        if now >= self._age_due:
+            self._age_due = now + self._settings.metadata_max_age_ms / 1000
+            self._everything_due |= self._interest.everything
+            self._due.update(dict.fromkeys(self._interest.topics, now))
+        due = {topic for topic, when in self._due.items() if when <= now}
+        creating = due & self._create
+        if creating:
+            # A request of its own: in one request either all missing topics are created or none.
+            for topic in creating:
+                del self._due[topic]
+            self._brokers_due = bool(due - creating) or self._everything_due
+            return MetadataAsk(frozenset(creating), create=True)
+        for topic in due:
+            del self._due[topic]
+        if self._everything_due:
+            self._everything_due = False
+            return MetadataAsk(None)
+        return MetadataAsk(frozenset(due))
+
+    def _succeeded(self, ask: MetadataAsk, received: MetadataReceived) -> None:
+        now = self._now()
+        self.last_success, self.last_error = now, None
+        self._backoff.reset()
+        self._not_before = 0.0
+        answered = {topic.name for topic in received.topics} | (ask.topics or set())
+        for topic in answered:
+            self._follow_up(topic, now)
+        self._settle_waiters(ask)
+
+    def _follow_up(self, topic: str, now: float) -> None:
+        """See to it that a troubled topic that somebody wants is asked for again."""
+        metadata = self._metadata()
+        info = metadata.topics.get(topic)
+        code = metadata.topic_errors.get(topic, 0) if info is None else info.error_code
+        row = BY_CODE.get(code)
+        troubled = bool(info is not None and info.leaderless) or (
+            code != 0 and row is not None and (row.retriable or code in RETRIED_CODES)
+        )
+        wanted = topic in self._awaited or topic in self._interest.topics
+        if not troubled:
+            self._create.discard(topic)
+        # A topic in doubt (see the reducer) is asked for once more though nobody watches it.
+        doubted = info is not None and code in RETRIED_CODES
+        if not troubled or not (wanted or doubted):
+            self._pace.pop(topic, None)
+            return
+        pace = self._pace.get(topic)
+        if pace is None:
+            pace = self._pace[topic] = self._new_backoff()
+        self._due.setdefault(topic, now + pace.next())
+
+    def _settle_waiters(self, ask: MetadataAsk) -> None:
+        waiting = []
+        for waiter in self._waiters:
+            if waiter.future.done():
+                continue
+            if waiter.round > self._round:
+                waiting.append(waiter)
+                continue
+            if ask.topics is None:
+                waiter.everything = False
+                waiter.topics.clear()
+            else:
+                waiter.topics -= ask.topics
+            if waiter.topics or waiter.everything:
+                waiting.append(waiter)
+            else:
+                waiter.future.set_result(None)
+        self._waiters = waiting
+
+    def _failed(self, ask: MetadataAsk, error: KafkaError) -> None:
+        pause = self._backoff.next()
+        now = self._now()
+        self.last_error = error
+        self._not_before = now + pause
+        if ask.topics is None:
+            self._everything_due = True
+        else:
+            self._brokers_due = True
+            for topic in ask.topics:
+                self._due[topic] = now
+        self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
+        logger.warning("metadata refresh failed: retry_in=%.3fs error=%s", pause, error)
+        if isinstance(error, AuthenticationFailed):
+            self.fail_waiters(error)
+
+    def _new_backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(
+            settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000, self._random
+        )
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

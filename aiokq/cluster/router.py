@@ -1,0 +1,123 @@
+"""From a target to a node, and a request to its response; what a response says is the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from aiokq.cluster.metadata import ClusterMetadata
+from aiokq.cluster.targets import Coordinator, Leader, Role, Target
+from aiokq.connection.node import Node, Purpose
+from aiokq.core.error_base import KafkaError
+from aiokq.core.errors import ConnectionLost, LeaderNotAvailable, RequestTimeout
+from aiokq.wire import Request, Response
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+
+__all__ = ["Router"]
+
+R = TypeVar("R", bound=Response)
+
+
+class Router:
+    """Finds the node for each target, waiting for metadata where that must come first."""
+
+    def __init__(self, engine: ClusterEngine) -> None:
+        self._engine = engine
+
+    async def request(
+        self,
+        make: Callable[[int], Request[R]],
+        request_class: type[Request[R]],
+        target: int | Target,
+        *,
+        timeout: float,
+    ) -> R:
+        """Send the request made for the negotiated version; see `ClusterEngine.request`."""
+        limit = asyncio.timeout(timeout)
+        last_error: KafkaError | None = None
+        try:
+            async with limit:
+                backoff = self._engine.new_backoff()
+                while True:
+                    try:
+                        node = await self.resolve(target, timeout=timeout)
+                        connection = await node.connection(Purpose.CONTROL)
+                        await node.ready()
+                    except KafkaError as error:
+                        # Nothing was sent yet, so another node may be tried whatever it was for.
+                        if not error.retriable or isinstance(target, int):
+                            raise
+                        last_error = error
+                        self._unreachable(target)
+                        self._engine.counters.retries[request_class.NAME] += 1
+                        await asyncio.sleep(backoff.next())
+                        continue
+                    message = make(connection.version_for(request_class))
+                    remaining = timeout
+                    if (when := limit.when()) is not None:
+                        remaining = when - asyncio.get_running_loop().time()
+                    return await connection.request(
+                        message,
+                        timeout=max(0.0, min(remaining, self._engine.settings.request_timeout)),
+                    )
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            cause = last_error or self._engine.last_error
+            raise RequestTimeout(
+                f"{request_class.NAME} was not answered within {timeout:.3g} s"
+                + (f": {cause}" if cause is not None else ""),
+                api=request_class.NAME,
+            ) from (cause or error)
+
+    async def resolve(self, target: int | Target, *, timeout: float) -> Node:
+        """The node that a target stands for now.
+
+        Raises:
+            ConnectionLost: a node id that the cluster does not list, or no controller.
+            LeaderNotAvailable, UnknownTopicOrPartition: a partition without leader, or none at all.
+            RequestTimeout: no metadata, or no coordinator, in time.
+        """
+        engine = self._engine
+        if isinstance(target, Coordinator):
+            node_id = await engine.coordinator(target.kind, target.key, timeout=timeout)
+            return engine.node(node_id)
+        if isinstance(target, Leader):
+            await engine.topic(target.topic_partition.topic, timeout=timeout, create=False)
+            node = engine.leader_node(target.topic_partition)
+            if node is None:
+                engine.refresher.soon([target.topic_partition.topic])
+                raise LeaderNotAvailable(topic_partition=target.topic_partition)
+            return node
+        if not engine.metadata.brokers:
+            await engine.refresh()
+        if isinstance(target, int):
+            if target not in engine.metadata.brokers:
+                await engine.refresh()
+            return engine.node(target)
+        if target is Role.CONTROLLER:
+            return await self._controller()
+        return engine.any_node()
+
+    async def _controller(self) -> Node:
+        metadata: ClusterMetadata = self._engine.metadata
+        if metadata.controller_id not in metadata.brokers:
+            await self._engine.refresh()
+            metadata = self._engine.metadata
+            if metadata.controller_id not in metadata.brokers:
+                raise ConnectionLost(
+                    "the cluster has no controller at the moment", may_have_been_written=False
+                )
+        return self._engine.node(metadata.controller_id)
+
+    def _unreachable(self, target: int | Target) -> None:
+        engine = self._engine
+        if isinstance(target, Coordinator):
+            engine.coordinator_failed(target.kind, target.key)
+        elif isinstance(target, Leader):
+            engine.refresher.soon([target.topic_partition.topic])
+        else:
+            engine.refresher.soon(())

@@ -1,0 +1,51 @@
+"""Where a request shall go, before it is known which node that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final, Literal, TypeAlias
+
+from aiokq.core.types import TopicPartition
+
+__all__ = ["ANY", "CONTROLLER", "Coordinator", "CoordinatorKind", "Leader", "Target"]
+
+
+class Role(Enum):
+    """A target that needs no name."""
+
+    ANY = "any"
+    CONTROLLER = "controller"
+
+
+class CoordinatorKind(IntEnum):
+    """What is coordinated; the values are FindCoordinator's key types."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+ANY: Final = Role.ANY
+"""The broker with the fewest requests in flight of those believed to answer."""
+
+CONTROLLER: Final = Role.CONTROLLER
+"""The controller; with KRaft a broker that forwards to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of a partition."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """The coordinator of a group or of a transactional id."""
+
+    kind: CoordinatorKind
+    key: str
+
+
+Target: TypeAlias = Literal[Role.ANY, Role.CONTROLLER] | Leader | Coordinator
