@@ -46,6 +46,15 @@ def load(cache: Path = CACHE) -> dict[str, Definition]:
     return definitions
 
 
+def valid_versions(cache: Path = CACHE) -> dict[str, str]:
+    """Return the version range of each message in the newest jars alone."""
+    definitions = _read(cache / NEW)
+    for name in COORDINATORS:
+        if (cache / name).exists():
+            definitions |= _read(cache / name)
+    return {name: definition["validVersions"] for name, definition in definitions.items()}
+
+
 def fields_of(definition: Definition) -> Iterator[tuple[str, Definition]]:
     """Yield each field with the name of the struct it belongs to, depth first."""
     yield from _walk(definition["name"], definition["fields"])

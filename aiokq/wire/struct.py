@@ -12,14 +12,32 @@ from __future__ import annotations
 import dataclasses
 import linecache
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import ClassVar, Final, Generic, TypeVar, cast, dataclass_transform
+from typing import ClassVar, Final, Generic, NoReturn, TypeVar, cast, dataclass_transform
 
 from aiokq.wire.fields import Field
 
 __all__ = ["NO_TAGS", "Message", "Request", "Response", "Struct", "StructType"]
 
-NO_TAGS: Final[Mapping[int, bytes]] = MappingProxyType({})
+
+class _NoTags(dict[int, bytes]):
+    """The empty dictionary that all structs without unknown tags share, so nobody may fill it.
+
+    A `MappingProxyType` would do, could it be copied and pickled.
+    """
+
+    __slots__ = ()
+
+    def _read_only(self, *_: object) -> NoReturn:
+        raise TypeError("NO_TAGS is shared: assign a dictionary to unknown_tags instead")
+
+    __setitem__ = setdefault = update = __ior__ = _read_only
+
+    def __reduce__(self) -> str:
+        """Copy and unpickle as the one instance."""
+        return "NO_TAGS"
+
+
+NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
 """Value of `Struct.unknown_tags` where there are none; shared, read-only."""
 
 
@@ -112,6 +130,11 @@ class Struct(metaclass=StructType):
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by the values; records that are a view of a frame cannot be pickled."""
+        values = {field.name: getattr(self, field.name) for field in self.__fields__}
+        return _restore, (type(self), values, dict(self.unknown_tags))
+
     def __repr__(self) -> str:
         """Show the fields that differ from their defaults; of bytes only the length.
 
@@ -128,6 +151,10 @@ class Struct(metaclass=StructType):
         if self.unknown_tags:
             shown.append(f"unknown_tags={sorted(self.unknown_tags)}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _restore(cls: type[Struct], values: dict[str, object], tags: dict[int, bytes]) -> Struct:
+    return cls(unknown_tags=tags or NO_TAGS, **values)
 
 
 def _length(value: object) -> int:

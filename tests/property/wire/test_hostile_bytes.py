@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -25,21 +26,25 @@ HUGE = [
 ]
 
 FACTOR = 400
-"""Bytes of memory that a byte of a frame may cost: a struct of two bytes is an object with slots."""
+"""Bytes of memory that a byte of a frame may cost: a struct of a byte is an object with slots."""
+
+Decode = Callable[[type[Message], bytes, int], Message]
 
 SLACK = 64 * 1024
-"""Bytes of memory that decoding may take whatever the frame: errors, packers of new lengths."""
+"""Bytes of memory that decoding may take anyway: for the error, for packers of new lengths."""
 
 
-def outcome(cls: type[Message], data: bytes, version: int, decode: object) -> Message | None:
+def outcome(cls: type[Message], data: bytes, version: int, decode: Decode) -> Message | None:
+    """Return the message, or `None` for a ProtocolError; nothing else may come out."""
     try:
-        result = decode(cls, data, version)  # type: ignore[operator]
+        result = decode(cls, data, version)
     except ProtocolError as error:
-        assert error.api == cls.NAME
-        assert error.version == version
-        return None
-    assert isinstance(result, cls)
-    return result
+        refused = error
+    else:
+        assert isinstance(result, cls)
+        return result
+    assert (refused.api, refused.version) == (cls.NAME, version)
+    return None
 
 
 def assert_both_agree(cls: type[Message], data: bytes, version: int) -> None:

@@ -70,16 +70,16 @@ def test_the_versions_are_kafkas(cls: type[Message]) -> None:
     flexible = versions(definition["flexibleVersions"])
     assert (None if flexible is None else flexible[0]) == cls.FLEXIBLE_SINCE
     if issubclass(cls, Request):
-        assert cls.API_KEY == definition["apiKey"]
+        assert definition["apiKey"] == cls.API_KEY
         assert f"{cls.NAME}Request" == definition["name"]
         assert wire.api(cls.API_KEY) is cls
         assert cls.RESPONSE.__name__ == f"{cls.NAME}Response"
     elif issubclass(cls, Response):
-        assert cls.API_KEY == definition["apiKey"]
+        assert definition["apiKey"] == cls.API_KEY
     else:
         assert definition["name"] == cls.NAME
         coordinator = definition["type"].startswith("coordinator-")
-        assert cls.RECORD_TYPE == (definition["apiKey"] if coordinator else None)
+        assert (definition["apiKey"] if coordinator else None) == cls.RECORD_TYPE
 
 
 @pytest.mark.parametrize("cls", messages(), ids=lambda cls: cls.__name__)

@@ -1,0 +1,84 @@
+"""Byte parity with two other libraries: they read what we write and write the same bytes again."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import pkgutil
+import re
+
+import pytest
+
+from aiokq import wire
+from aiokq.wire.struct import Message, Request, Response
+from tests.property.wire.messages import filled, in_version, message_classes, versions
+
+SEEDS = range(1, 4)
+
+EXCHANGED = [cls for cls in message_classes() if issubclass(cls, (Request, Response))]
+"""kafka-python has requests and responses only."""
+
+SHARED = [cls for cls in message_classes() if cls.RECORD_TYPE is None]
+"""kio has schemas too, but not those of the coordinators' records."""
+
+
+def encoded(cls: type[Message], version: int, seed: int) -> bytes:
+    message = in_version(filled(cls, seed), version, flexible=cls.is_flexible(version))
+    assert isinstance(message, Message)
+    if cls is wire.ApiVersionsResponse:
+        # kafka-python reads the answer to a refused version in the shape of version 0.
+        assert isinstance(message, wire.ApiVersionsResponse)
+        message.error_code = 0
+    return wire.encode_bytes(message, version)
+
+
+@functools.cache
+def kafka_python_classes() -> dict[str, object]:
+    package = pytest.importorskip("kafka.protocol", reason="NO BYTE PARITY: no kafka-python")
+    found: dict[str, object] = {}
+    for module in pkgutil.walk_packages(package.__path__, "kafka.protocol."):
+        if ".old" not in module.name:
+            found |= vars(importlib.import_module(module.name))
+    return found
+
+
+@pytest.mark.parametrize("cls", EXCHANGED, ids=lambda cls: cls.__name__)
+def test_kafka_python_writes_the_same_bytes(cls: type[Message]) -> None:
+    """Versions that 4.0 dropped, which kio no longer has, are compared here."""
+    theirs = kafka_python_classes().get(cls.__name__)
+    if theirs is None:
+        pytest.skip(f"kafka-python has no {cls.__name__}")
+    for version in versions(cls):
+        for seed in SEEDS:
+            data = encoded(cls, version, seed)
+            message = theirs.decode(data, version=version)  # type: ignore[attr-defined]
+            message._header = None
+            assert bytes(message.encode(version=version)) == data, version
+
+
+@pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.__name__)
+def test_kio_writes_the_same_bytes(cls: type[Message]) -> None:
+    """kio is generated from the same definitions by other people."""
+    index = pytest.importorskip("kio.index", reason="NO BYTE PARITY: no kio")
+    serial = importlib.import_module("kio.serial")
+    kinds = importlib.import_module("kio.static.constants").EntityType
+    suffix = re.search("(Request|Response)$", cls.__name__)
+    kind = kinds[suffix[1].lower()] if suffix else kinds.data
+    name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", re.sub("(Request|Response)$", "", cls.__name__))
+    compared = 0
+    for version in versions(cls):
+        try:
+            theirs = index.load_entity_schema(name.lower(), version, kind)
+        except index.UnknownEntity:
+            continue
+        for seed in SEEDS:
+            data = encoded(cls, version, seed)
+            message, size = serial.entity_reader(theirs)(data, 0)
+            assert size == len(data), version
+            again = io.BytesIO()
+            serial.entity_writer(theirs)(again, message)
+            assert again.getvalue() == data, version
+            compared += 1
+    if not compared:
+        pytest.skip(f"kio has no {cls.__name__}")

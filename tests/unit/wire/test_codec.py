@@ -1,0 +1,179 @@
+"""Encoding and decoding of single messages: references, refusals, what errors say."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import ProtocolError
+from aiokq.core.files import FileRange
+from aiokq.wire.primitives import COPY_BELOW
+
+
+def produce(records: wire.Records, *more: wire.Records) -> wire.ProduceRequest:
+    data = [
+        wire.PartitionProduceData(index=index, records=value)
+        for index, value in enumerate((records, *more))
+    ]
+    topic = wire.TopicProduceData(name="orders", partition_data=data)
+    return wire.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+
+
+def test_record_data_is_passed_by_reference() -> None:
+    """A produce request of a megabyte must not be copied on its way to the socket."""
+    first, second = bytearray(COPY_BELOW), memoryview(bytes(COPY_BELOW * 2))
+    fragments = wire.encode(produce(first, second), 9)
+    assert fragments[1] is first
+    assert fragments[3] is second
+    assert b"".join(fragments) == wire.encode_bytes(produce(first, second), 9)  # type: ignore[arg-type]
+
+
+def test_short_record_data_is_joined() -> None:
+    """A hundred tiny batches are one write, not two hundred."""
+    fragments = wire.encode(produce(b"abc", b"def"), 9)
+    assert len(fragments) == 1
+
+
+def test_record_data_may_be_several_pieces() -> None:
+    """A fetch answer takes batches from several segments."""
+    pieces = [bytes(COPY_BELOW), memoryview(b"tail")]
+    whole = produce(b"".join(pieces))
+    assert wire.encode_bytes(produce(pieces), 9) == wire.encode_bytes(whole, 9)
+
+
+def test_a_file_range_is_counted_and_left_alone() -> None:
+    """What is sent by sendfile is never read."""
+    piece = FileRange(None, 100, 5000)  # type: ignore[arg-type]  # not to be touched
+    fragments = wire.encode(produce([piece, b"x"]), 9)
+    assert piece in fragments
+    same = wire.encode(produce(bytes(5001)), 9)
+    assert fragments[0] == same[0]
+    with pytest.raises(ProtocolError, match="in a file"):
+        wire.encode_bytes(produce(piece), 9)
+
+
+def test_decoded_records_are_a_view_of_the_frame() -> None:
+    """Sixteen megabytes fetched are held once."""
+    frame = bytearray(wire.encode_bytes(produce(b"records", None, b""), 9))
+    decoded = wire.decode(wire.ProduceRequest, frame, 9)
+    first, second, third = (data.records for data in decoded.topic_data[0].partition_data)
+    assert isinstance(first, memoryview)
+    assert first.obj is frame
+    assert bytes(first) == b"records"
+    assert second is None
+    assert isinstance(third, memoryview)
+    assert len(third) == 0
+
+
+def test_a_value_that_the_version_cannot_carry_is_refused() -> None:
+    """`validate_only` dropped silently would create the topics."""
+    request = wire.CreateTopicsRequest(validate_only=True)
+    with pytest.raises(wire.FieldNotSupported, match="validate_only") as caught:
+        wire.encode(request, 0)
+    assert (caught.value.api, caught.value.version) == ("CreateTopics", 0)
+    assert wire.decode(wire.CreateTopicsRequest, wire.encode_bytes(request, 1), 1) == request
+
+
+def test_an_ignorable_value_is_dropped() -> None:
+    """A broker too old for racks is asked without."""
+    request = wire.FetchRequest(rack_id="eu-1")
+    assert wire.encode_bytes(request, 10) == wire.encode_bytes(wire.FetchRequest(), 10)
+
+
+def test_unknown_tagged_fields_are_kept_and_sent_on() -> None:
+    """What a newer peer added must survive a proxy that does not know it."""
+    request = wire.HeartbeatRequest(group_id="g", unknown_tags={900: b"new", 3: b""})
+    data = wire.encode_bytes(request, 4)
+    decoded = wire.decode(wire.HeartbeatRequest, data, 4)
+    assert decoded.unknown_tags == {3: b"", 900: b"new"}
+    assert wire.encode_bytes(decoded, 4) == data
+    with pytest.raises(wire.FieldNotSupported):
+        wire.encode(request, 3)
+
+
+def test_a_tagged_field_given_twice_is_refused() -> None:
+    """Two values for one field: which one counts would depend on the reader."""
+    once = wire.encode_bytes(wire.HeartbeatRequest(unknown_tags={5: b"a"}), 4)
+    assert once.endswith(b"\x01\x05\x01a")
+    twice = once[:-4] + b"\x02\x05\x01a\x05\x01b"
+    with pytest.raises(ProtocolError, match="twice"):
+        wire.decode(wire.HeartbeatRequest, twice, 4)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        wire.HeartbeatRequest(group_id=None),  # type: ignore[arg-type]
+        wire.HeartbeatRequest(generation_id=2**31),
+        wire.HeartbeatRequest(generation_id="1"),  # type: ignore[arg-type]
+        wire.HeartbeatRequest(group_id="x" * 32768),
+        wire.HeartbeatRequest(group_id="\ud800"),
+    ],
+)
+@pytest.mark.parametrize("version", [3, 4])
+def test_values_that_do_not_fit_raise_protocol_errors(
+    request_: wire.HeartbeatRequest, version: int
+) -> None:
+    """The name of the message is in the error, not only that some number was too large."""
+    with pytest.raises(ProtocolError, match="HeartbeatRequest"):
+        wire.encode(request_, version)
+
+
+def test_strings_up_to_the_limit_are_carried() -> None:
+    """32,767 bytes in both forms."""
+    request = wire.HeartbeatRequest(group_id="x" * 32767)
+    for version in (3, 4):
+        data = wire.encode_bytes(request, version)
+        assert wire.decode(wire.HeartbeatRequest, data, version) == request
+
+
+def test_errors_say_where_reading_stopped() -> None:
+    """A bug report with the API, the version and the byte can be acted on."""
+    data = wire.encode_bytes(wire.HeartbeatRequest(group_id="group"), 3)
+    with pytest.raises(ProtocolError) as caught:
+        wire.decode(wire.HeartbeatRequest, data[:4], 3)
+    assert (caught.value.api, caught.value.version, caught.value.offset) == ("Heartbeat", 3, 2)
+
+
+def test_versions_that_do_not_exist_are_refused() -> None:
+    """A negotiation bug must not send bytes that only look like a message."""
+    for version in (-1, 5):
+        with pytest.raises(ProtocolError, match="versions 0 to 4"):
+            wire.encode(wire.HeartbeatRequest(), version)
+        with pytest.raises(ProtocolError, match="versions 0 to 4"):
+            wire.decode(wire.HeartbeatRequest, b"", version)
+
+
+def test_schemas_carry_their_version_in_front() -> None:
+    """Members of a group read each other's subscription by it."""
+    subscription = wire.ConsumerProtocolSubscription(topics=["orders"], user_data=None)
+    data = wire.encode_prefixed(subscription, 1)
+    assert data[:2] == b"\0\1"
+    assert wire.decode_prefixed(wire.ConsumerProtocolSubscription, data) == subscription
+
+
+def test_a_subscription_of_a_newer_version_is_read_as_the_newest_known() -> None:
+    """Newer members only append: Kafka's rule that lets them join an older group."""
+    subscription = wire.ConsumerProtocolSubscription(topics=["orders"], rack_id="eu")
+    data = b"\x00\x09" + wire.encode_prefixed(subscription, 3)[2:] + b"appended"
+    assert wire.decode_prefixed(wire.ConsumerProtocolSubscription, data) == subscription
+    with pytest.raises(ProtocolError):
+        wire.decode_prefixed(wire.ConsumerProtocolSubscription, b"\0\3" + data[2:])
+
+
+def test_keys_of_coordinator_records_carry_their_type() -> None:
+    """A group's metadata must not be read as an offset."""
+    key = wire.GroupMetadataKey(group="billing")
+    data = wire.encode_prefixed(key, 0)
+    assert data == b"\x00\x02\x00\x07billing"
+    assert wire.decode_prefixed(wire.GroupMetadataKey, data) == key
+    with pytest.raises(ProtocolError, match="record type 2"):
+        wire.decode_prefixed(wire.OffsetCommitKey, data)
+    with pytest.raises(ProtocolError):
+        wire.decode_prefixed(wire.OffsetCommitKey, b"\0")
+
+
+def test_negative_versions_of_schemas_are_refused() -> None:
+    """Minus one is what a damaged record holds."""
+    with pytest.raises(ProtocolError):
+        wire.decode_prefixed(wire.OffsetCommitValue, b"\xff\xff\0\0")

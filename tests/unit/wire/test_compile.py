@@ -1,0 +1,67 @@
+"""The generated source: what runs, what a debugger sees, what hostile counts meet."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import ProtocolError
+from aiokq.wire import codec, compile
+from aiokq.wire.fields import array, i32
+from aiokq.wire.struct import Message, Struct
+
+
+def test_codecs_are_compiled_on_first_use_and_kept() -> None:
+    """A millisecond for each of 1,100 codecs would be a second of start-up."""
+    codec._decoders.pop((wire.LeaveGroupRequest, 5), None)
+    data = wire.encode_bytes(wire.LeaveGroupRequest(group_id="g"), 5)
+    wire.decode(wire.LeaveGroupRequest, data, 5)
+    first = codec._decoders[wire.LeaveGroupRequest, 5]
+    wire.decode(wire.LeaveGroupRequest, data, 5)
+    assert codec._decoders[wire.LeaveGroupRequest, 5] is first
+
+
+def test_tracebacks_show_the_generated_line() -> None:
+    """Without its source a traceback into generated code says nothing."""
+    with pytest.raises(ProtocolError) as caught:
+        wire.decode(wire.HeartbeatRequest, b"\0", 3)
+    assert caught.value.__cause__ is not None
+    shown = "".join(traceback.format_exception(caught.value.__cause__))
+    assert "<aiokq.wire decode HeartbeatRequest v3>" in shown
+    assert "unpack_from_h" in shown
+    assert any(name.startswith("<aiokq.wire init") for name in linecache.cache)
+
+
+def test_fixed_width_fields_are_read_in_one_call() -> None:
+    """The run of a fetched partition: index, error, three offsets and a length."""
+    source = compile.source_of(wire.FetchResponse, 12)
+    assert "unpack_from_ihqqqB(b, p); p += 31" in source
+
+
+def test_elements_of_no_size_are_refused() -> None:
+    """Two billion elements of nothing fit into four bytes."""
+
+    class Nothing(Struct):
+        number: int = i32(since=1)
+
+    class Schema(Message):
+        NAME = "Schema"
+        MAX_VERSION = 1
+        things: list[Nothing] = array(Nothing)
+
+    assert wire.decode(Schema, b"\0\0\0\0", 0) == Schema()
+    with pytest.raises(ProtocolError, match="no size"):
+        wire.decode(Schema, b"\0\0\0\1", 0)
+    assert wire.decode(Schema, b"\0\0\0\1\0\0\0\2", 1).things == [Nothing(number=2)]
+
+
+def test_record_data_keeps_its_frame_and_nothing_else_does() -> None:
+    """Metadata must not keep the frame it came in alive."""
+    assert compile.has_records(wire.FetchResponse)
+    assert compile.has_records(wire.ProduceRequest)
+    assert not compile.has_records(wire.MetadataResponse)
+    sasl = wire.decode(wire.SaslAuthenticateRequest, bytearray(b"\0\0\0\2ab"), 0)
+    assert type(sasl.auth_bytes) is bytes
