@@ -1,0 +1,468 @@
+"""MemoryFiles, a disk in memory that forgets what was not synced; implements core.files.Files.
+
+Content: each file has what is written and what is durable; a power cut takes the difference
+away, page by page if a random source is given. Names: creations, renames and removals are
+a journal that sync_dir() commits; a power cut keeps a prefix of the rest, as journaling file
+systems do. A crash of the process alone loses nothing but open files and locks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random as random_module
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from aiokq.core.files import Path
+from aiokq.core.types import Buffer
+
+PAGE = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Inode:
+    """A file's content."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    modified_ms: int = 0
+
+    def sync(self) -> None:
+        self.durable = bytes(self.content)
+
+    def power_cut(self, random: random_module.Random | None) -> None:
+        """Back to what is durable; `random` lets some of the pages written since survive."""
+        if random is None or bytes(self.content) == self.durable:
+            self.content[:] = self.durable
+            return
+        sizes = (len(self.durable), len(self.content))
+        survived = bytearray(random.choice(sizes))
+        for start in range(0, len(survived), PAGE):
+            old, new = (
+                bytes(page[start : start + PAGE]).ljust(PAGE, b"\0")
+                for page in (self.durable, self.content)
+            )
+            survived[start : start + PAGE] = (new if random.random() < 0.5 else old)[
+                : len(survived) - start
+            ]
+        self.content[:] = survived
+        self.durable = bytes(survived)
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """Names; the durable ones are in the journal's hands."""
+
+    entries: dict[str, Inode | Directory] = field(default_factory=dict)
+    durable: dict[str, Inode | Directory] = field(default_factory=dict)
+
+
+Node = Inode | Directory
+Change = tuple[Directory, str, "Node | None"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """A failure to come; see MemoryFiles.fail()."""
+
+    operation: str
+    error: int
+    matches: Callable[[str], bool]
+    times: int | None
+    written: int
+
+
+class MemoryFile:
+    """An open file of MemoryFiles."""
+
+    def __init__(self, files: MemoryFiles, path: str, inode: Inode, writable: bool) -> None:
+        self._files = files
+        self._path = path
+        self._inode = inode
+        self._writable = writable
+        self._closed = False
+        self._life = files.life
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check("pread")
+        return bytes(self._inode.content[position : position + length])
+
+    def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
+        self._check("preadinto")
+        view = memoryview(buffer).cast("B")
+        data = self._inode.content[position : position + len(view)]
+        view[: len(data)] = data
+        return len(data)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._check_writable()
+        data = b"".join(bytes(memoryview(b).cast("B")) for b in buffers)
+        fault = self._files._take_fault("pwritev", self._path)
+        if fault is not None:
+            self._write(data[: fault.written], position)
+            raise _error(fault.error, self._path)
+        room = self._files._room()
+        if room is not None:
+            grows = position + len(data) - len(self._inode.content)
+            if grows > room:
+                self._write(data[: max(0, len(data) - (grows - room))], position)
+                raise _error(errno.ENOSPC, self._path)
+        self._write(data, position)
+        return len(data)
+
+    def truncate(self, size: int) -> None:
+        self._check_writable()
+        self._check("truncate")
+        content = self._inode.content
+        if size < len(content):
+            del content[size:]
+        else:
+            content.extend(bytes(size - len(content)))
+        self._touch()
+
+    def sync(self) -> None:
+        self._check("sync")
+        self._inode.sync()
+
+    def size(self) -> int:
+        self._check("size")
+        return len(self._inode.content)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _write(self, data: bytes, position: int) -> None:
+        if not data:
+            return
+        content = self._inode.content
+        if position > len(content):
+            content.extend(bytes(position - len(content)))
+        content[position : position + len(data)] = data
+        self._touch()
+
+    def _touch(self) -> None:
+        self._inode.modified_ms = self._files.now_ms()
+
+    def _check(self, operation: str) -> None:
+        if self._closed or self._life != self._files.life:
+            raise _error(errno.EBADF, self._path)
+        fault = self._files._take_fault(operation, self._path)
+        if fault is not None:
+            raise _error(fault.error, self._path)
+
+    def _check_writable(self) -> None:
+        if self._closed or self._life != self._files.life or not self._writable:
+            raise _error(errno.EBADF, self._path)
+
+
+class MemoryLock:
+    """A held lock of MemoryFiles."""
+
+    def __init__(self, files: MemoryFiles, inode: Inode) -> None:
+        self._files = files
+        self._inode = inode
+        self._life = files.life
+
+    def release(self) -> None:
+        if self._life == self._files.life:
+            self._files._locked.pop(self._inode, None)
+        self._life = -1
+
+
+class MemoryFiles:
+    """See the module.
+
+    Args:
+        now_ms: what modification times are taken from.
+        capacity: bytes that fit on the disk; a write beyond is cut short and ENOSPC.
+    """
+
+    def __init__(
+        self, *, now_ms: Callable[[], int] = lambda: 0, capacity: int | None = None
+    ) -> None:
+        self.now_ms = now_ms
+        self.capacity = capacity
+        self.life = 0
+        """Goes up with each crash: files opened before are gone with their process."""
+        self._root = Directory()
+        self._journal: list[list[Change]] = []
+        self._locked: dict[Inode, None] = {}
+        self._faults: list[Fault] = []
+
+    # -- what tests do to it ---------------------------------------------------------------
+
+    def fail(
+        self,
+        operation: str,
+        error: int = errno.EIO,
+        *,
+        matches: Callable[[str], bool] = lambda path: True,
+        times: int | None = 1,
+        written: int = 0,
+    ) -> Fault:
+        """Makes the next calls of `operation` (a method's name) raise OSError(error).
+
+        Args:
+            matches: which paths.
+            times: how often; None for ever, or until heal().
+            written: of a pwritev, how many bytes are written before it fails.
+        """
+        fault = Fault(operation, error, matches, times, written)
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """No more faults."""
+        self._faults.clear()
+
+    def crash(self) -> None:
+        """The process is gone: files closed, locks free, all content there."""
+        self.life += 1
+        self._locked.clear()
+
+    def power_cut(self, random: random_module.Random | None = None) -> None:
+        """The machine is gone: what was not synced is lost, or with `random` some of it."""
+        self.crash()
+        kept = random.randint(0, len(self._journal)) if random is not None else 0
+        for changes in self._journal[:kept]:
+            _apply(changes)
+        self._journal.clear()
+        seen: dict[Inode, None] = {}
+        stack = [self._root]
+        while stack:
+            directory = stack.pop()
+            directory.entries = dict(directory.durable)
+            for node in directory.entries.values():
+                if isinstance(node, Directory):
+                    stack.append(node)
+                elif node not in seen:
+                    seen[node] = None
+                    node.power_cut(random)
+
+    def corrupt(self, path: Path, position: int, mask: int = 0xFF) -> None:
+        """Flips bits of one byte, durably."""
+        inode = self._file(_normal(path))
+        inode.content[position] ^= mask
+        inode.sync()
+
+    def used(self) -> int:
+        """Bytes in all files that have a name."""
+        total = 0
+        stack: list[Node] = [self._root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Directory):
+                stack.extend(node.entries.values())
+            else:
+                total += len(node.content)
+        return total
+
+    # -- core.files.Files ------------------------------------------------------------------
+
+    def open(
+        self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
+    ) -> MemoryFile:
+        name = _normal(path)
+        self._check("open", name)
+        parent, last = self._parent(name)
+        node = parent.entries.get(last)
+        if node is None:
+            if not (create or exclusive):
+                raise _error(errno.ENOENT, name)
+            node = Inode(modified_ms=self.now_ms())
+            self._change((parent, last, node))
+        elif exclusive:
+            raise _error(errno.EEXIST, name)
+        if isinstance(node, Directory):
+            raise _error(errno.EISDIR, name)
+        return MemoryFile(self, name, node, writable)
+
+    def listdir(self, path: Path) -> list[str]:
+        self._check("listdir", _normal(path))
+        return sorted(self._directory(_normal(path)).entries)
+
+    def mkdirs(self, path: Path) -> None:
+        name = _normal(path)
+        self._check("mkdirs", name)
+        directory = self._root
+        for part in _parts(name):
+            node = directory.entries.get(part)
+            if node is None:
+                node = Directory()
+                self._change((directory, part, node))
+            if not isinstance(node, Directory):
+                raise _error(errno.EEXIST, name)
+            directory = node
+
+    def exists(self, path: Path) -> bool:
+        return self._lookup(_normal(path)) is not None
+
+    def is_dir(self, path: Path) -> bool:
+        return isinstance(self._lookup(_normal(path)), Directory)
+
+    def remove(self, path: Path) -> None:
+        name = _normal(path)
+        self._check("remove", name)
+        self._file(name)
+        parent, last = self._parent(name)
+        self._change((parent, last, None))
+
+    def remove_tree(self, path: Path) -> None:
+        name = _normal(path)
+        self._check("remove_tree", name)
+        if self._lookup(name) is None:
+            raise _error(errno.ENOENT, name)
+        parent, last = self._parent(name)
+        self._change((parent, last, None))
+
+    def rename(self, src: Path, dst: Path) -> None:
+        old, new = _normal(src), _normal(dst)
+        self._check("rename", old)
+        node = self._lookup(old)
+        if node is None:
+            raise _error(errno.ENOENT, old)
+        target = self._lookup(new)
+        if isinstance(target, Directory):
+            if not isinstance(node, Directory):
+                raise _error(errno.EISDIR, new)
+            if target.entries:
+                raise _error(errno.ENOTEMPTY, new)
+        elif target is not None and isinstance(node, Directory):
+            raise _error(errno.ENOTDIR, new)
+        from_parent, from_name = self._parent(old)
+        to_parent, to_name = self._parent(new)
+        self._change((from_parent, from_name, None), (to_parent, to_name, node))
+
+    def sync_dir(self, path: Path) -> None:
+        name = _normal(path)
+        self._check("sync_dir", name)
+        directory = self._directory(name)
+        rest = []
+        for changes in self._journal:
+            # What a directory's names stand on is committed with it, or it could not be found.
+            if any(changed is directory or node is directory for changed, _, node in changes):
+                _apply(changes)
+            else:
+                rest.append(changes)
+        self._journal = rest
+
+    def lock(self, path: Path) -> MemoryLock:
+        name = _normal(path)
+        file = self.open(name, create=True)
+        if file._inode in self._locked:
+            raise _error(errno.EAGAIN, name)
+        self._locked[file._inode] = None
+        return MemoryLock(self, file._inode)
+
+    def read_bytes(self, path: Path) -> bytes:
+        name = _normal(path)
+        self._check("read_bytes", name)
+        return bytes(self._file(name).content)
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        name = _normal(path)
+        self._check("write_atomic", name)
+        file = self.open(name + ".tmp", create=True)
+        file.truncate(0)
+        file.pwritev([data], 0)
+        file.sync()
+        file.close()
+        self.rename(name + ".tmp", name)
+        self.sync_dir(posixpath.dirname(name))
+
+    def stat_size(self, path: Path) -> int:
+        return len(self._file(_normal(path)).content)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._file(_normal(path)).modified_ms
+
+    # -- how -------------------------------------------------------------------------------
+
+    def _room(self) -> int | None:
+        return None if self.capacity is None else max(0, self.capacity - self.used())
+
+    def _take_fault(self, operation: str, path: str) -> Fault | None:
+        for fault in self._faults:
+            if fault.operation == operation and fault.matches(path):
+                if fault.times is not None:
+                    fault.times -= 1
+                    if fault.times == 0:
+                        self._faults.remove(fault)
+                return fault
+        return None
+
+    def _check(self, operation: str, path: str) -> None:
+        fault = self._take_fault(operation, path)
+        if fault is not None:
+            raise _error(fault.error, path)
+
+    def _change(self, *changes: Change) -> None:
+        for directory, name, node in changes:
+            if node is None:
+                directory.entries.pop(name, None)
+            else:
+                directory.entries[name] = node
+        self._journal.append(list(changes))
+
+    def _lookup(self, path: str) -> Node | None:
+        node: Node = self._root
+        for part in _parts(path):
+            if not isinstance(node, Directory) or part not in node.entries:
+                return None
+            node = node.entries[part]
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._lookup(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if not isinstance(node, Directory):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _file(self, path: str) -> Inode:
+        node = self._lookup(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if not isinstance(node, Inode):
+            raise _error(errno.EISDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        parent, last = posixpath.split(path)
+        if not last:
+            raise _error(errno.EBUSY, path)
+        return self._directory(parent), last
+
+
+def _apply(changes: list[Change]) -> None:
+    for directory, name, node in changes:
+        if node is None:
+            directory.durable.pop(name, None)
+        else:
+            directory.durable[name] = node
+
+
+def _normal(path: Path) -> str:
+    return posixpath.normpath(posixpath.join("/", os.fspath(path)))
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

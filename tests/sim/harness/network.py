@@ -1,0 +1,350 @@
+"""MemoryNetwork, machines joined by an imagined wire with faults on demand; no real sockets.
+
+`network.at("10.0.0.2")` is what a program on that machine sees: core.environment.Network.
+Latency and jitter come from the simulation's seed; segments of a connection stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random as random_module
+import socket
+import ssl as ssl_module
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiokq.core.environment import Address
+from tests.sim.harness.loop import SimLoop
+from tests.sim.harness.trace import Trace
+from tests.sim.harness.transport import SEGMENT, MemoryTransport, Wire
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+LOOPBACK = "127.0.0.1"
+WILDCARDS = (None, "", "0.0.0.0", "::")
+FIRST_FREE_PORT = 40_000
+
+
+class MemoryListener:
+    """A listening port of one machine."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        host: str,
+        port: int,
+        address: str | None,
+        factory: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        self._network = network
+        self.host = host
+        """The machine."""
+        self.address = address
+        """The address it is bound to, None for all of the machine's."""
+        self._port = port
+        self.factory = factory
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def accepts(self, address: str) -> bool:
+        return self.address is None or self.address == address
+
+    def close(self) -> None:
+        self._network._unlisten(self)
+
+    async def wait_closed(self) -> None:
+        await asyncio.sleep(0)
+
+
+class MemoryNetwork:
+    """All machines and what is between them.
+
+    Args:
+        latency: (least, most) seconds a segment takes.
+        bytes_per_second: of each direction of a connection; None for no limit.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        random: random_module.Random,
+        trace: Trace,
+        *,
+        latency: tuple[float, float] = (0.0001, 0.001),
+        bytes_per_second: float | None = None,
+    ) -> None:
+        self.loop = loop
+        self.trace = trace
+        self.latency = latency
+        self.bytes_per_second = bytes_per_second
+        self.wires: list[Wire] = []
+        """Connections that are open at one end at least, oldest first."""
+        self._random = random
+        self._names: dict[str, list[str]] = {"localhost": [LOOPBACK]}
+        self._listeners: dict[tuple[str, int], list[MemoryListener]] = {}
+        self._numbers = 0
+        self._next_port = FIRST_FREE_PORT
+        self._partitions: list[tuple[frozenset[str], frozenset[str] | None]] = []
+        self._healed: asyncio.Future[None] | None = None
+        self._slow: dict[str, float] = {}
+        self._refused: dict[tuple[str, int | None], None] = {}
+        self._unresolvable: dict[str, int | None] = {}
+
+    def at(self, host: str = LOOPBACK) -> HostNetwork:
+        """The network as seen from a machine, named by its address."""
+        return HostNetwork(self, host)
+
+    def name(self, name: str, *addresses: str) -> None:
+        """Lets a name resolve to these."""
+        self._names[name] = list(addresses)
+
+    # -- faults ----------------------------------------------------------------------------
+
+    def partition(self, hosts: str | list[str], others: str | list[str] | None = None) -> None:
+        """Nothing gets from `hosts` to `others` (default: to anyone else) or back.
+
+        As with TCP, what is sent meanwhile arrives after heal().
+        """
+        self._partitions.append((_hosts(hosts), None if others is None else _hosts(others)))
+        self.trace.add("net.partition", f"{hosts} | {others or 'all'}")
+
+    def heal(self) -> None:
+        """Ends all partitions, delays, refusals and failures of names."""
+        self.trace.add("net.heal", "")
+        self._partitions.clear()
+        self._slow.clear()
+        self._refused.clear()
+        self._unresolvable.clear()
+        for wire in self.wires:
+            for end in (wire.client, wire.server):
+                if end.flight:
+                    self.loop.call_later(self._latency(), end.land)
+        if self._healed is not None:
+            healed, self._healed = self._healed, None
+            healed.set_result(None)
+
+    def delay_host(self, host: str, seconds: float) -> None:
+        """Adds to what every segment from or to a machine takes."""
+        self._slow[host] = seconds
+
+    def refuse(self, host: str, port: int | None = None) -> None:
+        """New connections to it are refused, though someone may listen."""
+        self._refused[(host, port)] = None
+
+    def fail_resolve(self, name: str, times: int | None = None) -> None:
+        """Resolving a name fails, the next `times` or for ever."""
+        self._unresolvable[name] = times
+
+    def kill(self, host: str) -> None:
+        """A machine's processes are gone: its peers find their connections reset."""
+        self.trace.add("net.kill", host)
+        self._vanish(host, reset=True)
+
+    def power_off(self, host: str) -> None:
+        """A machine is gone: its peers hear nothing any more (half-open connections)."""
+        self.trace.add("net.off", host)
+        self._vanish(host, reset=False)
+
+    def connections(self, host: str | None = None, port: int | None = None) -> list[Wire]:
+        """Open connections from or to a machine, or to a port of a server."""
+        return [
+            wire
+            for wire in self.wires
+            if (host is None or host in wire.hosts) and (port is None or wire.server_port == port)
+        ]
+
+    # -- what transports ask ---------------------------------------------------------------
+
+    def delay(self, wire: Wire, size: int) -> float:
+        """Seconds the next segment takes."""
+        extra = sum(self._slow.get(host, 0.0) for host in dict.fromkeys(wire.hosts))
+        if self.bytes_per_second is not None:
+            extra += size / self.bytes_per_second
+        return self._latency() + extra
+
+    def segment_size(self) -> int:
+        """A new cut each time: frames must not depend on how the bytes are split."""
+        return self._random.choice((SEGMENT, SEGMENT, self._random.randint(1, SEGMENT)))
+
+    def forget(self, wire: Wire) -> None:
+        if not wire.open and wire in self.wires:
+            self.wires.remove(wire)
+
+    def separated(self, a: str, b: str) -> bool:
+        """Whether a partition lies between two machines."""
+        if a == b:
+            return False
+        for some, others in self._partitions:
+            for x, y in ((a, b), (b, a)):
+                if x in some and (y not in some if others is None else y in others):
+                    return True
+        return False
+
+    # -- how -------------------------------------------------------------------------------
+
+    def _latency(self) -> float:
+        return self._random.uniform(*self.latency)
+
+    def _vanish(self, host: str, *, reset: bool) -> None:
+        for listeners in [v for (h, _), v in self._listeners.items() if h == host]:
+            for listener in list(listeners):
+                listener.close()
+        for wire in self.connections(host):
+            for end, machine in ((wire.client, wire.hosts[0]), (wire.server, wire.hosts[1])):
+                if machine == host:
+                    if reset and not end.lost:
+                        end._transmit("reset", 0)
+                    end._vanish()
+            if not reset:
+                wire.dropped = True
+            self.forget(wire)
+
+    def _listen(self, listener: MemoryListener) -> None:
+        self._listeners.setdefault((listener.host, listener.port), []).append(listener)
+        self.trace.add("net.listen", f"{listener.host}:{listener.port}")
+
+    def _unlisten(self, listener: MemoryListener) -> None:
+        listeners = self._listeners.get((listener.host, listener.port), [])
+        if listener in listeners:
+            listeners.remove(listener)
+            self.trace.add("net.unlisten", f"{listener.host}:{listener.port}")
+
+    def _bound(self, host: str, port: int) -> list[MemoryListener]:
+        return self._listeners.get((host, port), [])
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port - 1
+
+    def _listener_for(self, host: str, address: Address) -> MemoryListener | None:
+        if any(key in self._refused for key in ((host, None), (host, address.port))):
+            return None
+        return next(
+            (ln for ln in self._bound(host, address.port) if ln.accepts(address.host)), None
+        )
+
+    async def _until_joined(self, a: str, b: str) -> None:
+        while self.separated(a, b):
+            if self._healed is None:
+                self._healed = self.loop.create_future()
+            await asyncio.shield(self._healed)
+
+
+class HostNetwork:
+    """core.environment.Network for the programs of one machine."""
+
+    def __init__(self, network: MemoryNetwork, host: str) -> None:
+        self._network = network
+        self.host = host
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        network = self._network
+        await asyncio.sleep(network._latency())
+        if host in network._unresolvable:
+            times = network._unresolvable[host]
+            if times is not None:
+                network._unresolvable[host] = times - 1
+                if times <= 1:
+                    del network._unresolvable[host]
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        if host in network._names:
+            return [Address(address, port) for address in network._names[host]]
+        if _is_address(host):
+            return [Address(host, port)]
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def connect(
+        self,
+        factory: Callable[[], P],
+        address: Address,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        network = self._network
+        _refuse_tls(ssl)
+        machine = self.host if address.host == LOOPBACK else address.host
+        await network._until_joined(self.host, machine)
+        await asyncio.sleep(network._latency())
+        listener = network._listener_for(machine, address)
+        if listener is None:
+            await asyncio.sleep(network._latency())
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"Connect call failed ('{address.host}', {address.port})"
+            )
+        own = LOOPBACK if address.host == LOOPBACK else self.host
+        network._numbers += 1
+        wire = Wire(
+            network,
+            network._numbers,
+            (self.host, machine),
+            ((own, network._free_port()), (address.host, address.port)),
+        )
+        network.wires.append(wire)
+        network.trace.add("net.connect", str(wire))
+        wire.server._connect(listener.factory())
+        try:
+            await asyncio.sleep(network._latency())
+            await network._until_joined(self.host, machine)
+        except asyncio.CancelledError:
+            wire.client.abort()
+            raise
+        if wire.client.lost:
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        protocol = factory()
+        wire.client._connect(protocol)
+        transport: MemoryTransport = wire.client
+        return transport, protocol
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> MemoryListener:
+        network = self._network
+        _refuse_tls(ssl)
+        await asyncio.sleep(0)
+        address: str | None = None
+        if host not in WILDCARDS:
+            assert host is not None
+            addresses = network._names.get(host, [host])
+            address = addresses[0]
+            if address not in (self.host, LOOPBACK):
+                raise _os_error(errno.EADDRNOTAVAIL, f"{host}:{port}")
+        port = port or network._free_port()
+        for other in network._bound(self.host, port):
+            if address is None or other.address is None or other.address == address:
+                raise _os_error(errno.EADDRINUSE, f"{host}:{port}")
+        listener = MemoryListener(network, self.host, port, address, factory)
+        network._listen(listener)
+        return listener
+
+
+def _refuse_tls(context: ssl_module.SSLContext | None) -> None:
+    if context is not None:
+        raise ValueError("the simulated network has no TLS: use a plaintext listener")
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _hosts(hosts: str | list[str]) -> frozenset[str]:
+    return frozenset([hosts] if isinstance(hosts, str) else hosts)
+
+
+def _os_error(number: int, what: str) -> OSError:
+    return OSError(number, f"{os.strerror(number)}: {what}")

@@ -1,0 +1,549 @@
+"""The harness itself: time, network and seeds behave as the simulations rely on.
+
+The disk is held to the real one's tests in tests/unit/core/test_files.py.
+"""
+
+# ruff: noqa: ASYNC110, PT012  loops that poll are what these tests are about
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+
+import pytest
+
+from aiokq.core.environment import Address
+from tests.sim.harness.loop import SimDeadlock, SimLivelock, SimTimeout
+from tests.sim.harness.simulation import Simulation, SimulationFailed, run
+from tests.sim.harness.transport import HIGH_WATER, WINDOW, Wire
+
+SERVER = "10.0.0.1"
+CLIENT = "10.0.0.2"
+
+
+class Stream(asyncio.Protocol):
+    """Collects what it is told."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.received = bytearray()
+        self.events: list[str] = []
+        self.lost: Exception | None = None
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.events.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool | None:
+        self.events.append("eof")
+        return None
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+        self.lost = exc
+        self.closed.set()
+
+
+class Echo(Stream):
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class Buffered(asyncio.BufferedProtocol):
+    """Reads through a buffer of seven bytes."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(7)
+        self.received = bytearray()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.buffer[:nbytes]
+        if len(self.received) == 70:
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(1, self.transport.resume_reading)
+
+
+async def pair(world: Simulation, server=Stream, client=Stream) -> tuple[Stream, Stream, Wire]:
+    """A client's and a server's protocol, connected."""
+    accepted: list[Stream] = []
+
+    def accept() -> Stream:
+        accepted.append(server())
+        return accepted[-1]
+
+    await world.network.at(SERVER).listen(accept, None, 9092)
+    _, protocol = await world.network.at(CLIENT).connect(client, Address(SERVER, 9092))
+    return protocol, accepted[0], world.network.wires[-1]
+
+
+# -- time ----------------------------------------------------------------------------------
+
+
+def test_time_jumps_to_the_next_timer():
+    """An hour of retries takes no time to test."""
+
+    async def main(world: Simulation) -> list[float]:
+        times = [world.clock.monotonic()]
+        await asyncio.sleep(3599)
+        times.append(world.clock.monotonic())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await asyncio.get_running_loop().create_future()
+        times.append(world.clock.monotonic())
+        return times
+
+    outcome = run(1, main)
+    assert outcome.value == [0.0, 3599.0, 3599.5]
+    assert outcome.duration == 3599.5
+
+
+def test_timestamps_follow_the_virtual_time():
+    """A record's timestamp and the timers must agree."""
+
+    async def main(world: Simulation) -> int:
+        start = world.clock.timestamp_ms()
+        await asyncio.sleep(1.5)
+        return world.clock.timestamp_ms() - start
+
+    assert run(1, main).value == 1500
+
+
+def test_a_deadlock_is_raised_and_names_who_waits():
+    """Without this the suite would hang, with nothing said."""
+
+    async def main(world: Simulation) -> None:
+        async def stuck() -> None:
+            await asyncio.get_running_loop().create_future()
+
+        asyncio.create_task(stuck(), name="the stuck one")  # noqa: RUF006
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(SimDeadlock, match="the stuck one at stuck"):
+        run(1, main)
+
+
+def test_an_endless_loop_without_time_is_raised():
+    """A retry without backoff spins; real time would hide it."""
+
+    async def main(world: Simulation) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(SimLivelock):
+        run(1, main)
+
+
+def test_a_run_that_takes_too_much_virtual_time_is_raised():
+    """A client that retries for ever does not deadlock."""
+
+    async def main(world: Simulation) -> None:
+        while True:
+            await asyncio.sleep(1)
+
+    with pytest.raises(SimTimeout):
+        run(1, main, limit=100)
+
+
+def test_a_failure_nobody_saw_fails_the_run():
+    """A task that dies unseen is the very bug a simulation is for."""
+
+    async def main(world: Simulation) -> None:
+        async def fail() -> None:
+            raise ValueError("unseen")
+
+        asyncio.create_task(fail())  # noqa: RUF006
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationFailed, match="unseen"):
+        run(1, main)
+
+
+def test_the_executor_runs_in_place():
+    """A thread would come back at a moment of its own."""
+
+    async def main(world: Simulation) -> list[str]:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ZeroDivisionError):
+            await loop.run_in_executor(None, lambda: 1 // 0)
+        return [await loop.run_in_executor(None, "x".upper)]
+
+    assert run(1, main).value == ["X"]
+
+
+def test_tasks_are_cancelled_in_the_same_order_in_every_run():
+    """asyncio keeps them in sets, whose order by address differs from run to run."""
+
+    async def main(world: Simulation) -> list[int]:
+        ended: list[int] = []
+
+        async def child(number: int) -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.append(number)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+                for number in range(50):
+                    group.create_task(child(number))
+        return ended
+
+    garbage = [object() for _ in range(1000)]
+    first = run(1, main).value
+    del garbage
+    assert run(1, main).value == first
+
+
+# -- network -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bytes_arrive_whole_and_in_order_however_they_are_cut(seed: int):
+    """TCP promises nothing else; frames must not depend on how reads fall."""
+    payload = random.Random(seed).randbytes(3_000_000)
+
+    async def main(world: Simulation) -> bytes:
+        client, server, _ = await pair(world)
+        client.transport.writelines([payload[:10], payload[10:2_000_000], payload[2_000_000:]])
+        client.transport.close()
+        await server.closed.wait()
+        assert server.events[-2:] == ["eof", "lost"]
+        assert server.lost is None
+        return bytes(server.received)
+
+    assert run(seed, main).value == payload
+
+
+def test_a_buffered_protocol_reads_through_its_own_buffer_and_can_pause():
+    """The connection layer reads this way."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world, server=Buffered)
+        client.transport.write(bytes(range(100)))
+        await asyncio.sleep(0.5)
+        assert len(server.received) == 70
+        await asyncio.sleep(1)
+        assert server.received == bytes(range(100))
+
+    run(3, main)
+
+
+def test_who_does_not_read_stops_the_writer():
+    """Backpressure: a slow consumer must not grow the broker's memory."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world)
+        server.transport.pause_reading()
+        client.transport.write(bytes(WINDOW + HIGH_WATER + 1))
+        await asyncio.sleep(60)
+        assert client.events == ["made", "pause"]
+        assert client.transport.get_write_buffer_size() == HIGH_WATER + 1
+        assert not server.received
+        server.transport.resume_reading()
+        await asyncio.sleep(1)
+        assert client.events == ["made", "pause", "resume"]
+        assert len(server.received) == WINDOW + HIGH_WATER + 1
+
+    run(1, main)
+
+
+def test_close_flushes_and_abort_does_not():
+    """A clean close must not lose the last response."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world)
+        client.transport.write(bytes(WINDOW * 2))
+        client.transport.close()
+        client.transport.write(b"after close")
+        await server.closed.wait()
+        assert len(server.received) == WINDOW * 2
+
+        client, server = await another(world, server)
+        client.transport.write(bytes(WINDOW * 2))
+        client.transport.abort()
+        await server.closed.wait()
+        assert isinstance(server.lost, ConnectionResetError)
+        assert len(server.received) <= WINDOW
+        assert client.lost is None
+
+    async def another(world: Simulation, old: Stream) -> tuple[Stream, Stream]:
+        accepted: list[Stream] = []
+        await world.network.at(SERVER).listen(
+            lambda: accepted.append(Stream()) or accepted[-1], None, 9093
+        )
+        _, client = await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9093))
+        return client, accepted[0]
+
+    run(1, main)
+
+
+def test_writing_to_a_peer_that_closed_is_a_reset():
+    """As the kernel answers data for a socket that is gone."""
+
+    async def main(world: Simulation) -> None:
+        class Stays(Stream):
+            def eof_received(self) -> bool | None:
+                return True
+
+        client, server, _ = await pair(world, client=Stays)
+        server.transport.close()
+        await asyncio.sleep(1)
+        assert not client.closed.is_set()
+        client.transport.write(b"anyone?")
+        await client.closed.wait()
+        assert isinstance(client.lost, ConnectionResetError)
+
+    run(1, main)
+
+
+def test_addresses_and_names():
+    """Peers ask a transport who is there."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world)
+        assert client.transport.get_extra_info("peername") == (SERVER, 9092)
+        assert server.transport.get_extra_info("peername")[0] == CLIENT
+        assert client.transport.get_extra_info("socket") is None
+        network = world.network.at(CLIENT)
+        world.network.name("kafka", "10.0.0.1", "10.0.0.9")
+        assert await network.resolve("kafka", 1) == [
+            Address("10.0.0.1", 1),
+            Address("10.0.0.9", 1),
+        ]
+        with pytest.raises(socket.gaierror):
+            await network.resolve("nowhere", 1)
+        world.network.fail_resolve("kafka", times=1)
+        with pytest.raises(socket.gaierror):
+            await network.resolve("kafka", 1)
+        assert len(await network.resolve("kafka", 1)) == 2
+
+    run(1, main)
+
+
+def test_refused_taken_and_foreign_addresses_are_os_errors():
+    """The very errors a user's first mistakes give."""
+
+    async def main(world: Simulation) -> None:
+        here = world.network.at(SERVER)
+        with pytest.raises(ConnectionRefusedError):
+            await here.connect(Stream, Address("127.0.0.1", 9092))
+        listener = await here.listen(Stream, "127.0.0.1", 0)
+        await here.connect(Stream, Address("127.0.0.1", listener.port))
+        with pytest.raises(ConnectionRefusedError):  # bound to the loopback only
+            await world.network.at(CLIENT).connect(Stream, Address(SERVER, listener.port))
+        with pytest.raises(OSError, match="in use"):
+            await here.listen(Stream, None, listener.port)
+        with pytest.raises(OSError, match="assign"):
+            await here.listen(Stream, "10.9.9.9", 0)
+        listener.close()
+        await listener.wait_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await here.connect(Stream, Address("127.0.0.1", listener.port))
+
+    run(1, main)
+
+
+def test_a_partition_holds_bytes_and_connects_until_it_heals():
+    """TCP resends: nothing is lost, only late, and order stays."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world)
+        for number in range(20):
+            client.transport.write(bytes([number]))
+            if number == 10:
+                world.network.partition(SERVER)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
+        assert len(server.received) < 20
+        client.transport.write(bytes([20]))
+        world.network.heal()
+        client.transport.write(bytes([21]))
+        await asyncio.sleep(1)
+        assert server.received == bytes(range(22))
+        await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
+
+    for seed in range(5):
+        run(seed, main)
+
+
+def test_a_partition_can_lie_between_two_machines_only():
+    """The client reaches one broker and not the other."""
+
+    async def main(world: Simulation) -> None:
+        network = world.network
+        network.partition(CLIENT, SERVER)
+        assert network.separated(CLIENT, SERVER)
+        assert network.separated(SERVER, CLIENT)
+        assert not network.separated(CLIENT, "10.0.0.3")
+        network.heal()
+        network.partition(SERVER)
+        assert network.separated("10.0.0.3", SERVER)
+        assert not network.separated(SERVER, SERVER)
+
+    run(1, main)
+
+
+def test_a_cut_connection_is_reset_at_both_ends():
+    """A router that forgot the connection."""
+
+    async def main(world: Simulation) -> None:
+        client, server, wire = await pair(world)
+        wire.cut()
+        await asyncio.gather(client.closed.wait(), server.closed.wait())
+        assert isinstance(client.lost, ConnectionResetError)
+        assert isinstance(server.lost, ConnectionResetError)
+        assert not world.network.connections()
+
+    run(1, main)
+
+
+def test_a_dropped_connection_is_silent():
+    """Half-open: only a timeout of one's own notices it."""
+
+    async def main(world: Simulation) -> None:
+        client, server, wire = await pair(world, server=Echo)
+        client.transport.write(b"heard")
+        await asyncio.sleep(1)
+        assert client.received == b"heard"
+        wire.drop()
+        client.transport.write(b"lost")
+        await asyncio.sleep(600)
+        assert client.received == b"heard"
+        assert not client.closed.is_set()
+        assert not server.closed.is_set()
+
+    run(1, main)
+
+
+def test_delays_refusals_and_killed_machines():
+    """What a test of recovery scripts."""
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world)
+        world.network.delay_host(SERVER, 5)
+        client.transport.write(b"slow")
+        await asyncio.sleep(4)
+        assert not server.received
+        await asyncio.sleep(2)
+        assert server.received == b"slow"
+        world.network.refuse(SERVER)
+        with pytest.raises(ConnectionRefusedError):
+            await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
+        world.network.heal()
+        world.kill(SERVER)
+        await client.closed.wait()
+        assert isinstance(client.lost, ConnectionResetError)
+        assert not server.closed.is_set()
+        with pytest.raises(ConnectionRefusedError):
+            await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
+
+    run(1, main)
+
+
+def test_a_powered_off_machine_leaves_half_open_connections():
+    """Nobody sends the reset."""
+
+    async def main(world: Simulation) -> None:
+        client, _, _ = await pair(world)
+        world.power_cut(SERVER)
+        client.transport.write(b"anyone?")
+        await asyncio.sleep(600)
+        assert not client.closed.is_set()
+
+    run(1, main)
+
+
+def test_a_raising_protocol_loses_its_connection_and_is_reported():
+    """As asyncio does: one broken callback does not leave a zombie."""
+
+    class Broken(Stream):
+        def data_received(self, data: bytes) -> None:
+            raise ValueError("broken protocol")
+
+    async def main(world: Simulation) -> None:
+        client, server, _ = await pair(world, server=Broken)
+        client.transport.write(b"x")
+        await asyncio.gather(client.closed.wait(), server.closed.wait())
+        assert isinstance(server.lost, ValueError)
+        assert isinstance(client.lost, ConnectionResetError)
+
+    with pytest.raises(SimulationFailed, match="broken protocol"):
+        run(1, main)
+
+
+def test_a_cancelled_connect_leaves_no_connection():
+    """The losing address of a race is cancelled."""
+
+    async def main(world: Simulation) -> None:
+        accepted: list[Stream] = []
+        await world.network.at(SERVER).listen(
+            lambda: accepted.append(Stream()) or accepted[-1], None, 9092
+        )
+        connecting = asyncio.create_task(
+            world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
+        )
+        while not accepted:
+            await asyncio.sleep(0.00001)
+        connecting.cancel()
+        await accepted[0].closed.wait()
+        assert not world.network.connections()
+
+    run(1, main)
+
+
+# -- seeds ---------------------------------------------------------------------------------
+
+
+async def busy(world: Simulation) -> int:
+    """Several clients talk to an echo; connections are cut by chance."""
+    await world.network.at(SERVER).listen(Echo, None, 9092)
+    echoed = 0
+
+    async def talk(number: int) -> None:
+        nonlocal echoed
+        environment = world.environment(f"10.0.1.{number}")
+        for _ in range(5):
+            _, protocol = await environment.network.connect(Stream, Address(SERVER, 9092))
+            protocol.transport.write(environment.random.randbytes(2000))
+            await asyncio.sleep(environment.random.random())
+            echoed += len(protocol.received)
+            protocol.transport.close()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(talk(number))
+        for _ in range(5):
+            await asyncio.sleep(world.random.random())
+            if wires := world.network.connections():
+                world.random.choice(wires).cut()
+    return echoed
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another():
+    """A failure found at night must be the same in the morning."""
+    first, second, other = run(7, busy), run(7, busy), run(8, busy)
+    assert first.value == second.value
+    assert str(first.trace) == str(second.trace)
+    assert first.trace.digest() != other.trace.digest()
+    assert first.trace.of("net.cut")
