@@ -70,12 +70,12 @@ class RequestContext:
         self.session = Session()
         self.mute_until = 0.0
         self.connected = True
-        self._disconnect_callbacks: list[Callable[[], None]] = []
+        self._disconnect_callbacks: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
         return f"<RequestContext {self.connection_id} of {self.peer} on {self.listener}>"
 
-    def on_disconnect(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the client is gone; at once if it is. It must not raise."""
         if self.connected:
             self._disconnect_callbacks.append(callback)

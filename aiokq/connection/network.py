@@ -50,17 +50,14 @@ class TcpNetwork:
         """All addresses of a name, in the resolver's order (RFC 6724: mostly IPv6 first).
 
         Raises:
-            OSError: no such host; the text says what to check.
+            OSError: no such host.
         """
         try:
             found = await asyncio.get_running_loop().getaddrinfo(
                 host, port, type=socket.SOCK_STREAM
             )
-        except (socket.gaierror, UnicodeError) as error:
-            raise OSError(
-                f"unknown host {host!r} ({getattr(error, 'strerror', None) or error}); check the"
-                " name in bootstrap_servers, or the broker's advertised.listeners"
-            ) from error
+        except UnicodeError as error:  # a label that is empty or too long
+            raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from error
         return list(dict.fromkeys(Address(str(item[4][0]), int(item[4][1])) for item in found))
 
     async def connect(

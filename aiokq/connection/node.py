@@ -291,7 +291,12 @@ class Node:
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
-            raise ConnectionLost(str(error), node=self.name, may_have_been_written=False) from error
+            raise ConnectionLost(
+                f"unknown host {host!r} ({error.strerror or error}); check the name in"
+                " bootstrap_servers, or what the broker has in advertised.listeners",
+                node=self.name,
+                may_have_been_written=False,
+            ) from error
         if self._last_address in addresses:
             # One that failed comes last this time, one that worked first.
             start = addresses.index(self._last_address) + (1 if self._up is False else 0)

@@ -1,0 +1,38 @@
+"""Delays between attempts grow, are spread, and have an end."""
+
+from __future__ import annotations
+
+import random
+
+from aiokq.connection.backoff import Backoff
+
+
+def test_delays_double_up_to_the_maximum_with_jitter() -> None:
+    """A broker is down for an hour: attempts thin out to one per second and stay there."""
+    backoff = Backoff(0.05, 1.0, random.Random(1))
+    delays = [backoff.next() for _ in range(100)]
+    for n, delay in enumerate(delays[:4]):
+        assert 0.8 * 0.05 * 2**n <= delay <= 1.2 * 0.05 * 2**n
+    assert all(0.8 <= delay <= 1.0 for delay in delays[6:])
+    assert len(set(delays[6:])) > 20
+
+
+def test_clients_with_other_seeds_come_back_at_other_times() -> None:
+    """A broker restarts: a thousand clients must not return in the same instant."""
+    delays = {Backoff(0.05, 1.0, random.Random(seed)).next() for seed in range(50)}
+    assert len(delays) == 50
+
+
+def test_success_begins_anew() -> None:
+    """After a recovery the next failure is tried again soon."""
+    backoff = Backoff(0.05, 1.0, random.Random(1))
+    for _ in range(5000):
+        backoff.next()
+    backoff.reset()
+    assert backoff.next() <= 0.06
+
+
+def test_a_maximum_below_the_initial_delay_is_the_initial_delay() -> None:
+    """Settings given the wrong way round wait the longer of the two, as in Java."""
+    backoff = Backoff(2.0, 1.0, random.Random(1))
+    assert 1.6 <= backoff.next() <= 2.0

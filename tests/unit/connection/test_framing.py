@@ -1,0 +1,145 @@
+"""The byte stream is cut into frames, whatever its pieces and however hostile its sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from aiokq.core.errors import ProtocolError
+
+MIB = 1024 * 1024
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def test_several_small_frames_of_one_read_come_out_in_order() -> None:
+    """A pipelined broker answers ten requests in one segment: ten frames, one system call."""
+    reader = FrameReader()
+    payloads = [bytes([n]) * n for n in range(10)]
+    frames = reader.feed(b"".join(map(frame, payloads)))
+    assert [bytes(f) for f in frames] == payloads
+    assert not reader.mid_frame
+
+
+def test_frames_split_at_every_byte_are_the_same() -> None:
+    """A slow peer sends byte by byte: the size field itself is split in all ways."""
+    data = frame(b"abc") + frame(b"") + frame(b"defgh")
+    for cut in range(len(data) + 1):
+        reader = FrameReader()
+        frames = reader.feed(data[:cut]) + reader.feed(data[cut:])
+        assert [bytes(f) for f in frames] == [b"abc", b"", b"defgh"]
+    reader = FrameReader()
+    frames = [f for n in range(len(data)) for f in reader.feed(data[n : n + 1])]
+    assert [bytes(f) for f in frames] == [b"abc", b"", b"defgh"]
+
+
+def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
+    """Fetch responses of megabytes are not copied: what was received into is the frame."""
+    reader = FrameReader()
+    payload = bytes(range(256)) * 4096
+    data = frame(payload)
+    first = reader.get_buffer()
+    assert len(first) == RECEIVE_BUFFER_BYTES
+    first[:] = data[: len(first)]
+    assert reader.buffer_updated(len(first)) == []
+    rest = reader.get_buffer()
+    assert len(rest) == len(data) - RECEIVE_BUFFER_BYTES  # exactly: the next frame stays out
+    rest[:] = data[RECEIVE_BUFFER_BYTES:]
+    (received,) = reader.buffer_updated(len(rest))
+    assert received == payload
+    assert received.obj is rest.obj
+
+
+def test_frames_own_their_memory_and_can_be_patched() -> None:
+    """A broker patches base offsets in place; the next read must not change what was handed out."""
+    reader = FrameReader()
+    (one,) = reader.feed(frame(b"first"))
+    (two,) = reader.feed(frame(b"other"))
+    one[0:1] = b"F"
+    assert (bytes(one), bytes(two)) == (b"First", b"other")
+
+
+def test_readers_of_one_loop_share_a_receive_buffer() -> None:
+    """Ten thousand idle connections hold no receive buffers; half a frame is kept apart."""
+    scratch = bytearray(RECEIVE_BUFFER_BYTES)
+    one, two = FrameReader(scratch=scratch), FrameReader(scratch=scratch)
+    assert one.feed(frame(b"aaaa")[:6]) == []
+    assert one.allocated == 4
+    assert two.feed(frame(b"bbbb")[:2]) == []
+    assert [bytes(f) for f in one.feed(b"aa")] == [b"aaaa"]
+    assert [bytes(f) for f in two.feed(frame(b"bbbb")[2:])] == [b"bbbb"]
+
+
+def test_a_hostile_size_allocates_only_what_arrives() -> None:
+    """A scanner announces 2 GB and sends little: memory doubles behind the bytes that came."""
+    reader = FrameReader(2**31 - 1, trusted=False)
+    reader.feed((2**31 - 1).to_bytes(4, "big") + b"x")
+    assert reader.allocated == 2 * MIB
+    reader.feed(bytes(2 * MIB - 1))
+    assert reader.wanted == 2 * MIB
+    reader.feed(b"x")
+    assert (reader.allocated, reader.wanted) == (4 * MIB, 0)
+
+
+def test_a_stepwise_frame_is_whole() -> None:
+    """An honest request of 5 MB from an untrusted peer arrives unharmed by its three buffers."""
+    payload = bytes(range(256)) * (20 * 1024) + b"end"
+    reader = FrameReader(trusted=False)
+    (received,) = reader.feed(frame(payload))
+    assert received == payload
+    assert reader.allocated == 0
+
+
+def test_a_trusted_size_is_allocated_at_once() -> None:
+    """The client asked for the bytes: no growing, no copying."""
+    reader = FrameReader()
+    reader.feed((50 * MIB).to_bytes(4, "big"))
+    reader.feed(b"x")
+    assert reader.allocated == 50 * MIB
+
+
+def test_the_size_is_checked_before_memory_is_taken() -> None:
+    """One above the limit is refused, the limit itself is not."""
+    assert FrameReader(1000).feed((1000).to_bytes(4, "big")) == []
+    with pytest.raises(ProtocolError, match="1001 bytes is above the limit of 1000"):
+        FrameReader(1000).feed((1001).to_bytes(4, "big"))
+    with pytest.raises(ProtocolError, match="above the limit"):
+        FrameReader(1000).feed(frame(b"ok") + (1001).to_bytes(4, "big"))
+
+
+def test_a_negative_size_is_no_kafka() -> None:
+    """Sizes are signed in Kafka's protocol; a negative one must not become a huge one."""
+    with pytest.raises(ProtocolError, match="negative size -2"):
+        FrameReader().feed((-2).to_bytes(4, "big", signed=True))
+    with pytest.raises(ProtocolError, match="negative size -1"):
+        FrameReader().feed(frame(b"ok") + b"\xff" * 4)
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x28", "set security_protocol=SSL"),  # alert of a TLS server
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),  # ClientHello to a plaintext listener
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
+        (b"220 mail.example.org", "text '220 '"),
+    ],
+)
+def test_other_protocols_are_called_by_their_name(start: bytes, told: str) -> None:
+    """The wrong port was configured: the error says what is there, not "bad size 352518912"."""
+    with pytest.raises(ProtocolError, match=told):
+        FrameReader().feed(start)
+    reader = FrameReader()
+    with pytest.raises(ProtocolError, match=told):
+        [reader.feed(start[n : n + 1]) for n in range(4)]
+
+
+def test_bytes_like_tls_inside_the_stream_are_only_a_size() -> None:
+    """Only the first frame tells what the peer speaks; later such a size is one of many."""
+    reader = FrameReader(2**31 - 1, trusted=False)
+    reader.feed(frame(b"first"))
+    assert reader.feed(b"\x16\x03\x01\x00") == []
+    assert reader.mid_frame

@@ -1,0 +1,106 @@
+"""Requests and responses are matched in order; anything else ends the connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.protocol import ClientProtocol
+from aiokq.core.errors import ProtocolError
+
+
+def frame(fragments: list[wire.Fragment]) -> memoryview:
+    return memoryview(b"".join(fragments)[4:])  # type: ignore[arg-type]
+
+
+def answer(correlation_id: int, cluster_id: str) -> memoryview:
+    response = wire.MetadataResponse(cluster_id=cluster_id)
+    return frame(wire.encode_response(response, version=9, correlation_id=correlation_id))
+
+
+def test_pipelined_requests_get_their_own_responses() -> None:
+    """Three requests are in flight: the broker answers in order, each finds its own."""
+    protocol = ClientProtocol("me")
+    sent = [protocol.send(wire.MetadataRequest(), 9)[0] for _ in range(3)]
+    for n, pending in enumerate(sent):
+        found, response = protocol.receive(answer(n, f"c{n}"))
+        assert found is pending
+        assert isinstance(response, wire.MetadataResponse)
+        assert response.cluster_id == f"c{n}"
+    assert not protocol.pending
+
+
+def test_what_is_sent_is_a_whole_frame() -> None:
+    """The broker must read back key, version, correlation and client id."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.MetadataRequest(), 12)
+    _, fragments = protocol.send(wire.MetadataRequest(topics=None), 12)
+    header, request = wire.decode_request(frame(fragments))
+    assert header[:4] == (3, 12, 1, "me")
+    assert request == wire.MetadataRequest(topics=None)
+
+
+def test_a_response_out_of_order_is_a_protocol_error() -> None:
+    """A broken proxy swaps two responses: nothing that follows can be trusted."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.MetadataRequest(), 9)
+    protocol.send(wire.MetadataRequest(), 9)
+    with pytest.raises(ProtocolError, match="correlation id 1 where that of <Metadata v9"):
+        protocol.receive(answer(1, "x"))
+
+
+def test_a_response_to_nothing_is_a_protocol_error() -> None:
+    """Bytes arrive that nobody asked for."""
+    with pytest.raises(ProtocolError, match="to no request"):
+        ClientProtocol("me").receive(answer(0, "x"))
+    with pytest.raises(ProtocolError, match="no correlation id"):
+        ClientProtocol("me").receive(memoryview(b"\0\0"))
+
+
+def test_a_malformed_response_names_the_api() -> None:
+    """The message is cut short: the error says where, and the request is not pending any more."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.MetadataRequest(), 9)
+    with pytest.raises(ProtocolError) as caught:
+        protocol.receive(answer(0, "x")[:-3])
+    assert caught.value.api == "Metadata"
+    assert not protocol.pending
+
+
+def test_requests_without_response_keep_the_numbering() -> None:
+    """Produce with acks=0 uses a correlation id and is never answered."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
+    sent, _ = protocol.send(wire.MetadataRequest(), 9)
+    assert sent.correlation_id == 1
+    assert protocol.receive(answer(1, "x"))[0] is sent
+
+
+def test_a_request_that_cannot_be_encoded_leaves_no_trace() -> None:
+    """The caller asks for a version that does not exist: the next request is number 0."""
+    protocol = ClientProtocol("me")
+    with pytest.raises(ProtocolError):
+        protocol.send(wire.MetadataRequest(), 99)
+    assert not protocol.pending
+    assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 0
+
+
+def test_a_refused_api_versions_is_read_in_version_0() -> None:
+    """A broker that knows v2 answers v4 with error 35 in version 0, and names its range."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.ApiVersionsRequest(), 4)
+    refusal = wire.ApiVersionsResponse(
+        error_code=35, api_keys=[wire.ApiVersion(api_key=18, min_version=0, max_version=2)]
+    )
+    _, response = protocol.receive(
+        frame(wire.encode_response(refusal, version=0, correlation_id=0))
+    )
+    assert response == refusal
+
+
+def test_correlation_ids_stay_positive() -> None:
+    """After two thousand million requests the number begins anew, as it is a signed int32."""
+    protocol = ClientProtocol("me")
+    protocol._next_correlation_id = 2**31 - 1
+    assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 2**31 - 1
+    assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 0

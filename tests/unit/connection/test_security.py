@@ -1,0 +1,63 @@
+"""What security settings make, and what failed TLS handshakes mean."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from aiokq.connection.sasl.plain import plain
+from aiokq.connection.security import SECURITY_PROTOCOLS, security, tls_error
+from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost
+
+
+def test_each_protocol_has_its_parts() -> None:
+    """Four names, two switches."""
+    mechanism = plain("u", "p")
+    for name in SECURITY_PROTOCOLS:
+        made = security(name, mechanism=mechanism if name.startswith("SASL") else None)
+        assert made.protocol == name
+        assert (made.ssl_context is not None) == name.endswith("SSL")
+
+
+def test_parts_that_do_not_fit_say_which_protocol_would() -> None:
+    """A password sent in clear because SASL_SSL was forgotten is worse than an error."""
+    with pytest.raises(ConfigError, match="set SASL_SSL"):
+        security(
+            "SASL_PLAINTEXT", ssl_context=ssl.create_default_context(), mechanism=plain("u", "p")
+        )
+    with pytest.raises(ConfigError, match="needs a sasl_mechanism"):
+        security("SASL_SSL")
+    with pytest.raises(ConfigError, match="set SASL_PLAINTEXT"):
+        security("PLAINTEXT", mechanism=plain("u", "p"))
+    with pytest.raises(ConfigError, match="none of PLAINTEXT, SSL"):
+        security("TLS")
+
+
+def test_a_certificate_that_cannot_be_verified_is_no_network_failure() -> None:
+    """Trying again does not help: it is an authentication error that says what to give."""
+    error = ssl.SSLCertVerificationError(1, "self-signed certificate")
+    error.verify_message = "self-signed certificate"
+    result = tls_error(error, "10.0.0.1:9093")
+    assert isinstance(result, AuthenticationFailed)
+    assert not result.retriable
+    assert "ssl_cafile" in str(result)
+
+
+def test_a_plaintext_port_is_told_apart() -> None:
+    """TLS to the PLAINTEXT port: OpenSSL's WRONG_VERSION_NUMBER says nothing to most people."""
+    error = ssl.SSLError(1, "wrong version number")
+    error.reason = "WRONG_VERSION_NUMBER"
+    result = tls_error(error, "10.0.0.1:9092")
+    assert isinstance(result, ConnectionLost)
+    assert "security_protocol=PLAINTEXT" in str(result)
+    assert result.may_have_been_written is False
+
+
+def test_a_demand_for_a_client_certificate_is_told_apart() -> None:
+    """The broker has ssl.client.auth=required."""
+    error = ssl.SSLError(1, "alert")
+    error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    result = tls_error(error, "10.0.0.1:9093")
+    assert isinstance(result, AuthenticationFailed)
+    assert "ssl_certfile" in str(result)
