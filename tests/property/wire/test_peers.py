@@ -7,6 +7,7 @@ import importlib
 import io
 import pkgutil
 import re
+from typing import Any
 
 import pytest
 
@@ -23,20 +24,29 @@ SHARED = [cls for cls in message_classes() if cls.RECORD_TYPE is None]
 """kio has schemas too, but not those of the coordinators' records."""
 
 
-def encoded(cls: type[Message], version: int, seed: int) -> bytes:
+def message_of(cls: type[Message], version: int, seed: int) -> Message:
     message = in_version(filled(cls, seed), version, flexible=cls.is_flexible(version))
     assert isinstance(message, Message)
     if cls is wire.ApiVersionsResponse:
         # kafka-python reads the answer to a refused version in the shape of version 0.
         assert isinstance(message, wire.ApiVersionsResponse)
         message.error_code = 0
-    return wire.encode_bytes(message, version)
+    return message
+
+
+def framed(message: Message, version: int) -> bytes:
+    if isinstance(message, Request):
+        fragments = wire.encode_request(message, version=version, correlation_id=7, client_id="me")
+    else:
+        assert isinstance(message, Response)
+        fragments = wire.encode_response(message, version=version, correlation_id=7)
+    return b"".join(fragments)  # type: ignore[arg-type]
 
 
 @functools.cache
-def kafka_python_classes() -> dict[str, object]:
+def kafka_python_classes() -> dict[str, Any]:
     package = pytest.importorskip("kafka.protocol", reason="NO BYTE PARITY: no kafka-python")
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for module in pkgutil.walk_packages(package.__path__, "kafka.protocol."):
         if ".old" not in module.name:
             found |= vars(importlib.import_module(module.name))
@@ -44,17 +54,20 @@ def kafka_python_classes() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("cls", EXCHANGED, ids=lambda cls: cls.__name__)
-def test_kafka_python_writes_the_same_bytes(cls: type[Message]) -> None:
-    """Versions that 4.0 dropped, which kio no longer has, are compared here."""
+def test_kafka_python_writes_the_same_frames(cls: type[Message]) -> None:
+    """Versions that 4.0 dropped, which kio no longer has, are compared here, and all headers."""
     theirs = kafka_python_classes().get(cls.__name__)
     if theirs is None:
         pytest.skip(f"kafka-python has no {cls.__name__}")
     for version in versions(cls):
         for seed in SEEDS:
-            data = encoded(cls, version, seed)
-            message = theirs.decode(data, version=version)  # type: ignore[attr-defined]
-            message._header = None
-            assert bytes(message.encode(version=version)) == data, version
+            ours = message_of(cls, version, seed)
+            message = theirs.decode(wire.encode_bytes(ours, version), version=version)
+            message._header, message._version = None, version
+            message.with_header(**({"client_id": "me"} if isinstance(ours, Request) else {}))
+            message.header.correlation_id = 7
+            frame = bytes(message.encode(header=True, framed=True))
+            assert framed(ours, version) == frame, version
 
 
 @pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.__name__)
@@ -73,7 +86,7 @@ def test_kio_writes_the_same_bytes(cls: type[Message]) -> None:
         except index.UnknownEntity:
             continue
         for seed in SEEDS:
-            data = encoded(cls, version, seed)
+            data = wire.encode_bytes(message_of(cls, version, seed), version)
             message, size = serial.entity_reader(theirs)(data, 0)
             assert size == len(data), version
             again = io.BytesIO()
