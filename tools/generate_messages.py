@@ -114,22 +114,29 @@ class Draft:
 
     def _message(self, message: Definition) -> None:
         structs = kafka_schema.structs_of(message)
-        about = {
-            field["type"].removeprefix("[]"): field.get("about", "")
-            for _, field in kafka_schema.fields_of(message)
-        }
         for name in _dependencies_first(message, structs):
-            self._struct(message, name, structs[name], about.get(name, ""))
+            self._struct(message, name, structs[name])
         self._top(message)
 
-    def _struct(self, message: Definition, name: str, fields: list[Definition], about: str) -> None:
+    def _struct(self, message: Definition, name: str, fields: list[Definition]) -> None:
         title = self.names[message["name"], name]
         if title in self.written:
             return
         self.bases.add("Struct")
-        text = about or f"Part of {message['name']}."
-        body = _docstring(text, [f"Source: `{message['name']}.json`, struct `{name}`."])
+        first = " and ".join(self._places(message, name))
+        body = _docstring(first, [f"Source: `{message['name']}.json`, struct `{name}`."])
         self._class(title, "Struct", body, message, fields)
+
+    def _places(self, message: Definition, struct: str) -> list[str]:
+        """Say which fields of the message hold a struct."""
+        places = []
+        for owner, field in kafka_schema.fields_of(message):
+            if field["type"].removeprefix("[]") == struct:
+                word = "element" if field["type"].startswith("[]") else "value"
+                owner = self.names[message["name"], owner]
+                places.append(f"{word} of `{owner}.{snake_case(field['name'])}`")
+        places[0] = places[0][0].upper() + places[0][1:]
+        return places
 
     def _top(self, message: Definition) -> None:
         name = message["name"]
@@ -151,7 +158,10 @@ class Draft:
             else:
                 base = "Message"
                 self.bases.add("Message")
-                title = f"Schema of {name}."
+                title = {
+                    "coordinator-key": "Key of a coordinator's record.",
+                    "coordinator-value": "Value of a coordinator's record.",
+                }.get(kind, "Schema that is embedded in messages or records.")
             unstable = bool(message.get("latestVersionUnstable"))
             constants.append(f'NAME = "{name.removesuffix("Request")}"')
             constants.append(f"MIN_VERSION = {bounds[0]}")
@@ -257,7 +267,7 @@ def _docstring(first: str, rest: list[str] = []) -> str:  # noqa: B006  # never 
 
 def _clean(text: str) -> str:
     text = re.sub(r"\s+", " ", text).strip().replace("\\", "\\\\")
-    return text if text.endswith((".", ":", "!")) else text + "."
+    return text if text.endswith((".", ":", "!", '."')) else text + "."
 
 
 def _dependencies_first(message: Definition, structs: dict[str, list[Definition]]) -> list[str]:

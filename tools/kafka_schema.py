@@ -108,14 +108,15 @@ def _read(jar: Path) -> dict[str, Definition]:
 
 
 def _notes(text: str) -> list[str]:
-    """Return what the comments inside the definition say about its versions, one paragraph each."""
+    """Return what the comments in front of the first field say, one paragraph each."""
     paragraphs = [""]
-    for line in text.partition("{")[2].partition('"fields"')[0].splitlines():
+    # The comments stand before `"fields"` or behind it, at any rate before the first field.
+    for line in text.partition("{")[2].partition("{")[0].splitlines():
         comment = re.match(r"\s*//\s?(.*)", line)
         if comment is None:
             continue
         said = comment[1].strip()
-        if not said or re.match(r"(Starting in )?[Vv]ersions? \d", said):
+        if not said or re.match(r"((Starting )?[Ii]n )?[Vv]ersions? \d", said):
             paragraphs.append("")
         paragraphs[-1] = f"{paragraphs[-1]} {said}".strip()
     return [paragraph for paragraph in paragraphs if paragraph]

@@ -17,7 +17,8 @@ __all__ = [
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """The partitions to add to the transaction.
+    """Element of `AddPartitionsToTxnTransaction.topics` and element of
+    `AddPartitionsToTxnRequest.v3_and_below_topics`.
 
     Source: `AddPartitionsToTxnRequest.json`, struct `AddPartitionsToTxnTopic`.
     """
@@ -30,7 +31,7 @@ class AddPartitionsToTxnTopic(Struct):
 
 
 class AddPartitionsToTxnTransaction(Struct):
-    """List of transactions to add partitions to.
+    """Element of `AddPartitionsToTxnRequest.transactions`.
 
     Source: `AddPartitionsToTxnRequest.json`, struct `AddPartitionsToTxnTransaction`.
     """
@@ -98,7 +99,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """The results for each partition.
+    """Element of `AddPartitionsToTxnTopicResult.results_by_partition`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnPartitionResult`.
     """
@@ -111,7 +112,8 @@ class AddPartitionsToTxnPartitionResult(Struct):
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """The results for each topic.
+    """Element of `AddPartitionsToTxnResult.topic_results` and element of
+    `AddPartitionsToTxnResponse.results_by_topic_v3_and_below`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnTopicResult`.
     """
@@ -126,7 +128,7 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """Results categorized by transactional ID.
+    """Element of `AddPartitionsToTxnResponse.results_by_transaction`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnResult`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class AlterClientQuotasEntityData(Struct):
-    """The quota entity to alter.
+    """Element of `AlterClientQuotasEntryData.entity`.
 
     Source: `AlterClientQuotasRequest.json`, struct `EntityData`.
     """
@@ -29,7 +29,7 @@ class AlterClientQuotasEntityData(Struct):
 
 
 class AlterClientQuotasOpData(Struct):
-    """An individual quota configuration entry to alter.
+    """Element of `AlterClientQuotasEntryData.ops`.
 
     Source: `AlterClientQuotasRequest.json`, struct `OpData`.
     """
@@ -45,7 +45,7 @@ class AlterClientQuotasOpData(Struct):
 
 
 class AlterClientQuotasEntryData(Struct):
-    """The quota configuration entries to alter.
+    """Element of `AlterClientQuotasRequest.entries`.
 
     Source: `AlterClientQuotasRequest.json`, struct `EntryData`.
     """
@@ -79,7 +79,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
 
 
 class AlterClientQuotasResponseEntryData(Struct):
-    """The quota configuration entries to alter.
+    """Element of `AlterClientQuotasResponse.entries`.
 
     Source: `AlterClientQuotasResponse.json`, struct `EntryData`.
     """

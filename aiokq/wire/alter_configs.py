@@ -15,7 +15,7 @@ __all__ = [
 
 
 class AlterConfigsAlterableConfig(Struct):
-    """The configurations.
+    """Element of `AlterConfigsResource.configs`.
 
     Source: `AlterConfigsRequest.json`, struct `AlterableConfig`.
     """
@@ -28,7 +28,7 @@ class AlterConfigsAlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """The updates for each resource.
+    """Element of `AlterConfigsRequest.resources`.
 
     Source: `AlterConfigsRequest.json`, struct `AlterConfigsResource`.
     """
@@ -67,7 +67,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 
 class AlterConfigsResourceResponse(Struct):
-    """The responses for each resource.
+    """Element of `AlterConfigsResponse.responses`.
 
     Source: `AlterConfigsResponse.json`, struct `AlterConfigsResourceResponse`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ReassignablePartition(Struct):
-    """The partitions to reassign.
+    """Element of `ReassignableTopic.partitions`.
 
     Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignablePartition`.
     """
@@ -31,7 +31,7 @@ class ReassignablePartition(Struct):
 
 
 class ReassignableTopic(Struct):
-    """The topics to reassign.
+    """Element of `AlterPartitionReassignmentsRequest.topics`.
 
     Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignableTopic`.
     """
@@ -71,7 +71,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 
 class ReassignablePartitionResponse(Struct):
-    """The responses to partitions to reassign.
+    """Element of `ReassignableTopicResponse.partitions`.
 
     Source: `AlterPartitionReassignmentsResponse.json`, struct
     `ReassignablePartitionResponse`.
@@ -88,7 +88,7 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ReassignableTopicResponse(Struct):
-    """The responses to topics to reassign.
+    """Element of `AlterPartitionReassignmentsResponse.responses`.
 
     Source: `AlterPartitionReassignmentsResponse.json`, struct `ReassignableTopicResponse`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ScramCredentialDeletion(Struct):
-    """The SCRAM credentials to remove.
+    """Element of `AlterUserScramCredentialsRequest.deletions`.
 
     Source: `AlterUserScramCredentialsRequest.json`, struct `ScramCredentialDeletion`.
     """
@@ -28,7 +28,7 @@ class ScramCredentialDeletion(Struct):
 
 
 class ScramCredentialUpsertion(Struct):
-    """The SCRAM credentials to update/insert.
+    """Element of `AlterUserScramCredentialsRequest.upsertions`.
 
     Source: `AlterUserScramCredentialsRequest.json`, struct `ScramCredentialUpsertion`.
     """
@@ -69,7 +69,7 @@ class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsRespons
 
 
 class AlterUserScramCredentialsResult(Struct):
-    """The results for deletions and alterations, one per affected user.
+    """Element of `AlterUserScramCredentialsResponse.results`.
 
     Source: `AlterUserScramCredentialsResponse.json`, struct
     `AlterUserScramCredentialsResult`.

@@ -42,7 +42,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 
 class ApiVersion(Struct):
-    """The APIs supported by the broker.
+    """Element of `ApiVersionsResponse.api_keys`.
 
     Source: `ApiVersionsResponse.json`, struct `ApiVersion`.
     """
@@ -58,8 +58,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """Features supported by the broker. Note: in v0-v3, features with MinSupportedVersion = 0
-    are omitted.
+    """Element of `ApiVersionsResponse.supported_features`.
 
     Source: `ApiVersionsResponse.json`, struct `SupportedFeatureKey`.
     """
@@ -75,8 +74,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """List of cluster-wide finalized features. The information is valid only if
-    FinalizedFeaturesEpoch >= 0.
+    """Element of `ApiVersionsResponse.finalized_features`.
 
     Source: `ApiVersionsResponse.json`, struct `FinalizedFeatureKey`.
     """

@@ -40,7 +40,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
 
 
 class ConsumerGroupDescribeTopicPartitions(Struct):
-    """The assigned topic-partitions to the member.
+    """Element of `ConsumerGroupDescribeAssignment.topic_partitions`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `TopicPartitions`.
     """
@@ -56,7 +56,8 @@ class ConsumerGroupDescribeTopicPartitions(Struct):
 
 
 class ConsumerGroupDescribeAssignment(Struct):
-    """The target assignment.
+    """Value of `ConsumerGroupDescribeMember.assignment` and value of
+    `ConsumerGroupDescribeMember.target_assignment`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `Assignment`.
     """
@@ -68,7 +69,7 @@ class ConsumerGroupDescribeAssignment(Struct):
 
 
 class ConsumerGroupDescribeMember(Struct):
-    """The members.
+    """Element of `ConsumerGroupDescribedGroup.members`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `Member`.
     """
@@ -108,7 +109,7 @@ class ConsumerGroupDescribeMember(Struct):
 
 
 class ConsumerGroupDescribedGroup(Struct):
-    """Each described group.
+    """Element of `ConsumerGroupDescribeResponse.groups`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `DescribedGroup`.
     """

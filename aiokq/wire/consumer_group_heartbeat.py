@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ConsumerGroupHeartbeatTopicPartitions(Struct):
-    """null if it didn't change since the last heartbeat; the partitions owned by the member.
+    """Element of `ConsumerGroupHeartbeatRequest.topic_partitions`.
 
     Source: `ConsumerGroupHeartbeatRequest.json`, struct `TopicPartitions`.
     """
@@ -89,7 +89,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 
 class ConsumerGroupHeartbeatAssignment(Struct):
-    """null if not provided; the assignment otherwise.
+    """Value of `ConsumerGroupHeartbeatResponse.assignment`.
 
     Source: `ConsumerGroupHeartbeatResponse.json`, struct `Assignment`.
     """

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ConsumerGroupMetadataKey(Message):
-    """Schema of ConsumerGroupMetadataKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupMetadataKey.json`.
     """
@@ -47,7 +47,7 @@ class ConsumerGroupMetadataKey(Message):
 
 
 class ConsumerGroupMetadataValue(Message):
-    """Schema of ConsumerGroupMetadataValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupMetadataValue.json`.
     """
@@ -66,7 +66,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Schema of ConsumerGroupPartitionMetadataKey.
+    """Key of a coordinator's record.
 
     This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
 
@@ -83,8 +83,7 @@ class ConsumerGroupPartitionMetadataKey(Message):
 
 
 class PartitionMetadata(Struct):
-    """Deprecated: this field is not used after 4.0. Partitions mapped to a set of racks. If the
-    rack information is unavailable for all the partitions, an empty list is stored.
+    """Element of `ConsumerGroupPartitionMetadataTopicMetadata.partition_metadata`.
 
     Source: `ConsumerGroupPartitionMetadataValue.json`, struct `PartitionMetadata`.
     """
@@ -97,7 +96,7 @@ class PartitionMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
-    """The list of topic metadata.
+    """Element of `ConsumerGroupPartitionMetadataValue.topics`.
 
     Source: `ConsumerGroupPartitionMetadataValue.json`, struct `TopicMetadata`.
     """
@@ -118,7 +117,7 @@ class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(Message):
-    """Schema of ConsumerGroupPartitionMetadataValue.
+    """Value of a coordinator's record.
 
     This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
 
@@ -138,7 +137,7 @@ class ConsumerGroupPartitionMetadataValue(Message):
 
 
 class ConsumerGroupMemberMetadataKey(Message):
-    """Schema of ConsumerGroupMemberMetadataKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupMemberMetadataKey.json`.
     """
@@ -156,7 +155,7 @@ class ConsumerGroupMemberMetadataKey(Message):
 
 
 class ClassicProtocol(Struct):
-    """The list of protocols that the member supports if the consumer uses the classic protocol.
+    """Element of `ClassicMemberMetadata.supported_protocols`.
 
     Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicProtocol`.
     """
@@ -169,22 +168,20 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """The classic member metadata which includes the supported protocols of the consumer if it
-    uses the classic protocol. The metadata is null if the consumer uses the consumer
-    protocol.
+    """Value of `ConsumerGroupMemberMetadataValue.classic_member_metadata`.
 
     Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicMemberMetadata`.
     """
 
     session_timeout_ms: int = i32()
-    """The session timeout if the consumer uses the classic protocol."""
+    """Session timeout, in milliseconds, if the consumer uses the classic protocol."""
 
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
     """The list of protocols that the member supports if the consumer uses the classic protocol."""
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """Schema of ConsumerGroupMemberMetadataValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupMemberMetadataValue.json`.
     """
@@ -214,7 +211,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     """The subscribed topic regular expression."""
 
     rebalance_timeout_ms: int = i32(default=-1)
-    """The rebalance timeout."""
+    """The rebalance timeout, in milliseconds."""
 
     server_assignor: str | None = string(nullable_since=0)
     """The server assignor to use; or null if not used."""
@@ -229,7 +226,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Schema of ConsumerGroupTargetAssignmentMetadataKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupTargetAssignmentMetadataKey.json`.
     """
@@ -244,7 +241,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """Schema of ConsumerGroupTargetAssignmentMetadataValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupTargetAssignmentMetadataValue.json`.
     """
@@ -260,7 +257,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Schema of ConsumerGroupTargetAssignmentMemberKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupTargetAssignmentMemberKey.json`.
     """
@@ -278,7 +275,7 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
-    """The assigned partitions.
+    """Element of `ConsumerGroupTargetAssignmentMemberValue.topic_partitions`.
 
     Source: `ConsumerGroupTargetAssignmentMemberValue.json`, struct `TopicPartition`.
     """
@@ -291,7 +288,7 @@ class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """Schema of ConsumerGroupTargetAssignmentMemberValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupTargetAssignmentMemberValue.json`.
     """
@@ -309,7 +306,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Schema of ConsumerGroupCurrentMemberAssignmentKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupCurrentMemberAssignmentKey.json`.
     """
@@ -327,7 +324,8 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
-    """The partitions that must be revoked by this member.
+    """Element of `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions` and element of
+    `ConsumerGroupCurrentMemberAssignmentValue.partitions_pending_revocation`.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`, struct `TopicPartitions`.
     """
@@ -340,7 +338,7 @@ class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """Schema of ConsumerGroupCurrentMemberAssignmentValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`.
     """
@@ -374,7 +372,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 class ConsumerGroupRegularExpressionKey(Message):
-    """Schema of ConsumerGroupRegularExpressionKey.
+    """Key of a coordinator's record.
 
     Source: `ConsumerGroupRegularExpressionKey.json`.
     """
@@ -392,7 +390,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 class ConsumerGroupRegularExpressionValue(Message):
-    """Schema of ConsumerGroupRegularExpressionValue.
+    """Value of a coordinator's record.
 
     Source: `ConsumerGroupRegularExpressionValue.json`.
     """
@@ -404,10 +402,10 @@ class ConsumerGroupRegularExpressionValue(Message):
     RECORD_TYPE = 16
 
     topics: list[str] = array(string)
-    """Not described."""
+    """The topics that matched the regular expression when it was last resolved."""
 
     version: int = i64()
-    """Not described."""
+    """Version of the metadata image that it was resolved against."""
 
     timestamp: int = i64()
-    """Not described."""
+    """When it was last resolved, in milliseconds since the Unix epoch."""

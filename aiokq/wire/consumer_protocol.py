@@ -14,7 +14,7 @@ __all__ = [
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Struct):
-    """The partitions that the member owns.
+    """Element of `ConsumerProtocolSubscription.owned_partitions`.
 
     Source: `ConsumerProtocolSubscription.json`, struct `TopicPartition`.
     """
@@ -27,7 +27,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message):
-    """Schema of ConsumerProtocolSubscription.
+    """Schema that is embedded in messages or records.
 
     Subscription part of the Consumer Protocol.
 
@@ -69,7 +69,7 @@ class ConsumerProtocolSubscription(Message):
 
 
 class ConsumerProtocolAssignmentTopicPartition(Struct):
-    """The list of topics and partitions assigned to this consumer.
+    """Element of `ConsumerProtocolAssignment.assigned_partitions`.
 
     Source: `ConsumerProtocolAssignment.json`, struct `TopicPartition`.
     """
@@ -82,7 +82,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message):
-    """Schema of ConsumerProtocolAssignment.
+    """Schema that is embedded in messages or records.
 
     Assignment part of the Consumer Protocol.
 

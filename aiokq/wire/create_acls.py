@@ -9,7 +9,7 @@ __all__ = ["AclCreation", "AclCreationResult", "CreateAclsRequest", "CreateAclsR
 
 
 class AclCreation(Struct):
-    """The ACLs that we want to create.
+    """Element of `CreateAclsRequest.creations`.
 
     Source: `CreateAclsRequest.json`, struct `AclCreation`.
     """
@@ -61,7 +61,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
 
 class AclCreationResult(Struct):
-    """The results for each ACL creation.
+    """Element of `CreateAclsResponse.results`.
 
     Source: `CreateAclsResponse.json`, struct `AclCreationResult`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class CreatePartitionsAssignment(Struct):
-    """The new partition assignments.
+    """Element of `CreatePartitionsTopic.assignments`.
 
     Source: `CreatePartitionsRequest.json`, struct `CreatePartitionsAssignment`.
     """
@@ -25,7 +25,7 @@ class CreatePartitionsAssignment(Struct):
 
 
 class CreatePartitionsTopic(Struct):
-    """Each topic that we want to create new partitions inside.
+    """Element of `CreatePartitionsRequest.topics`.
 
     Source: `CreatePartitionsRequest.json`, struct `CreatePartitionsTopic`.
     """
@@ -72,7 +72,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 
 class CreatePartitionsTopicResult(Struct):
-    """The partition creation results for each topic.
+    """Element of `CreatePartitionsResponse.results`.
 
     Source: `CreatePartitionsResponse.json`, struct `CreatePartitionsTopicResult`.
     """

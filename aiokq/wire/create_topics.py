@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CreatableReplicaAssignment(Struct):
-    """The manual partition assignment, or the empty array if we are using automatic assignment.
+    """Element of `CreatableTopic.assignments`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableReplicaAssignment`.
     """
@@ -32,7 +32,7 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """The custom topic configurations to set.
+    """Element of `CreatableTopic.configs`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableTopicConfig`.
     """
@@ -45,7 +45,7 @@ class CreatableTopicConfig(Struct):
 
 
 class CreatableTopic(Struct):
-    """The topics to create.
+    """Element of `CreateTopicsRequest.topics`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableTopic`.
     """
@@ -109,7 +109,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 
 class CreatableTopicConfigs(Struct):
-    """Configuration of the topic.
+    """Element of `CreatableTopicResult.configs`.
 
     Source: `CreateTopicsResponse.json`, struct `CreatableTopicConfigs`.
     """
@@ -131,7 +131,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """Results for each topic we tried to create.
+    """Element of `CreateTopicsResponse.topics`.
 
     Source: `CreateTopicsResponse.json`, struct `CreatableTopicResult`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class DeleteAclsFilter(Struct):
-    """The filters to use when deleting ACLs.
+    """Element of `DeleteAclsRequest.filters`.
 
     Source: `DeleteAclsRequest.json`, struct `DeleteAclsFilter`.
     """
@@ -67,7 +67,7 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """The ACLs which matched this filter.
+    """Element of `DeleteAclsFilterResult.matching_acls`.
 
     Source: `DeleteAclsResponse.json`, struct `DeleteAclsMatchingAcl`.
     """
@@ -101,7 +101,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """The results for each filter.
+    """Element of `DeleteAclsResponse.filter_results`.
 
     Source: `DeleteAclsResponse.json`, struct `DeleteAclsFilterResult`.
     """

@@ -29,7 +29,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
 
 
 class DeletableGroupResult(Struct):
-    """The deletion results.
+    """Element of `DeleteGroupsResponse.results`.
 
     Source: `DeleteGroupsResponse.json`, struct `DeletableGroupResult`.
     """

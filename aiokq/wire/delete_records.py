@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DeleteRecordsPartition(Struct):
-    """Each partition that we want to delete records from.
+    """Element of `DeleteRecordsTopic.partitions`.
 
     Source: `DeleteRecordsRequest.json`, struct `DeleteRecordsPartition`.
     """
@@ -29,7 +29,7 @@ class DeleteRecordsPartition(Struct):
 
 
 class DeleteRecordsTopic(Struct):
-    """Each topic that we want to delete records from.
+    """Element of `DeleteRecordsRequest.topics`.
 
     Source: `DeleteRecordsRequest.json`, struct `DeleteRecordsTopic`.
     """
@@ -65,7 +65,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """Each partition that we wanted to delete records from.
+    """Element of `DeleteRecordsTopicResult.partitions`.
 
     Source: `DeleteRecordsResponse.json`, struct `DeleteRecordsPartitionResult`.
     """
@@ -81,7 +81,7 @@ class DeleteRecordsPartitionResult(Struct):
 
 
 class DeleteRecordsTopicResult(Struct):
-    """Each topic that we wanted to delete records from.
+    """Element of `DeleteRecordsResponse.topics`.
 
     Source: `DeleteRecordsResponse.json`, struct `DeleteRecordsTopicResult`.
     """

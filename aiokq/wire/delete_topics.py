@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DeleteTopicState(Struct):
-    """The name or topic ID of the topic.
+    """Element of `DeleteTopicsRequest.topics`.
 
     Source: `DeleteTopicsRequest.json`, struct `DeleteTopicState`.
     """
@@ -62,7 +62,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 
 class DeletableTopicResult(Struct):
-    """The results for each topic we tried to delete.
+    """Element of `DeleteTopicsResponse.responses`.
 
     Source: `DeleteTopicsResponse.json`, struct `DeletableTopicResult`.
     """

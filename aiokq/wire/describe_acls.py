@@ -51,7 +51,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 
 class AclDescription(Struct):
-    """The ACLs.
+    """Element of `DescribeAclsResource.acls`.
 
     Source: `DescribeAclsResponse.json`, struct `AclDescription`.
     """
@@ -70,7 +70,7 @@ class AclDescription(Struct):
 
 
 class DescribeAclsResource(Struct):
-    """Each Resource that is referenced in an ACL.
+    """Element of `DescribeAclsResponse.resources`.
 
     Source: `DescribeAclsResponse.json`, struct `DescribeAclsResource`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ComponentData(Struct):
-    """Filter components to apply to quota entities.
+    """Element of `DescribeClientQuotasRequest.components`.
 
     Source: `DescribeClientQuotasRequest.json`, struct `ComponentData`.
     """
@@ -53,7 +53,7 @@ class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
 
 
 class DescribeClientQuotasEntityData(Struct):
-    """The quota entity description.
+    """Element of `DescribeClientQuotasEntryData.entity`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `EntityData`.
     """
@@ -66,7 +66,7 @@ class DescribeClientQuotasEntityData(Struct):
 
 
 class DescribeClientQuotasValueData(Struct):
-    """The quota values for the entity.
+    """Element of `DescribeClientQuotasEntryData.values`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `ValueData`.
     """
@@ -79,7 +79,7 @@ class DescribeClientQuotasValueData(Struct):
 
 
 class DescribeClientQuotasEntryData(Struct):
-    """A result entry.
+    """Element of `DescribeClientQuotasResponse.entries`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `EntryData`.
     """

@@ -35,7 +35,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 
 class DescribeClusterBroker(Struct):
-    """Each broker in the response.
+    """Element of `DescribeClusterResponse.brokers`.
 
     Source: `DescribeClusterResponse.json`, struct `DescribeClusterBroker`.
     """

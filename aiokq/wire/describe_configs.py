@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribeConfigsResource(Struct):
-    """The resources whose configurations we want to describe.
+    """Element of `DescribeConfigsRequest.resources`.
 
     Source: `DescribeConfigsRequest.json`, struct `DescribeConfigsResource`.
     """
@@ -62,7 +62,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 
 class DescribeConfigsSynonym(Struct):
-    """The synonyms for this configuration key.
+    """Element of `DescribeConfigsResourceResult.synonyms`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsSynonym`.
     """
@@ -78,7 +78,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """Each listed configuration.
+    """Element of `DescribeConfigsResult.configs`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsResourceResult`.
     """
@@ -114,7 +114,7 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """The results for each resource.
+    """Element of `DescribeConfigsResponse.results`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsResult`.
     """

@@ -43,7 +43,7 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
 
 
 class DescribedGroupMember(Struct):
-    """The group members.
+    """Element of `DescribedGroup.members`.
 
     Source: `DescribeGroupsResponse.json`, struct `DescribedGroupMember`.
     """
@@ -68,7 +68,7 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """Each described group.
+    """Element of `DescribeGroupsResponse.groups`.
 
     Source: `DescribeGroupsResponse.json`, struct `DescribedGroup`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribableLogDirTopic(Struct):
-    """Each topic that we want to describe log directories for, or null for all topics.
+    """Element of `DescribeLogDirsRequest.topics`.
 
     Source: `DescribeLogDirsRequest.json`, struct `DescribableLogDirTopic`.
     """
@@ -55,7 +55,7 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
 
 
 class DescribeLogDirsPartition(Struct):
-    """The partitions.
+    """Element of `DescribeLogDirsTopic.partitions`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsPartition`.
     """
@@ -78,7 +78,7 @@ class DescribeLogDirsPartition(Struct):
 
 
 class DescribeLogDirsTopic(Struct):
-    """The topics.
+    """Element of `DescribeLogDirsResult.topics`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsTopic`.
     """
@@ -91,7 +91,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """The log directories.
+    """Element of `DescribeLogDirsResponse.results`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsResult`.
     """

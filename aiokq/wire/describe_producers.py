@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribeProducersTopicRequest(Struct):
-    """The topics to list producers for.
+    """Element of `DescribeProducersRequest.topics`.
 
     Source: `DescribeProducersRequest.json`, struct `TopicRequest`.
     """
@@ -45,7 +45,7 @@ class DescribeProducersRequest(Request["DescribeProducersResponse"]):
 
 
 class ProducerState(Struct):
-    """The active producers for the partition.
+    """Element of `DescribeProducersPartitionResponse.active_producers`.
 
     Source: `DescribeProducersResponse.json`, struct `ProducerState`.
     """
@@ -60,7 +60,7 @@ class ProducerState(Struct):
     """The last sequence number sent by the producer."""
 
     last_timestamp: int = i64(default=-1)
-    """The last timestamp sent by the producer."""
+    """The last timestamp sent by the producer, in milliseconds since the Unix epoch."""
 
     coordinator_epoch: int = i32()
     """The current epoch of the producer group."""
@@ -70,7 +70,7 @@ class ProducerState(Struct):
 
 
 class DescribeProducersPartitionResponse(Struct):
-    """Each partition in the response.
+    """Element of `DescribeProducersTopicResponse.partitions`.
 
     Source: `DescribeProducersResponse.json`, struct `PartitionResponse`.
     """
@@ -89,7 +89,7 @@ class DescribeProducersPartitionResponse(Struct):
 
 
 class DescribeProducersTopicResponse(Struct):
-    """Each topic in the response.
+    """Element of `DescribeProducersResponse.topics`.
 
     Source: `DescribeProducersResponse.json`, struct `TopicResponse`.
     """

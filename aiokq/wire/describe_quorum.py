@@ -21,7 +21,7 @@ __all__ = [
 
 
 class DescribeQuorumPartitionData(Struct):
-    """The partitions to describe.
+    """Element of `DescribeQuorumTopicData.partitions`.
 
     Source: `DescribeQuorumRequest.json`, struct `PartitionData`.
     """
@@ -31,7 +31,7 @@ class DescribeQuorumPartitionData(Struct):
 
 
 class DescribeQuorumTopicData(Struct):
-    """The topics to describe.
+    """Element of `DescribeQuorumRequest.topics`.
 
     Source: `DescribeQuorumRequest.json`, struct `TopicData`.
     """
@@ -64,7 +64,8 @@ class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
 
 
 class DescribeQuorumReplicaState(Struct):
-    """The observers of the partition.
+    """Element of `DescribeQuorumResponsePartitionData.current_voters` and element of
+    `DescribeQuorumResponsePartitionData.observers`.
 
     Source: `DescribeQuorumResponse.json`, struct `ReplicaState`.
     """
@@ -79,19 +80,18 @@ class DescribeQuorumReplicaState(Struct):
     """The last known log end offset of the follower or -1 if it is unknown."""
 
     last_fetch_timestamp: int = i64(since=1, default=-1, ignorable=True)
-    """The last known leader wall clock time time when a follower fetched from the leader. This
-    is reported as -1 both for the current leader or if it is unknown for a voter.
+    """Wall clock time of the leader when the follower last fetched from it, in milliseconds since
+    the Unix epoch; -1 for the leader itself, or if unknown for a voter.
     """
 
     last_caught_up_timestamp: int = i64(since=1, default=-1, ignorable=True)
-    """The leader wall clock append time of the offset for which the follower made the most
-    recent fetch request. This is reported as the current time for the leader and -1 if
-    unknown for a voter.
+    """Wall clock time of the leader when it appended the offset of the most recent fetch, in
+    milliseconds since the Unix epoch; the current time for the leader itself, -1 if unknown.
     """
 
 
 class DescribeQuorumResponsePartitionData(Struct):
-    """The partition data.
+    """Element of `DescribeQuorumResponseTopicData.partitions`.
 
     Source: `DescribeQuorumResponse.json`, struct `PartitionData`.
     """
@@ -122,7 +122,7 @@ class DescribeQuorumResponsePartitionData(Struct):
 
 
 class DescribeQuorumResponseTopicData(Struct):
-    """The response from the describe quorum API.
+    """Element of `DescribeQuorumResponse.topics`.
 
     Source: `DescribeQuorumResponse.json`, struct `TopicData`.
     """
@@ -137,7 +137,7 @@ class DescribeQuorumResponseTopicData(Struct):
 
 
 class DescribeQuorumListener(Struct):
-    """The listeners of this controller.
+    """Element of `DescribeQuorumNode.listeners`.
 
     Source: `DescribeQuorumResponse.json`, struct `Listener`.
     """
@@ -153,7 +153,7 @@ class DescribeQuorumListener(Struct):
 
 
 class DescribeQuorumNode(Struct):
-    """The nodes in the quorum.
+    """Element of `DescribeQuorumResponse.nodes`.
 
     Source: `DescribeQuorumResponse.json`, struct `Node`.
     """

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class DescribeTopicPartitionsTopicRequest(Struct):
-    """The topics to fetch details for.
+    """Element of `DescribeTopicPartitionsRequest.topics`.
 
     Source: `DescribeTopicPartitionsRequest.json`, struct `TopicRequest`.
     """
@@ -28,7 +28,7 @@ class DescribeTopicPartitionsTopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """The first topic and partition index to fetch details for.
+    """Value of `DescribeTopicPartitionsRequest.cursor`.
 
     Source: `DescribeTopicPartitionsRequest.json`, struct `Cursor`.
     """
@@ -63,7 +63,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """Each partition in the topic.
+    """Element of `DescribeTopicPartitionsResponseTopic.partitions`.
 
     Source: `DescribeTopicPartitionsResponse.json`, struct
     `DescribeTopicPartitionsResponsePartition`.
@@ -98,7 +98,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """Each topic in the response.
+    """Element of `DescribeTopicPartitionsResponse.topics`.
 
     Source: `DescribeTopicPartitionsResponse.json`, struct
     `DescribeTopicPartitionsResponseTopic`.

@@ -32,9 +32,7 @@ class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
 
 
 class DescribeTransactionsTopicData(Struct):
-    """The set of partitions included in the current transaction (if active). When a transaction
-    is preparing to commit or abort, this will include only partitions which do not have
-    markers.
+    """Element of `DescribeTransactionsTransactionState.topics`.
 
     Source: `DescribeTransactionsResponse.json`, struct `TopicData`.
     """
@@ -47,7 +45,7 @@ class DescribeTransactionsTopicData(Struct):
 
 
 class DescribeTransactionsTransactionState(Struct):
-    """The current state of the transaction.
+    """Element of `DescribeTransactionsResponse.transaction_states`.
 
     Source: `DescribeTransactionsResponse.json`, struct `TransactionState`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class UserName(Struct):
-    """The users to describe, or null/empty to describe all users.
+    """Element of `DescribeUserScramCredentialsRequest.users`.
 
     Source: `DescribeUserScramCredentialsRequest.json`, struct `UserName`.
     """
@@ -41,7 +41,7 @@ class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsR
 
 
 class CredentialInfo(Struct):
-    """The mechanism and related information associated with the user's SCRAM credentials.
+    """Element of `DescribeUserScramCredentialsResult.credential_infos`.
 
     Source: `DescribeUserScramCredentialsResponse.json`, struct `CredentialInfo`.
     """
@@ -54,7 +54,7 @@ class CredentialInfo(Struct):
 
 
 class DescribeUserScramCredentialsResult(Struct):
-    """The results for descriptions, one per user.
+    """Element of `DescribeUserScramCredentialsResponse.results`.
 
     Source: `DescribeUserScramCredentialsResponse.json`, struct
     `DescribeUserScramCredentialsResult`.

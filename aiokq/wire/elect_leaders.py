@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ElectLeadersTopicPartitions(Struct):
-    """The topic partitions to elect leaders.
+    """Element of `ElectLeadersRequest.topic_partitions`.
 
     Source: `ElectLeadersRequest.json`, struct `TopicPartitions`.
     """
@@ -58,7 +58,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
 
 
 class ElectLeadersPartitionResult(Struct):
-    """The results for each partition.
+    """Element of `ReplicaElectionResult.partition_result`.
 
     Source: `ElectLeadersResponse.json`, struct `PartitionResult`.
     """
@@ -74,8 +74,7 @@ class ElectLeadersPartitionResult(Struct):
 
 
 class ReplicaElectionResult(Struct):
-    """The election results, or an empty array if the requester did not have permission and the
-    request asks for all partitions.
+    """Element of `ElectLeadersResponse.replica_election_results`.
 
     Source: `ElectLeadersResponse.json`, struct `ReplicaElectionResult`.
     """

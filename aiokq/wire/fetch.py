@@ -25,7 +25,7 @@ __all__ = [
 
 
 class FetchReplicaState(Struct):
-    """The state of the replica in the follower.
+    """Value of `FetchRequest.replica_state`.
 
     Source: `FetchRequest.json`, struct `ReplicaState`.
     """
@@ -38,7 +38,7 @@ class FetchReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """The partitions to fetch.
+    """Element of `FetchTopic.partitions`.
 
     Source: `FetchRequest.json`, struct `FetchPartition`.
     """
@@ -75,7 +75,7 @@ class FetchPartition(Struct):
 
 
 class FetchTopic(Struct):
-    """The topics to fetch.
+    """Element of `FetchRequest.topics`.
 
     Source: `FetchRequest.json`, struct `FetchTopic`.
     """
@@ -91,7 +91,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """In an incremental fetch request, the partitions to remove.
+    """Element of `FetchRequest.forgotten_topics_data`.
 
     Source: `FetchRequest.json`, struct `ForgottenTopic`.
     """
@@ -177,7 +177,7 @@ class FetchRequest(Request["FetchResponse"]):
     """The state of the replica in the follower."""
 
     max_wait_ms: int = i32()
-    """The maximum time in milliseconds to wait for the response."""
+    """The longest to wait for `min_bytes`, in milliseconds."""
 
     min_bytes: int = i32()
     """The minimum bytes to accumulate in the response."""
@@ -211,9 +211,7 @@ class FetchRequest(Request["FetchResponse"]):
 
 
 class FetchEpochEndOffset(Struct):
-    """In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the
-    request, this field indicates the largest epoch and its end offset such that subsequent
-    records are known to diverge.
+    """Value of `FetchPartitionData.diverging_epoch`.
 
     Source: `FetchResponse.json`, struct `EpochEndOffset`.
     """
@@ -226,7 +224,7 @@ class FetchEpochEndOffset(Struct):
 
 
 class FetchLeaderIdAndEpoch(Struct):
-    """The current leader of the partition.
+    """Value of `FetchPartitionData.current_leader`.
 
     Source: `FetchResponse.json`, struct `LeaderIdAndEpoch`.
     """
@@ -239,8 +237,7 @@ class FetchLeaderIdAndEpoch(Struct):
 
 
 class SnapshotId(Struct):
-    """In the case of fetching an offset less than the LogStartOffset, this is the end offset and
-    epoch that should be used in the FetchSnapshot request.
+    """Value of `FetchPartitionData.snapshot_id`.
 
     Source: `FetchResponse.json`, struct `SnapshotId`.
     """
@@ -253,7 +250,7 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """The aborted transactions.
+    """Element of `FetchPartitionData.aborted_transactions`.
 
     Source: `FetchResponse.json`, struct `AbortedTransaction`.
     """
@@ -266,7 +263,7 @@ class AbortedTransaction(Struct):
 
 
 class FetchPartitionData(Struct):
-    """The topic partitions.
+    """Element of `FetchableTopicResponse.partitions`.
 
     Source: `FetchResponse.json`, struct `PartitionData`.
     """
@@ -312,11 +309,14 @@ class FetchPartitionData(Struct):
     """The preferred read replica for the consumer to use on its next fetch request."""
 
     records: Records = records()
-    """The record data."""
+    """Whole record batches, of which the last may be cut off; may begin before the offset asked
+    for. Decoded as a view of the frame; encoded by reference from a buffer, a file range or a list
+    of them.
+    """
 
 
 class FetchableTopicResponse(Struct):
-    """The response topics.
+    """Element of `FetchResponse.responses`.
 
     Source: `FetchResponse.json`, struct `FetchableTopicResponse`.
     """
@@ -332,8 +332,7 @@ class FetchableTopicResponse(Struct):
 
 
 class FetchNodeEndpoint(Struct):
-    """Endpoints for all current-leaders enumerated in PartitionData, with errors
-    NOT_LEADER_OR_FOLLOWER & FENCED_LEADER_EPOCH.
+    """Element of `FetchResponse.node_endpoints`.
 
     Source: `FetchResponse.json`, struct `NodeEndpoint`.
     """

@@ -44,7 +44,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 
 class Coordinator(Struct):
-    """Each coordinator result in the response.
+    """Element of `FindCoordinatorResponse.coordinators`.
 
     Source: `FindCoordinatorResponse.json`, struct `Coordinator`.
     """

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class LegacyOffsetCommitKey(Message):
-    """Schema of LegacyOffsetCommitKey.
+    """Key of a coordinator's record.
 
     Source: `LegacyOffsetCommitKey.json`.
     """
@@ -40,7 +40,7 @@ class LegacyOffsetCommitKey(Message):
 
 
 class LegacyOffsetCommitValue(Message):
-    """Schema of LegacyOffsetCommitValue.
+    """Value of a coordinator's record.
 
     Source: `LegacyOffsetCommitValue.json`.
     """
@@ -57,11 +57,11 @@ class LegacyOffsetCommitValue(Message):
     """Any metadata the client wants to keep."""
 
     commit_timestamp: int = i64()
-    """The time at which the commit was added to the log."""
+    """When the commit was added to the log, in milliseconds since the Unix epoch."""
 
 
 class OffsetCommitKey(Message):
-    """Schema of OffsetCommitKey.
+    """Key of a coordinator's record.
 
     Source: `OffsetCommitKey.json`.
     """
@@ -82,7 +82,7 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """Schema of OffsetCommitValue.
+    """Value of a coordinator's record.
 
     Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain
@@ -107,17 +107,17 @@ class OffsetCommitValue(Message):
     """Any metadata the client wants to keep."""
 
     commit_timestamp: int = i64()
-    """The time at which the commit was added to the log."""
+    """When the commit was added to the log, in milliseconds since the Unix epoch."""
 
     expire_timestamp: int = i64(since=1, until=1, default=-1, ignorable=True)
-    """The time at which the offset will expire."""
+    """When the offset expires, in milliseconds since the Unix epoch; -1 for never by itself."""
 
     topic_id: uuid.UUID = uuid_(since=4, tag=0, ignorable=True)
     """The topic id of the committed offset."""
 
 
 class GroupMetadataKey(Message):
-    """Schema of GroupMetadataKey.
+    """Key of a coordinator's record.
 
     Source: `GroupMetadataKey.json`.
     """
@@ -132,7 +132,7 @@ class GroupMetadataKey(Message):
 
 
 class MemberMetadata(Struct):
-    """The group members.
+    """Element of `GroupMetadataValue.members`.
 
     Source: `GroupMetadataValue.json`, struct `MemberMetadata`.
     """
@@ -150,10 +150,10 @@ class MemberMetadata(Struct):
     """The client host."""
 
     rebalance_timeout: int = i32(since=1, default=-1, ignorable=True)
-    """The rebalance timeout."""
+    """The rebalance timeout, in milliseconds; -1 means the session timeout."""
 
     session_timeout: int = i32()
-    """The session timeout."""
+    """The session timeout, in milliseconds."""
 
     subscription: bytes = bytes_()
     """The subscription."""
@@ -163,7 +163,7 @@ class MemberMetadata(Struct):
 
 
 class GroupMetadataValue(Message):
-    """Schema of GroupMetadataValue.
+    """Value of a coordinator's record.
 
     Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain
@@ -191,7 +191,7 @@ class GroupMetadataValue(Message):
     """The leader id."""
 
     current_state_timestamp: int = i64(since=2, default=-1, ignorable=True)
-    """The timestamp of the last state change."""
+    """When the group last changed its state, in milliseconds since the Unix epoch."""
 
     members: list[MemberMetadata] = array(MemberMetadata)
     """The group members."""

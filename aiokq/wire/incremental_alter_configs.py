@@ -15,7 +15,7 @@ __all__ = [
 
 
 class IncrementalAlterConfigsAlterableConfig(Struct):
-    """The configurations.
+    """Element of `IncrementalAlterConfigsResource.configs`.
 
     Source: `IncrementalAlterConfigsRequest.json`, struct `AlterableConfig`.
     """
@@ -31,7 +31,7 @@ class IncrementalAlterConfigsAlterableConfig(Struct):
 
 
 class IncrementalAlterConfigsResource(Struct):
-    """The incremental updates for each resource.
+    """Element of `IncrementalAlterConfigsRequest.resources`.
 
     Source: `IncrementalAlterConfigsRequest.json`, struct `AlterConfigsResource`.
     """
@@ -70,7 +70,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 
 class IncrementalAlterConfigsResourceResponse(Struct):
-    """The responses for each resource.
+    """Element of `IncrementalAlterConfigsResponse.responses`.
 
     Source: `IncrementalAlterConfigsResponse.json`, struct `AlterConfigsResourceResponse`.
     """

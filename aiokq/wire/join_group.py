@@ -14,7 +14,7 @@ __all__ = [
 
 
 class JoinGroupRequestProtocol(Struct):
-    """The list of protocols that the member supports.
+    """Element of `JoinGroupRequest.protocols`.
 
     Source: `JoinGroupRequest.json`, struct `JoinGroupRequestProtocol`.
     """
@@ -83,7 +83,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 
 class JoinGroupResponseMember(Struct):
-    """The group members.
+    """Element of `JoinGroupResponse.members`.
 
     Source: `JoinGroupResponse.json`, struct `JoinGroupResponseMember`.
     """

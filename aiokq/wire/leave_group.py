@@ -9,7 +9,7 @@ __all__ = ["LeaveGroupRequest", "LeaveGroupResponse", "MemberIdentity", "MemberR
 
 
 class MemberIdentity(Struct):
-    """List of leaving member identities.
+    """Element of `LeaveGroupRequest.members`.
 
     Source: `LeaveGroupRequest.json`, struct `MemberIdentity`.
     """
@@ -55,7 +55,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 
 class MemberResponse(Struct):
-    """List of leaving member responses.
+    """Element of `LeaveGroupResponse.members`.
 
     Source: `LeaveGroupResponse.json`, struct `MemberResponse`.
     """

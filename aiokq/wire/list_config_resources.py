@@ -33,7 +33,7 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
 
 
 class ConfigResource(Struct):
-    """Each config resource in the response.
+    """Element of `ListConfigResourcesResponse.config_resources`.
 
     Source: `ListConfigResourcesResponse.json`, struct `ConfigResource`.
     """

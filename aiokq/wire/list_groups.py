@@ -40,7 +40,7 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
 
 
 class ListedGroup(Struct):
-    """Each group in the response.
+    """Element of `ListGroupsResponse.groups`.
 
     Source: `ListGroupsResponse.json`, struct `ListedGroup`.
     """

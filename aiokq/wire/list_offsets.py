@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ListOffsetsPartition(Struct):
-    """Each partition in the request.
+    """Element of `ListOffsetsTopic.partitions`.
 
     Source: `ListOffsetsRequest.json`, struct `ListOffsetsPartition`.
     """
@@ -28,14 +28,18 @@ class ListOffsetsPartition(Struct):
     """The current leader epoch."""
 
     timestamp: int = i64()
-    """The current timestamp."""
+    """Which offset to return: that of the first record whose timestamp is not below this one, in
+    milliseconds since the Unix epoch; or -1 for the end (as the isolation level sees it), -2 for
+    the start, -3 for the record with the highest timestamp (version 7 on), -4 for the start of
+    what is on local disk (8 on), -5 for the end of what is in tiered storage (9 on).
+    """
 
     max_num_offsets: int = i32(until=0, default=1)
     """The maximum number of offsets to report."""
 
 
 class ListOffsetsTopic(Struct):
-    """Each topic in the request.
+    """Element of `ListOffsetsRequest.topics`.
 
     Source: `ListOffsetsRequest.json`, struct `ListOffsetsTopic`.
     """
@@ -106,7 +110,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """Each partition in the response.
+    """Element of `ListOffsetsTopicResponse.partitions`.
 
     Source: `ListOffsetsResponse.json`, struct `ListOffsetsPartitionResponse`.
     """
@@ -121,7 +125,9 @@ class ListOffsetsPartitionResponse(Struct):
     """The result offsets."""
 
     timestamp: int = i64(since=1, default=-1)
-    """The timestamp associated with the returned offset."""
+    """Timestamp of the record found, in milliseconds since the Unix epoch; -1 where the start or
+    the end was asked for, or no record was found.
+    """
 
     offset: int = i64(since=1, default=-1)
     """The returned offset."""
@@ -131,7 +137,7 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    """Each topic in the response.
+    """Element of `ListOffsetsResponse.topics`.
 
     Source: `ListOffsetsResponse.json`, struct `ListOffsetsTopicResponse`.
     """

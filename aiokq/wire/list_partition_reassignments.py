@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ListPartitionReassignmentsTopics(Struct):
-    """The topics to list partition reassignments for, or null to list everything.
+    """Element of `ListPartitionReassignmentsRequest.topics`.
 
     Source: `ListPartitionReassignmentsRequest.json`, struct
     `ListPartitionReassignmentsTopics`.
@@ -50,7 +50,7 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
 
 
 class OngoingPartitionReassignment(Struct):
-    """The ongoing reassignments for each partition.
+    """Element of `OngoingTopicReassignment.partitions`.
 
     Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingPartitionReassignment`.
     """
@@ -69,7 +69,7 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """The ongoing reassignments for each topic.
+    """Element of `ListPartitionReassignmentsResponse.topics`.
 
     Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingTopicReassignment`.
     """

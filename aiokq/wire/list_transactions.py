@@ -52,7 +52,7 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
 
 
 class ListTransactionsTransactionState(Struct):
-    """The current state of the transaction for the transactional id.
+    """Element of `ListTransactionsResponse.transaction_states`.
 
     Source: `ListTransactionsResponse.json`, struct `TransactionState`.
     """

@@ -18,20 +18,45 @@ __all__ = [
 
 
 class MetadataRequestTopic(Struct):
-    """The topics to fetch metadata for.
+    """Element of `MetadataRequest.topics`.
 
     Source: `MetadataRequest.json`, struct `MetadataRequestTopic`.
     """
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic id."""
+    """The topic id; zero where the name says which topic it is."""
 
     name: str | None = string(nullable_since=10)
-    """The topic name."""
+    """The topic name; null (version 10 on) where the id says which topic it is."""
 
 
 class MetadataRequest(Request["MetadataResponse"]):
     """Request of the Metadata API.
+
+    In version 0, an empty array indicates "request metadata for all topics." In version 1 and
+    higher, an empty array indicates "request metadata for no topics," and a null array is
+    used to indicate "request metadata for all topics."
+
+    Version 2 and 3 are the same as version 1.
+
+    Version 4 adds AllowAutoTopicCreation.
+
+    Starting in version 8, authorized operations can be requested for cluster and topic
+    resource.
+
+    Version 9 is the first flexible version.
+
+    Version 10 adds topicId and allows name field to be null. However, this functionality was
+    not implemented on the server.
+
+    Versions 10 and 11 should not use the topicId field or set topic name to null.
+
+    Version 11 deprecates IncludeClusterAuthorizedOperations field. This is now exposed by the
+    DescribeCluster API (KIP-700).
+
+    Version 12 supports topic Id.
+
+    Version 13 supports top-level error code in the response.
 
     Source: `MetadataRequest.json`.
     """
@@ -43,7 +68,9 @@ class MetadataRequest(Request["MetadataResponse"]):
     FLEXIBLE_SINCE = 9
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
-    """The topics to fetch metadata for."""
+    """The topics to fetch metadata for; null for all (in version 0 the empty list), the empty list
+    for none.
+    """
 
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
     """If this is true, the broker may auto-create topics that we requested which do not already
@@ -58,7 +85,7 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 
 class MetadataResponseBroker(Struct):
-    """A list of brokers present in the cluster.
+    """Element of `MetadataResponse.brokers`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponseBroker`.
     """
@@ -77,7 +104,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """Each partition in the topic.
+    """Element of `MetadataResponseTopic.partitions`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponsePartition`.
     """
@@ -105,7 +132,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """Each topic in the response.
+    """Element of `MetadataResponse.topics`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponseTopic`.
     """

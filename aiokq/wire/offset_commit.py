@@ -18,7 +18,7 @@ __all__ = [
 
 
 class OffsetCommitRequestPartition(Struct):
-    """Each partition to commit offsets for.
+    """Element of `OffsetCommitRequestTopic.partitions`.
 
     Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestPartition`.
     """
@@ -33,14 +33,14 @@ class OffsetCommitRequestPartition(Struct):
     """The leader epoch of this partition."""
 
     commit_timestamp: int = i64(since=1, until=1, default=-1)
-    """The timestamp of the commit."""
+    """When the offset was committed, in milliseconds since the Unix epoch; -1 for the time of arrival."""
 
     committed_metadata: str | None = string(nullable_since=0)
     """Any associated metadata the client wants to keep."""
 
 
 class OffsetCommitRequestTopic(Struct):
-    """The topics to commit offsets for.
+    """Element of `OffsetCommitRequest.topics`.
 
     Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestTopic`.
     """
@@ -113,7 +113,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 
 class OffsetCommitResponsePartition(Struct):
-    """The responses for each partition in the topic.
+    """Element of `OffsetCommitResponseTopic.partitions`.
 
     Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponsePartition`.
     """
@@ -126,7 +126,7 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetCommitResponseTopic(Struct):
-    """The responses for each topic.
+    """Element of `OffsetCommitResponse.topics`.
 
     Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponseTopic`.
     """

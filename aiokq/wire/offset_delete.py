@@ -16,7 +16,7 @@ __all__ = [
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """Each partition to delete offsets for.
+    """Element of `OffsetDeleteRequestTopic.partitions`.
 
     Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestPartition`.
     """
@@ -26,7 +26,7 @@ class OffsetDeleteRequestPartition(Struct):
 
 
 class OffsetDeleteRequestTopic(Struct):
-    """The topics to delete offsets for.
+    """Element of `OffsetDeleteRequest.topics`.
 
     Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestTopic`.
     """
@@ -57,7 +57,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """The responses for each partition in the topic.
+    """Element of `OffsetDeleteResponseTopic.partitions`.
 
     Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponsePartition`.
     """
@@ -70,7 +70,7 @@ class OffsetDeleteResponsePartition(Struct):
 
 
 class OffsetDeleteResponseTopic(Struct):
-    """The responses for each topic.
+    """Element of `OffsetDeleteResponse.topics`.
 
     Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponseTopic`.
     """

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class OffsetFetchRequestTopic(Struct):
-    """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics.
+    """Element of `OffsetFetchRequest.topics`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestTopic`.
     """
@@ -35,7 +35,7 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestTopics(Struct):
-    """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics.
+    """Element of `OffsetFetchRequestGroup.topics`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestTopics`.
     """
@@ -51,7 +51,7 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """Each group we would like to fetch offsets for.
+    """Element of `OffsetFetchRequest.groups`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestGroup`.
     """
@@ -126,7 +126,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """The responses per partition.
+    """Element of `OffsetFetchResponseTopic.partitions`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponsePartition`.
     """
@@ -148,7 +148,7 @@ class OffsetFetchResponsePartition(Struct):
 
 
 class OffsetFetchResponseTopic(Struct):
-    """The responses per topic.
+    """Element of `OffsetFetchResponse.topics`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseTopic`.
     """
@@ -161,7 +161,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """The responses per partition.
+    """Element of `OffsetFetchResponseTopics.partitions`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponsePartitions`.
     """
@@ -183,7 +183,7 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    """The responses per topic.
+    """Element of `OffsetFetchResponseGroup.topics`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseTopics`.
     """
@@ -199,7 +199,7 @@ class OffsetFetchResponseTopics(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    """The responses per group id.
+    """Element of `OffsetFetchResponse.groups`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseGroup`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class OffsetForLeaderPartition(Struct):
-    """Each partition to get offsets for.
+    """Element of `OffsetForLeaderTopic.partitions`.
 
     Source: `OffsetForLeaderEpochRequest.json`, struct `OffsetForLeaderPartition`.
     """
@@ -36,7 +36,7 @@ class OffsetForLeaderPartition(Struct):
 
 
 class OffsetForLeaderTopic(Struct):
-    """Each topic to get offsets for.
+    """Element of `OffsetForLeaderEpochRequest.topics`.
 
     Source: `OffsetForLeaderEpochRequest.json`, struct `OffsetForLeaderTopic`.
     """
@@ -80,7 +80,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
-    """Each partition in the topic we fetched offsets for.
+    """Element of `OffsetForLeaderTopicResult.partitions`.
 
     Source: `OffsetForLeaderEpochResponse.json`, struct `EpochEndOffset`.
     """
@@ -99,7 +99,7 @@ class OffsetForLeaderEpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """Each topic we fetched offsets for.
+    """Element of `OffsetForLeaderEpochResponse.topics`.
 
     Source: `OffsetForLeaderEpochResponse.json`, struct `OffsetForLeaderTopicResult`.
     """

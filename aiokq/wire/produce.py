@@ -21,7 +21,7 @@ __all__ = [
 
 
 class PartitionProduceData(Struct):
-    """Each partition to produce to.
+    """Element of `TopicProduceData.partition_data`.
 
     Source: `ProduceRequest.json`, struct `PartitionProduceData`.
     """
@@ -30,11 +30,13 @@ class PartitionProduceData(Struct):
     """The partition index."""
 
     records: Records = records()
-    """The record data to be produced."""
+    """Record batches to append: exactly one of magic 2 from version 3 on. Decoded as a view of the
+    frame; encoded by reference from a buffer, a file range or a list of them.
+    """
 
 
 class TopicProduceData(Struct):
-    """Each topic to produce to.
+    """Element of `ProduceRequest.topic_data`.
 
     Source: `ProduceRequest.json`, struct `TopicProduceData`.
     """
@@ -111,7 +113,7 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """The batch indices of records that caused the batch to be dropped.
+    """Element of `PartitionProduceResponse.record_errors`.
 
     Source: `ProduceResponse.json`, struct `BatchIndexAndErrorMessage`.
     """
@@ -124,7 +126,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class ProduceLeaderIdAndEpoch(Struct):
-    """The leader broker that the producer should use for future requests.
+    """Value of `PartitionProduceResponse.current_leader`.
 
     Source: `ProduceResponse.json`, struct `LeaderIdAndEpoch`.
     """
@@ -137,7 +139,7 @@ class ProduceLeaderIdAndEpoch(Struct):
 
 
 class PartitionProduceResponse(Struct):
-    """Each partition that we produced to within the topic.
+    """Element of `TopicProduceResponse.partition_responses`.
 
     Source: `ProduceResponse.json`, struct `PartitionProduceResponse`.
     """
@@ -152,9 +154,8 @@ class PartitionProduceResponse(Struct):
     """The base offset."""
 
     log_append_time_ms: int = i64(since=2, default=-1, ignorable=True)
-    """The timestamp returned by broker after appending the messages. If CreateTime is used for
-    the topic, the timestamp will be -1. If LogAppendTime is used for the topic, the timestamp
-    will be the broker local time when the messages are appended.
+    """When the broker appended the records, in milliseconds since the Unix epoch, if the topic has
+    LogAppendTime; -1 if it has CreateTime.
     """
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
@@ -177,7 +178,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """Each produce response.
+    """Element of `ProduceResponse.responses`.
 
     Source: `ProduceResponse.json`, struct `TopicProduceResponse`.
     """
@@ -193,8 +194,7 @@ class TopicProduceResponse(Struct):
 
 
 class ProduceNodeEndpoint(Struct):
-    """Endpoints for all current-leaders enumerated in PartitionProduceResponses, with errors
-    NOT_LEADER_OR_FOLLOWER.
+    """Element of `ProduceResponse.node_endpoints`.
 
     Source: `ProduceResponse.json`, struct `NodeEndpoint`.
     """

@@ -9,7 +9,7 @@ __all__ = ["SyncGroupRequest", "SyncGroupRequestAssignment", "SyncGroupResponse"
 
 
 class SyncGroupRequestAssignment(Struct):
-    """Each assignment.
+    """Element of `SyncGroupRequest.assignments`.
 
     Source: `SyncGroupRequest.json`, struct `SyncGroupRequestAssignment`.
     """

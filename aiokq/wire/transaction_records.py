@@ -9,7 +9,7 @@ __all__ = ["EndTxnMarker", "PartitionsSchema", "TransactionLogKey", "Transaction
 
 
 class TransactionLogKey(Message):
-    """Schema of TransactionLogKey.
+    """Key of a coordinator's record.
 
     Source: `TransactionLogKey.json`.
     """
@@ -24,7 +24,7 @@ class TransactionLogKey(Message):
 
 
 class PartitionsSchema(Struct):
-    """Partitions involved in the transaction.
+    """Element of `TransactionLogValue.transaction_partitions`.
 
     Source: `TransactionLogValue.json`, struct `PartitionsSchema`.
     """
@@ -37,7 +37,7 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message):
-    """Schema of TransactionLogValue.
+    """Value of a coordinator's record.
 
     Version 1 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain
@@ -79,17 +79,17 @@ class TransactionLogValue(Message):
     """Partitions involved in the transaction."""
 
     transaction_last_update_timestamp_ms: int = i64()
-    """Time the transaction was last updated."""
+    """When the transaction was last updated, in milliseconds since the Unix epoch."""
 
     transaction_start_timestamp_ms: int = i64()
-    """Time the transaction was started."""
+    """When the transaction was started, in milliseconds since the Unix epoch."""
 
     client_transaction_version: int = i16(since=1, tag=2)
     """The transaction version used by the client."""
 
 
 class EndTxnMarker(Message):
-    """Schema of EndTxnMarker.
+    """Schema that is embedded in messages or records.
 
     Source: `EndTxnMarker.json`.
     """

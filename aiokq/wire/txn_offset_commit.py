@@ -16,7 +16,7 @@ __all__ = [
 
 
 class TxnOffsetCommitRequestPartition(Struct):
-    """The partitions inside the topic that we want to commit offsets for.
+    """Element of `TxnOffsetCommitRequestTopic.partitions`.
 
     Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestPartition`.
     """
@@ -35,7 +35,7 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    """Each topic that we want to commit offsets for.
+    """Element of `TxnOffsetCommitRequest.topics`.
 
     Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestTopic`.
     """
@@ -98,7 +98,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """The responses for each partition in the topic.
+    """Element of `TxnOffsetCommitResponseTopic.partitions`.
 
     Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponsePartition`.
     """
@@ -111,7 +111,7 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    """The responses for each topic.
+    """Element of `TxnOffsetCommitResponse.topics`.
 
     Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponseTopic`.
     """

@@ -14,7 +14,7 @@ __all__ = [
 
 
 class FeatureUpdateKey(Struct):
-    """The list of updates to finalized features.
+    """Element of `UpdateFeaturesRequest.feature_updates`.
 
     Source: `UpdateFeaturesRequest.json`, struct `FeatureUpdateKey`.
     """
@@ -67,7 +67,7 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
 
 class UpdatableFeatureResult(Struct):
-    """Results for each feature update.
+    """Element of `UpdateFeaturesResponse.results`.
 
     Source: `UpdateFeaturesResponse.json`, struct `UpdatableFeatureResult`.
     """

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class WritableTxnMarkerTopic(Struct):
-    """Each topic that we want to write transaction marker(s) for.
+    """Element of `WritableTxnMarker.topics`.
 
     Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarkerTopic`.
     """
@@ -30,7 +30,7 @@ class WritableTxnMarkerTopic(Struct):
 
 
 class WritableTxnMarker(Struct):
-    """The transaction markers to be written.
+    """Element of `WriteTxnMarkersRequest.markers`.
 
     Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarker`.
     """
@@ -79,7 +79,7 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    """The results by partition.
+    """Element of `WritableTxnMarkerTopicResult.partitions`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerPartitionResult`.
     """
@@ -92,7 +92,7 @@ class WritableTxnMarkerPartitionResult(Struct):
 
 
 class WritableTxnMarkerTopicResult(Struct):
-    """The results by topic.
+    """Element of `WritableTxnMarkerResult.topics`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerTopicResult`.
     """
@@ -105,7 +105,7 @@ class WritableTxnMarkerTopicResult(Struct):
 
 
 class WritableTxnMarkerResult(Struct):
-    """The results for writing makers.
+    """Element of `WriteTxnMarkersResponse.markers`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerResult`.
     """
