@@ -1,0 +1,127 @@
+# Owns the C types of _core.py's classes where it is compiled; uncompiled, their __slots__ stand in.
+
+from aiokq._native cimport uint64_t
+
+
+cdef class RecordMetadata:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly long long offset
+    cdef readonly long long timestamp_ms
+
+
+cdef class Delivery:
+    cdef Batch batch
+    cdef unsigned int index
+    cdef long long timestamp
+
+
+cdef class _Wait:
+    cdef Delivery delivery
+    cdef object loop
+    cdef object callback
+    cdef object context
+    cdef object message
+    cdef int state
+    cdef public bint _asyncio_future_blocking
+
+
+cdef class _Wakes:
+    cdef object loop
+    cdef list waiting
+    cdef Py_ssize_t next
+
+
+cdef class Batch:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly unsigned int count
+    cdef readonly double created
+    cdef readonly long long max_timestamp_ms
+    cdef readonly Slot slot
+    cdef readonly object error
+    cdef Accumulator accumulator
+    cdef object block
+    cdef unsigned char *base
+    cdef Py_ssize_t pos
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t reserved
+    cdef Py_ssize_t wire_size
+    cdef long long base_timestamp
+    cdef long long base_offset
+    cdef long long append_time
+    cdef int state
+    cdef int codec
+    cdef unsigned int observed_count
+    cdef Py_ssize_t live
+    cdef unsigned long long mark
+    cdef unsigned int ordinal
+    cdef bytes stamped
+    cdef object view
+    cdef list targets
+    cdef list waiting
+    cdef list many
+    cdef bytearray observed
+    cdef dict wanted
+
+
+cdef class Slot:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly Batch batch
+    cdef public object owner
+    cdef Py_ssize_t hint
+
+
+cdef class Route:
+    cdef readonly object topic
+    cdef readonly list slots
+    cdef readonly int partitions
+    cdef readonly tuple available
+    cdef readonly list pending
+    cdef Accumulator accumulator
+    cdef Slot pending_slot
+    cdef Slot sticky
+    cdef Py_ssize_t sticky_bytes
+    cdef dict cache
+
+
+cdef class Deliveries:
+    cdef list batches
+    cdef dict explicit
+    cdef Py_ssize_t filled
+    cdef Py_ssize_t awaited
+    cdef unsigned long long mark
+    cdef long long timestamp
+    cdef object ordinal_block
+    cdef object index_block
+    cdef unsigned int *ordinals
+    cdef unsigned int *indexes
+
+
+cdef class _WaitAll:
+    cdef Deliveries deliveries
+    cdef Py_ssize_t at
+    cdef _Wait wait
+    cdef bint joined
+
+
+cdef class Accumulator:
+    cdef readonly Py_ssize_t batch_size
+    cdef readonly Py_ssize_t buffer_memory
+    cdef readonly Py_ssize_t max_record_bytes
+    cdef readonly bint ignore_keys
+    cdef readonly bint closed
+    cdef public object on_unknown_topic
+    cdef public object on_room
+    cdef public object loop
+    cdef object clock
+    cdef dict routes
+    cdef object last_topic
+    cdef Route last_route
+    cdef Py_ssize_t used
+    cdef Py_ssize_t queued
+    cdef Py_ssize_t block_size
+    cdef Py_ssize_t pool_limit
+    cdef list pool
+    cdef uint64_t random

@@ -1,0 +1,91 @@
+"""Owns the choice between the compiled core and the pure one; every other module imports this.
+
+`AIOKQ_PURE=1` forces the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes its absence an ImportError.
+Type checkers read _core.pyi for both. Tests: tests/unit/fastpath/.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokq._source_hash import source_hash
+
+if TYPE_CHECKING:
+    _pure = True
+else:
+    _pure = os.environ.get("AIOKQ_PURE") == "1"
+    if not _pure:
+        try:
+            from aiokq import _compiled  # noqa: F401
+        except ImportError:
+            if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
+                raise
+            _pure = True
+
+if TYPE_CHECKING or _pure:
+    from aiokq._core import (
+        COMPILED,
+        SOURCE_HASH,
+        Accumulator,
+        Batch,
+        Deliveries,
+        Delivery,
+        RecordMetadata,
+        Route,
+        Slot,
+        crc32c,
+        murmur2,
+        partition_for_key,
+    )
+else:
+    from aiokq._compiled import (
+        COMPILED,
+        SOURCE_HASH,
+        Accumulator,
+        Batch,
+        Deliveries,
+        Delivery,
+        RecordMetadata,
+        Route,
+        Slot,
+        crc32c,
+        murmur2,
+        partition_for_key,
+    )
+
+PACKAGE: Final = Path(__file__).parent
+
+
+def stale() -> bool:
+    """Whether the compiled core in use was built from other sources than those beside it."""
+    if not COMPILED:
+        return False
+    now = source_hash(PACKAGE)
+    return now not in ("", SOURCE_HASH)
+
+
+def restore_metadata(
+    topic: str, partition: int, offset: int, timestamp_ms: int
+) -> RecordMetadata:
+    """Unpickles a RecordMetadata, whichever core made it."""
+    return RecordMetadata(topic, partition, offset, timestamp_ms)
+
+
+__all__ = [
+    "Accumulator",
+    "Batch",
+    "COMPILED",
+    "Deliveries",
+    "Delivery",
+    "RecordMetadata",
+    "Route",
+    "SOURCE_HASH",
+    "Slot",
+    "crc32c",
+    "murmur2",
+    "partition_for_key",
+    "restore_metadata",
+    "stale",
+]

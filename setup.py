@@ -1,0 +1,97 @@
+"""Builds the compiled hot core, aiokq._compiled; a machine without a compiler installs without it.
+
+Everything else about the package stands in pyproject.toml. AIOKQ_REQUIRE_COMPILED=1 makes a
+failed build an error, AIOKQ_PURE=1 skips it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+PACKAGE = ROOT / "aiokq"
+REQUIRED = os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1"
+SKIPPED = os.environ.get("AIOKQ_PURE") == "1" and not REQUIRED
+
+WARNING = """
+************************************************************************************
+* aiokq: the compiled core was not built; the pure Python one, ten times slower on
+* the hot path, is installed in its place. The reason:
+*   {reason}
+* A C compiler and Python.h are needed: apt install gcc python3-dev (Debian, Ubuntu),
+* xcode-select --install (macOS). Then install aiokq again.
+************************************************************************************
+"""
+
+
+def warn(reason: object) -> None:
+    print(WARNING.format(reason=reason), file=sys.stderr)
+
+
+def extensions() -> list[Extension]:
+    if SKIPPED:
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError as error:
+        if REQUIRED:
+            raise
+        warn(error)
+        return []
+    source_hash = runpy.run_path(str(PACKAGE / "_source_hash.py"))["source_hash"](PACKAGE)
+    unix = os.name == "posix"
+    core = Extension(
+        "aiokq._compiled",
+        ["aiokq/_core.py"],
+        depends=["aiokq/_native.h", "aiokq/_native.pxd", "aiokq/_compiled.pxd"],
+        include_dirs=["aiokq"],
+        define_macros=[("AIOKQ_SOURCE_HASH", f'"{source_hash}"')],
+        extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"] if unix else [],
+    )
+    return cythonize(
+        [core],
+        build_dir="build/cython",
+        language_level=3,
+        force=True,
+        compiler_directives={
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+            "auto_pickle": False,
+        },
+    )
+
+
+class BuildExt(build_ext):
+    """Drops an extension that does not build: Extension(optional=True) fails an editable install."""
+
+    def run(self) -> None:
+        # The hash of the sources is a macro: setuptools does not see that it changed.
+        self.force = True
+        try:
+            super().run()
+        except Exception as error:
+            if REQUIRED:
+                raise
+            warn(error)
+            self.extensions = []
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            if REQUIRED:
+                raise
+            warn(error)
+            self.extensions = [other for other in self.extensions if other is not ext]
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})
