@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
@@ -31,12 +31,16 @@ from aiokq.cluster.interest import Interest
 from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
 from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
 from aiokq.cluster.nodes import Nodes
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
+from aiokq.cluster.partition_records import PartitionRecords
+from aiokq.cluster.reading import DEFAULT_FETCH_BYTES, PartitionReader
 from aiokq.cluster.recovery import RecoveryMonitor
 from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState, reduce
-from aiokq.cluster.refresh import RETRIED_CODES, MetadataAsk, MetadataRefresher
+from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
 from aiokq.cluster.router import Router
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.targets import ANY, CoordinatorKind, Target
+from aiokq.cluster.topic_lookup import TopicLookup
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node, NodeState, NodeUp
@@ -48,13 +52,10 @@ from aiokq.core.errors import (
     Closed,
     ConnectionLost,
     KafkaError,
-    RequestTimeout,
-    UnknownTopicOrPartition,
-    error_for,
 )
 from aiokq.core.signal import Signal
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import TopicPartition
+from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 from aiokq.core.watchdog import Watchdog
 from aiokq.wire import Request, Response
 from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -135,7 +136,9 @@ class ClusterEngine:
             spawn=self.spawn,
             random=random,
         )
+        self.topics = TopicLookup(self)
         self.router = Router(self)
+        self.reader = PartitionReader(self)
 
     # -- life -------------------------------------------------------------------------------
 
@@ -321,56 +324,10 @@ class ClusterEngine:
         if info is not None and not info.error_code:
             self.interest.used(name, self.now())
             return info
-        if timeout is None:
-            timeout = self.settings.default_api_timeout
-        if create is None:
-            create = self.settings.allow_auto_create_topics
-        limit = asyncio.timeout(timeout)
-        answered = False
-        self.refresher.expect(name)
-        try:
-            async with limit:
-                while True:
-                    await self.refresher.refresh([name], create=create, urgent=not answered)
-                    answered = True
-                    info = self.metadata.topics.get(name)
-                    if info is not None and not info.error_code:
-                        self.interest.used(name, self.now())
-                        return info
-                    self._raise_if_final(name)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise self._topic_error(name, timeout) from (self.last_error or error)
-        finally:
-            self.refresher.unexpect(name)
-
-    def _raise_if_final(self, name: str) -> None:
-        code = self._topic_code(name)
-        if code and code not in RETRIED_CODES:
-            error = error_for(code, topic_partition=name, api="Metadata")
-            if not error.retriable:
-                raise error
-
-    def _topic_code(self, name: str) -> int:
-        info = self.metadata.topics.get(name)
-        return self.metadata.topic_errors.get(name, 0) if info is None else info.error_code
-
-    def _topic_error(self, name: str, timeout: float) -> BrokerError:
-        code = self._topic_code(name)
-        if code in RETRIED_CODES:
-            return UnknownTopicOrPartition(
-                f"there is no topic {name!r}, and it did not come to exist within {timeout:.3g} s: "
-                "create it, or check its name",
-                topic_partition=name,
-            )
-        if code:
-            return error_for(code, topic_partition=name, api="Metadata")
-        return RequestTimeout(
-            f"no metadata of topic {name!r} within {timeout:.3g} s"
-            + (f": {self.last_error}" if self.last_error is not None else ""),
-            api="Metadata",
-            topic_partition=name,
+        return await self.topics.wait(
+            name,
+            timeout=self.settings.default_api_timeout if timeout is None else timeout,
+            create=self.settings.allow_auto_create_topics if create is None else create,
         )
 
     def watch(self, topics: Iterable[str]) -> None:
@@ -519,6 +476,61 @@ class ClusterEngine:
     def coordinator_failed(self, kind: CoordinatorKind, key: str) -> None:
         """It did not answer, or said that it is not the coordinator: look it up again."""
         self.coordinators.forget(kind, key)
+
+    # -- reading without a consumer ---------------------------------------------------------
+
+    async def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        min_bytes: int = 1,
+        max_wait_ms: int = 0,
+        timeout: float | None = None,
+    ) -> PartitionRecords:
+        """Read once from one offset; see `PartitionReader.fetch`."""
+        self.bind()
+        return await self.reader.fetch(
+            tp,
+            offset,
+            max_bytes,
+            isolation_level=isolation_level,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            timeout=timeout,
+        )
+
+    def read(
+        self,
+        tp: TopicPartition,
+        start: OffsetSpec,
+        stop: OffsetSpec | None = None,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[PartitionRecords, None]:
+        """Read a range of offsets; see `PartitionReader.read`."""
+        self.bind()
+        return self.reader.read(
+            tp, start, stop, isolation_level=isolation_level, max_bytes=max_bytes, timeout=timeout
+        )
+
+    async def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        timestamp: OffsetSpec,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Offsets by time, all leaders asked at once; see `PartitionReader.offsets`."""
+        self.bind()
+        return await self.reader.offsets(
+            partitions, timestamp, isolation_level=isolation_level, timeout=timeout
+        )
 
     # -- how it comes to know ---------------------------------------------------------------
 

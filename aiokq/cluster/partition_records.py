@@ -1,0 +1,117 @@
+"""PartitionRecords: what one fetch of one partition gave, decoded when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from aiokq.core.types import TopicPartition
+from aiokq.records.codecs import RecordCodecs
+from aiokq.records.header import iter_headers
+from aiokq.wire.fetch import FetchPartitionData
+
+if TYPE_CHECKING:
+    from aiokq.fastpath import Cursor, Record
+
+__all__ = ["PartitionRecords"]
+
+
+class PartitionRecords:
+    """Records of one partition in offset order; iterable any number of times.
+
+    It may hold no records and still move on: control batches, aborted transactions and what
+    compaction removed have offsets but nothing to hand over.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        offset: what was asked for; no record is older.
+        next_offset: where to go on reading; equal to ``offset`` at the end of the log.
+        high_watermark: end of what is replicated, and so readable.
+        last_stable_offset: end of what is decided, for read_committed; -1 if the broker is too old
+            to tell.
+        log_start_offset: first offset of the log; -1 likewise.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_codecs",
+        "_data",
+        "_records",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "next_offset",
+        "offset",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        data: FetchPartitionData,
+        *,
+        codecs: RecordCodecs,
+        committed_only: bool,
+        stop: int | None,
+    ) -> None:
+        self.topic = tp.topic
+        self.partition = tp.partition
+        self.offset = offset
+        self.high_watermark = data.high_watermark
+        self.last_stable_offset = data.last_stable_offset
+        self.log_start_offset = data.log_start_offset
+        self._codecs = codecs
+        self._aborted: list[tuple[int, int]] | None = None
+        if committed_only:
+            aborted = data.aborted_transactions or []
+            self._aborted = [(a.producer_id, a.first_offset) for a in aborted]
+        # What was received is always one piece of the frame.
+        self._data = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        self._records: tuple[Record, ...] | None = None
+        end = offset
+        for header in iter_headers(self._data):
+            end = max(end, header.next_offset)
+        self.next_offset = end if stop is None else min(end, stop)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records; decoded once.
+
+        Raises:
+            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+        """
+        if self._records is None:
+            self._records = tuple(self.cursor())
+        return self._records
+
+    def cursor(self) -> Cursor:
+        """A cursor of its own over the records, for whoever wants them one by one."""
+        from aiokq.fastpath import Cursor
+
+        return Cursor(
+            self.topic,
+            self.partition,
+            self._data,
+            start_offset=self.offset,
+            stop_offset=self.next_offset,
+            codecs=self._codecs,
+            aborted=self._aborted,
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> Record:
+        return self.records[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionRecords {self.topic}-{self.partition} offsets {self.offset} to "
+            f"{self.next_offset}>"
+        )

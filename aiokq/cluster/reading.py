@@ -1,0 +1,373 @@
+"""Reading one partition without a consumer: fetch once, or read a range of offsets.
+
+Keeps no position, no sessions and no buffers; the consumer has those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from aiokq.cluster.inputs import LeaderHint
+from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
+from aiokq.cluster.offsets import (
+    IsolationLevel,
+    OffsetSpec,
+    isolation_level_code,
+    list_offsets,
+    no_such_partition,
+    offset_spec,
+)
+from aiokq.cluster.partition_records import PartitionRecords
+from aiokq.connection.node import Node
+from aiokq.connection.slot import DedicatedConnection
+from aiokq.core.error_base import KafkaError
+from aiokq.core.errors import (
+    LeaderNotAvailable,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    ProtocolError,
+    RequestTimeout,
+    error_for,
+    raise_for,
+)
+from aiokq.core.types import OffsetAndTimestamp, TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.codecs import RecordCodecs
+from aiokq.wire.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+
+__all__ = ["DEFAULT_FETCH_BYTES", "PartitionReader"]
+
+TOPIC_IDS_SINCE: Final = 13
+DEFAULT_FETCH_BYTES: Final = 1024 * 1024
+"""Kafka's ``max.partition.fetch.bytes``."""
+READ_COMMITTED: Final = 1
+READ_WAIT_MS: Final = 500
+"""How long the broker may hold a fetch at the end of the log, while `read` waits for more."""
+
+
+class PartitionReader:
+    """Fetches of one cluster's partitions, on connections of their own.
+
+    A broker answers a connection in order: a fetch that waits for records must not hold up the
+    short requests of the cluster.
+    """
+
+    def __init__(self, engine: ClusterEngine) -> None:
+        self._engine = engine
+        self._connections: dict[int, DedicatedConnection] = {}
+        self._codecs = RecordCodecs(crc32c)
+
+    async def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        min_bytes: int = 1,
+        max_wait_ms: int = 0,
+        stop: int | None = None,
+        timeout: float | None = None,
+    ) -> PartitionRecords:
+        """Read once from one offset.
+
+        Args:
+            offset: of the first record wanted.
+            max_bytes: most to fetch; one batch is given however large it is (KIP-74).
+            min_bytes: what the broker waits for, up to ``max_wait_ms``.
+            max_wait_ms: how long the broker may wait for records at the end of the log.
+            stop: hand over no record at or after this offset.
+            timeout: seconds, retries included; default ``default_api_timeout_ms``.
+
+        Raises:
+            OffsetOutOfRange: the offset is not in the log.
+            UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
+            RequestTimeout: no leader answered in time; the cause says why.
+        """
+        if timeout is None:
+            timeout = self._engine.settings.default_api_timeout
+        engine = self._engine
+        level = isolation_level_code(isolation_level)
+        request = _Fetch(tp, offset, max_bytes, level, min_bytes, max_wait_ms)
+        last_error: KafkaError | None = None
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                backoff = engine.new_backoff()
+                while True:
+                    response: FetchResponse | None = None
+                    data: FetchPartitionData | None = None
+                    epoch = None
+                    failure: KafkaError | None
+                    try:
+                        node, topic_id = await self._leader(tp)
+                        epoch = engine.metadata.leader_epoch(tp)
+                        response = await self._ask(node, request, epoch, topic_id)
+                        data = _only_partition(response, tp)
+                        failure = _failure(data, request)
+                    except KafkaError as error:
+                        failure = error
+                    if data is not None and failure is None:
+                        engine.partition_ok(tp)
+                        return PartitionRecords(
+                            tp,
+                            offset,
+                            data,
+                            codecs=self._codecs,
+                            committed_only=level == READ_COMMITTED,
+                            stop=stop,
+                        )
+                    assert failure is not None
+                    if not failure.retriable:
+                        raise failure
+                    last_error = failure
+                    if failure.refresh_metadata:
+                        hint = leader_hint(response, data)
+                        engine.partition_failed(tp, failure, leader_epoch=epoch, hint=hint)
+                    engine.counters.retries["Fetch"] += 1
+                    await asyncio.sleep(backoff.next())
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"nothing could be fetched within {timeout:.3g} s"
+                + (f": {last_error}" if last_error is not None else ""),
+                api="Fetch",
+                topic_partition=tp,
+            ) from (last_error or error)
+
+    async def read(
+        self,
+        tp: TopicPartition,
+        start: OffsetSpec,
+        stop: OffsetSpec | None = None,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[PartitionRecords, None]:
+        """Read a range of offsets, one fetch ahead of the caller.
+
+        Gives batches of records; each has ``next_offset``, from where reading could go on; the
+        last one's is ``stop``. Where offsets are taken by control batches, aborted transactions or
+        compaction, a batch may be empty.
+
+        Args:
+            start: first offset, or "earliest", "latest".
+            stop: offset to end before; None for the end as it is now. One beyond the end is waited
+                for.
+            max_bytes: most to fetch at once.
+            timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
+
+        Raises:
+            KafkaError: as `fetch`.
+        """
+        position = await self._resolve(tp, start, isolation_level, timeout)
+        end = await self._resolve(tp, "latest" if stop is None else stop, isolation_level, timeout)
+
+        async def outcome(offset: int) -> PartitionRecords | KafkaError:
+            try:
+                return await self.fetch(
+                    tp,
+                    offset,
+                    max_bytes,
+                    isolation_level=isolation_level,
+                    max_wait_ms=READ_WAIT_MS,
+                    stop=end,
+                    timeout=timeout,
+                )
+            except KafkaError as error:
+                return error
+
+        ahead: asyncio.Task[PartitionRecords | KafkaError] | None = None
+        try:
+            while position < end:
+                if ahead is None:
+                    ahead = self._engine.spawn(outcome(position), f"read {tp}")
+                fetched = await ahead
+                ahead = None
+                if isinstance(fetched, KafkaError):
+                    raise fetched
+                position = fetched.next_offset
+                if position < end:
+                    # One fetch ahead: the caller decodes while the broker reads.
+                    ahead = self._engine.spawn(outcome(position), f"read {tp}")
+                if position > fetched.offset:
+                    yield fetched
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        timestamp: OffsetSpec,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Offsets by time, all leaders asked at once.
+
+        Args:
+            timestamp: milliseconds since the epoch: the first record at or after it; or "earliest",
+                "latest", "max_timestamp" (the record with the greatest one).
+            isolation_level: with "read_committed", "latest" is the last stable offset.
+            timeout: seconds; default ``default_api_timeout_ms``.
+
+        Returns:
+            For each partition the offset, or None where no record is that young.
+
+        Raises:
+            KafkaError: the error of the first partition that has one.
+        """
+        engine = self._engine
+        outcomes = await list_offsets(
+            engine,
+            dict.fromkeys(partitions, offset_spec(timestamp)),
+            isolation_level=isolation_level,
+            timeout=engine.settings.default_api_timeout if timeout is None else timeout,
+        )
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        for tp, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            found[tp] = outcome
+        return found
+
+    async def _resolve(
+        self,
+        tp: TopicPartition,
+        spec: OffsetSpec,
+        isolation_level: IsolationLevel,
+        timeout: float | None,
+    ) -> int:
+        if isinstance(spec, int):
+            return spec
+        found = await self.offsets([tp], spec, isolation_level=isolation_level, timeout=timeout)
+        offset = found[tp]
+        if offset is None:
+            raise NoOffsetForPartition(f"{tp} has no {spec} offset", topic_partition=tp)
+        return offset.offset
+
+    async def _leader(self, tp: TopicPartition) -> tuple[Node, UUID]:
+        engine = self._engine
+        topic = await engine.topic(tp.topic, create=False)
+        if tp.partition not in topic.partitions:
+            await engine.refresh([tp.topic])
+            topic = await engine.topic(tp.topic, create=False)
+            if tp.partition not in topic.partitions:
+                raise no_such_partition(tp, len(topic.partitions))
+        node = engine.leader_node(tp)
+        if node is None:
+            engine.refresher.soon([tp.topic])
+            raise LeaderNotAvailable(topic_partition=tp)
+        return node, topic.topic_id
+
+    async def _ask(self, node: Node, fetch: _Fetch, epoch: int, topic_id: UUID) -> FetchResponse:
+        dedicated = self._connections.get(node.node_id)
+        if dedicated is None:
+            dedicated = self._connections[node.node_id] = node.dedicated("read")
+        connection = await dedicated.get()
+        await node.ready()
+        version = connection.version_for(FetchRequest)
+        if topic_id == ZERO_ID:
+            version = min(version, TOPIC_IDS_SINCE - 1)
+        timeout = self._engine.settings.request_timeout + fetch.max_wait_ms / 1000
+        return await connection.request(
+            fetch.message(epoch, topic_id), version=version, timeout=timeout
+        )
+
+
+class _Fetch:
+    """What one call of `fetch` asks for, at whichever leader and version."""
+
+    __slots__ = ("isolation_level", "max_bytes", "max_wait_ms", "min_bytes", "offset", "tp")
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        isolation_level: int,
+        min_bytes: int,
+        max_wait_ms: int,
+    ) -> None:
+        self.tp = tp
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.min_bytes = min_bytes
+        self.max_wait_ms = max_wait_ms
+
+    def message(self, leader_epoch: int, topic_id: UUID) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=self.isolation_level,
+            topics=[
+                FetchTopic(
+                    topic=self.tp.topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=self.tp.partition,
+                            current_leader_epoch=leader_epoch,
+                            fetch_offset=self.offset,
+                            partition_max_bytes=self.max_bytes,
+                        )
+                    ],
+                )
+            ],
+        )
+
+
+def _only_partition(response: FetchResponse, tp: TopicPartition) -> FetchPartitionData:
+    raise_for(response.error_code, api="Fetch", topic_partition=tp)
+    if not response.responses or not response.responses[0].partitions:
+        raise ProtocolError("the response lacks the partition asked for", api="Fetch")
+    return response.responses[0].partitions[0]
+
+
+def _failure(data: FetchPartitionData, fetch: _Fetch) -> KafkaError | None:
+    if not data.error_code:
+        return None
+    message = None
+    if data.error_code == OffsetOutOfRange.code:
+        message = (
+            f"offset {fetch.offset} is not in the log; offsets() tells its ends: 'earliest' and "
+            "'latest'"
+        )
+    return error_for(data.error_code, message, api="Fetch", topic_partition=fetch.tp)
+
+
+def leader_hint(
+    response: FetchResponse | None, data: FetchPartitionData | None
+) -> LeaderHint | None:
+    """Where the leader went, if a Fetch response tells it (KIP-951)."""
+    if response is None or data is None or data.current_leader is None:
+        return None
+    leader = data.current_leader
+    if leader.leader_id < 0:
+        return None
+    broker = next(
+        (
+            BrokerInfo(b.node_id, b.host, b.port, b.rack)
+            for b in response.node_endpoints
+            if b.node_id == leader.leader_id
+        ),
+        None,
+    )
+    return LeaderHint(leader.leader_id, leader.leader_epoch, broker)
