@@ -1,0 +1,56 @@
+"""Owns LogConfig: what a partition's log is told of its topic's settings, typed and complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Kafka's topic settings by their names, with ``_`` for ``.``; the defaults are Kafka's.
+
+    The table with ranges and meanings is ``aiokq.broker.topic_configs``.
+    """
+
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    max_compaction_lag_ms: int = LONG_MAX
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    segment_jitter_ms: int = 0
+    segment_ms: int = 604_800_000
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the log keeps the newest record per key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether records carry the time of their append."""
+        return self.message_timestamp_type == "LogAppendTime"

@@ -1,0 +1,95 @@
+"""Owns the look behind a bad batch: are there sound ones, and where do removed bytes go?"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from aiokq.broker.log import names
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import File, Files
+from aiokq.records.header import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MIN_LENGTH,
+    Checksum,
+    read_header,
+    verify_crc,
+)
+
+_WINDOW: Final = 4 * 1024 * 1024
+_MAGIC_AT: Final = 16
+_START: Final = struct.Struct(">qi")
+_OFFSET_SPAN: Final = 2**31
+
+
+def valid_batches(
+    file: File, position: int, end: int, expected: int, crc32c: Checksum
+) -> int | None:
+    """The last offset of any sound v2 batch between two positions; None if there is none.
+
+    Nothing between is trusted, lengths least of all: a batch is looked for at every byte, and
+    found by its magic, its length, an offset of ``expected`` or more, and its CRC.
+    """
+    last: int | None = None
+    while position + HEADER_SIZE <= end:
+        window = file.pread(min(_WINDOW, end - position), position)
+        at = 0
+        while True:
+            magic = window.find(b"\x02", at + _MAGIC_AT)
+            if magic < 0 or magic - _MAGIC_AT + HEADER_SIZE > len(window):
+                break
+            at = magic - _MAGIC_AT
+            offset, length = _START.unpack_from(window, at)
+            if (
+                expected <= offset < expected + _OFFSET_SPAN
+                and MIN_LENGTH[2] <= length <= end - position - at - LOG_OVERHEAD
+            ):
+                found = _batch_at(file, position + at, crc32c)
+                if found is not None:
+                    last, at = found[0], at + found[1]
+                    if at >= len(window):
+                        break
+                    continue
+            at += 1
+        # what may begin in the last bytes of the window is looked at with the next one
+        position += max(at, len(window) - HEADER_SIZE + 1)
+    return last
+
+
+def _batch_at(file: File, position: int, crc32c: Checksum) -> tuple[int, int] | None:
+    """Last offset and size of the batch at a position, if it is sound."""
+    try:
+        header = read_header(file.pread(HEADER_SIZE, position))
+    except CorruptRecord:
+        return None
+    if not verify_crc(file.pread(header.size, position), header, crc32c):
+        return None
+    return header.last_offset, header.size
+
+
+def only_zeros(file: File, position: int, end: int) -> bool:
+    """Whether there is nothing but zeros between two positions, as a power cut leaves them."""
+    for start in range(position, end, _WINDOW):
+        data = file.pread(min(_WINDOW, end - start), start)
+        if data.count(0) != len(data):
+            return False
+    return True
+
+
+def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
+    """Copy what is to be removed into a file of its own beside the log; its path.
+
+    Durable before it returns, as the original is truncated next.
+    """
+    kept = f"{path}{names.CORRUPT}{position}"
+    copy = files.open(kept, create=True)
+    try:
+        copy.truncate(0)
+        for start in range(position, end, _WINDOW):
+            copy.pwritev([file.pread(min(_WINDOW, end - start), start)], start - position)
+        copy.sync()
+    finally:
+        copy.close()
+    files.sync_dir(path.rpartition("/")[0])
+    return kept

@@ -1,0 +1,355 @@
+"""Owns one log directory: its ids, lock and clean-stop marker, and the partitions in it.
+
+Knows no topics: which partitions should exist is the metadata log's to say.
+
+Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test_directory.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Final
+
+from aiokq.broker.log import names
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.recovery import Progress, open_log
+from aiokq.broker.log.text_files import (
+    format_uuid,
+    read_offsets,
+    read_partition_metadata,
+    write_offsets,
+    write_partition_metadata,
+)
+from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+from aiokq.core.files import Files, Lock
+from aiokq.core.types import TopicPartition
+from aiokq.records.header import Checksum
+
+logger = logging.getLogger("aiokq.broker.log")
+
+NO_BROKER_EPOCH: Final = -1
+
+
+class LogDirectory:
+    """A directory of partition logs that this process has locked.
+
+    ``open`` makes one. Touched from one thread at a time; opening a log may take long after an
+    unclean stop and belongs in an executor then.
+
+    Attributes:
+        path: of the directory.
+        properties: its ids.
+        clean: the last stop was clean, so nothing needs to be scanned.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        properties: MetaProperties,
+        lock: Lock,
+        *,
+        crc32c: Checksum,
+        random: Random,
+        clean: bool,
+    ) -> None:
+        self.path = path
+        self.properties = properties
+        self.clean = clean
+        self._files = files
+        self._lock = lock
+        self._crc32c = crc32c
+        self._random = random
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._deleted: list[tuple[str, PartitionLog | None]] = []
+        self._starts = self._read(names.LOG_STARTS)
+        self._points = self._read(names.RECOVERY_POINTS)
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str,
+        *,
+        crc32c: Checksum,
+        random: Random,
+        node_id: int | None = None,
+        cluster_id: str | None = None,
+    ) -> LogDirectory:
+        """Open a log directory, which is made if it is missing, and lock it.
+
+        Args:
+            node_id: the broker's; None takes the stored one, 0 in a new directory.
+            cluster_id: None takes the stored one, a new one in a new directory.
+
+        Raises:
+            ConfigError: another node's or cluster's directory.
+            KafkaStorage: it cannot be made, written or locked; says what to do.
+        """
+        try:
+            files.mkdirs(path)
+            lock = files.lock(f"{path}/{names.LOCK}")
+        except BlockingIOError as error:
+            raise KafkaStorage(
+                f"log directory {path} is in use ({error.strerror}): stop the other broker, or"
+                " choose another directory"
+            ) from error
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
+            properties = _adopt(files, path, node_id, cluster_id, random)
+            marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+            clean = files.exists(marker)
+            if clean:
+                # gone at once: a crash while loading is no clean stop (KAFKA-10471)
+                files.remove(marker)
+                files.sync_dir(path)
+            directory = cls(
+                files, path, properties, lock, crc32c=crc32c, random=random, clean=clean
+            )
+            directory._remove_leftovers()
+        except OSError as error:
+            lock.release()
+            raise _unusable(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    # --- partitions
+
+    def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
+        """The partitions that have a directory, each with the topic id it says it is of."""
+        found: dict[TopicPartition, uuid.UUID | None] = {}
+        for name in self._files.listdir(self.path):
+            partition = names.parse_partition_directory(name)
+            if partition is not None and self._files.is_dir(f"{self.path}/{name}"):
+                try:
+                    topic_id = read_partition_metadata(self._files, f"{self.path}/{name}")
+                except CorruptRecord as error:
+                    logger.warning("topic id unknown partition=%s %s", partition, error.message)
+                    topic_id = None
+                found[partition] = topic_id
+        return found
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """The open logs."""
+        return self._logs
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in the open logs."""
+        return sum(log.size_bytes for log in self._logs.values())
+
+    def open_partition(
+        self,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        progress: Progress | None = None,
+    ) -> PartitionLog:
+        """The log of a partition: the one on disk, made sound if need be, or a new one.
+
+        Args:
+            topic_id: written down for a new one; None writes nothing.
+            progress: told of a recovery's progress, from the thread that runs this.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        try:
+            exists = self._files.is_dir(directory)
+            log = open_log(
+                self._files,
+                directory,
+                partition,
+                config=config,
+                crc32c=self._crc32c,
+                now_ms=now_ms,
+                clean=self.clean or not exists,
+                log_start_offset=self._starts.get(partition, 0),
+                recovery_point=self._points.get(partition, 0),
+                progress=progress,
+            )
+            if topic_id is not None and not self._files.exists(
+                f"{directory}/{names.PARTITION_METADATA}"
+            ):
+                write_partition_metadata(self._files, directory, topic_id)
+        except OSError as error:
+            raise KafkaStorage(
+                f"log of {partition} cannot be opened: {error.strerror or error} ({directory})",
+                topic_partition=partition,
+            ) from error
+        self._logs[partition] = log
+        return log
+
+    def delete_partition(self, partition: TopicPartition) -> None:
+        """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        unique = uuid.UUID(int=self._random.getrandbits(128)).hex
+        renamed = f"{self.path}/{names.deleted_directory(partition, unique)}"
+        log = self._logs.pop(partition, None)
+        self._starts.pop(partition, None)
+        self._points.pop(partition, None)
+        if log is not None:
+            log.retire()
+        try:
+            if self._files.is_dir(directory):
+                self._files.rename(directory, renamed)
+                self._files.sync_dir(self.path)
+                self._deleted.append((renamed, log))
+        except OSError as error:
+            raise KafkaStorage(
+                f"log of {partition} cannot be deleted: {error.strerror or error}",
+                topic_partition=partition,
+            ) from error
+
+    def purge(self) -> None:
+        """Remove the files of deleted partitions and segments.
+
+        To be called ``file.delete.delay.ms`` after they were deleted: responses may still be
+        sent from them before.
+        """
+        deleted, self._deleted = self._deleted, []
+        for directory, log in deleted:
+            if log is not None:
+                log.close(clean=False)
+            self._remove(directory)
+        for log in self._logs.values():
+            log.purge()
+
+    # --- checkpoints
+
+    def write_log_starts(self) -> None:
+        """Write where each log starts, so that deleted records stay deleted after a restart."""
+        self._write(names.LOG_STARTS, {tp: log.log_start_offset for tp, log in self._started()})
+
+    def _started(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        """The logs whose start is not simply that of their first segment."""
+        for partition, log in self._logs.items():
+            if log.log_start_offset > log.segments[0].base_offset:
+                yield partition, log
+
+    # --- end
+
+    def close(self, clean: bool = True) -> None:
+        """Close every log and let go of the directory; twice is harmless.
+
+        Args:
+            clean: sync all records and leave the marker, so that the next start scans nothing.
+                Without it the next start recovers, as after a kill.
+
+        Raises:
+            KafkaStorage: something could not be written; the next start recovers.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failure: KafkaStorage | None = None
+        for log in self._logs.values():
+            try:
+                log.close(clean)
+            except KafkaStorage as error:
+                logger.error("log not closed clean partition=%s error=%s", log, error.message)
+                failure = error
+        try:
+            for _, deleted in self._deleted:
+                if deleted is not None:
+                    deleted.close(clean=False)
+            if clean and failure is None:
+                self._close_clean()
+        finally:
+            self._lock.release()
+        if failure is not None:
+            raise failure
+
+    def _close_clean(self) -> None:
+        ends = {tp: log.log_end_offset for tp, log in self._logs.items()}
+        try:
+            for directory, _ in self._deleted:
+                self._remove(directory)
+            self.write_log_starts()
+            self._write(names.RECOVERY_POINTS, ends)
+            self._write(
+                names.HIGH_WATERMARKS, {tp: log.high_watermark for tp, log in self._logs.items()}
+            )
+            marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
+            self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, f"{self.path}/{name}")
+        except CorruptRecord as error:
+            logger.error("checkpoint ignored file=%s/%s error=%s", self.path, name, error.message)
+            return {}
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offsets(self._files, f"{self.path}/{name}", offsets)
+
+    def _remove_leftovers(self) -> None:
+        """Directories that a stop left half deleted."""
+        for name in self._files.listdir(self.path):
+            if name.endswith(names.DELETED_DIRECTORY) and self._files.is_dir(f"{self.path}/{name}"):
+                self._remove(f"{self.path}/{name}")
+
+    def _remove(self, directory: str) -> None:
+        try:
+            self._files.remove_tree(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("deleted log not removed directory=%s error=%s", directory, error)
+
+
+def _unusable(path: str, error: OSError) -> KafkaStorage:
+    return KafkaStorage(
+        f"log directory {path} cannot be used: {error.strerror or error}; make it writable for"
+        " this user, or choose another directory"
+    )
+
+
+def _adopt(
+    files: Files,
+    path: str,
+    node_id: int | None,
+    cluster_id: str | None,
+    random: Random,
+) -> MetaProperties:
+    """The stored ids, or new ones, written down."""
+    file = f"{path}/{names.META_PROPERTIES}"
+    if not files.exists(file):
+        properties = MetaProperties(
+            cluster_id or format_uuid(random_id(random)),
+            0 if node_id is None else node_id,
+            format_uuid(random_id(random)),
+        )
+        files.write_atomic(file, properties.encode())
+        return properties
+    stored = decode_meta_properties(files.read_bytes(file), file)
+    if node_id is not None and node_id != stored.node_id:
+        raise ConfigError(
+            f"log directory {path} belongs to node {stored.node_id}, not {node_id}: leave the"
+            " node id out, or choose another directory"
+        )
+    if cluster_id is not None and cluster_id != stored.cluster_id:
+        raise ConfigError(
+            f"log directory {path} belongs to cluster {stored.cluster_id}, not {cluster_id}"
+        )
+    return stored

@@ -1,0 +1,145 @@
+"""Owns the history of leader epochs of one log, and its ``leader-epoch-checkpoint`` file.
+
+An entry says at which offset an epoch began. It answers where an epoch ended, which is how a
+replica or a consumer finds out that its log has gone another way (KIP-101, KIP-279, KIP-320).
+
+Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_epochs.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from aiokq.broker.log.text_files import replace_text
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import Files
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+_VERSION: Final = "0"
+
+
+class EpochEntry(NamedTuple):
+    """An epoch and the first offset written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The epochs of one log, oldest first; both columns rise strictly."""
+
+    __slots__ = ("_entries", "_files", "_path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._entries: list[EpochEntry] = []
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All of them."""
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest; -1 without one."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    def load(self) -> None:
+        """Read the file; a missing one means no epochs.
+
+        Raises:
+            CorruptRecord: not what a checkpoint looks like.
+        """
+        if not self._files.exists(self._path):
+            self._entries = []
+            return
+        lines = self._files.read_bytes(self._path).decode("utf-8", "replace").split("\n")
+        try:
+            if lines[0] != _VERSION:
+                raise ValueError(f"version {lines[0]!r}")
+            rows = [line.split() for line in lines[2 : 2 + int(lines[1])]]
+            entries = [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
+            if len(entries) != int(lines[1]):
+                raise ValueError(f"{len(entries)} of {lines[1]} entries")
+        except (ValueError, IndexError) as error:
+            raise CorruptRecord(f"{self._path} is malformed: {error}") from error
+        self._entries = []
+        for entry in entries:
+            self._insert(*entry)
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that ``epoch`` writes from ``start_offset`` on, unless that is known.
+
+        Entries that contradict it go: they are of a log that was truncated. The file follows.
+        """
+        if epoch < 0 or not self._insert(epoch, start_offset):
+            return False
+        self.write()
+        return True
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """As ``assign``, but the file is left for a later ``write``: for the walk of recovery."""
+        if epoch >= 0:
+            self._insert(epoch, start_offset)
+
+    def _insert(self, epoch: int, start_offset: int) -> bool:
+        if self._entries and self._entries[-1].epoch == epoch:
+            return False
+        while self._entries and (
+            self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset
+        ):
+            self._entries.pop()
+        self._entries.append(EpochEntry(epoch, start_offset))
+        return True
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that wrote ``offset``; -1 if that is not known."""
+        at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[at - 1].epoch if at else UNDEFINED_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above ``epoch``, and the offset after its last record.
+
+        (-1, -1) for an epoch newer than all known, or without a history; an epoch older than
+        all known ends, under its own number, where the oldest known begins.
+        """
+        if epoch == UNDEFINED_EPOCH or not self._entries:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._entries[-1].epoch:
+            return epoch, log_end_offset
+        at = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        if at == len(self._entries):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if at == 0:
+            return epoch, self._entries[0].start_offset
+        return self._entries[at - 1].epoch, self._entries[at].start_offset
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at or behind the new log end."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        self._replace(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that end before the new log start; the one it lies in begins there."""
+        at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if at:
+            first = EpochEntry(self._entries[at - 1].epoch, start_offset)
+            self._replace([first, *self._entries[at:]])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._replace([])
+
+    def _replace(self, entries: list[EpochEntry]) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            self.write()
+
+    def write(self) -> None:
+        """Replace the file. Not synced: recovery makes it again from the log."""
+        lines = [_VERSION, str(len(self._entries))]
+        lines += [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
+        replace_text(self._files, self._path, lines)

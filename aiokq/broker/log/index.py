@@ -1,0 +1,283 @@
+"""Owns the two sparse indexes of a segment: offset to position, and timestamp to offset.
+
+Entries are kept in memory and written by ``flush`` (at a roll and a clean stop): after a kill
+recovery builds them again from the log, so an append costs one write, not three. Both load
+when first looked at, so that opening a thousand partitions reads none.
+
+Source: Kafka ``OffsetIndex.java``, ``TimeIndex.java``.
+Tests: ``tests/unit/broker/log/test_index.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from typing import Final
+
+from aiokq.core.files import Files
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_POSITION: Final = 0xFFFFFFFF
+
+
+class IndexCorrupt(Exception):
+    """What an index file says cannot be; the index is to be built again from the log."""
+
+
+class OffsetIndex:
+    """The positions of some batches: 8-byte entries, int32 relative offset, int32 position.
+
+    An entry's offset is the *last* offset of the batch at its position.
+    """
+
+    ENTRY: Final = 8
+
+    __slots__ = ("_base", "_entries", "_files", "_max_entries", "_stale", "_written", "path")
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._base = base_offset
+        self._max_entries = max_bytes // self.ENTRY
+        self._stale = False
+        # One number per entry, offset above position: sorted by both, searched in C.
+        self._entries: array[int] | None = None
+        self._written = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment has to roll before the next entry."""
+        return self._entries is not None and len(self._entries) >= self._max_entries
+
+    def create(self) -> None:
+        """Begin empty, whatever the file holds."""
+        self._entries = array("Q")
+        self._written = 0
+        self._stale = True
+
+    def load(self, log_size: int) -> None:
+        """Read the file, if that was not done.
+
+        Raises:
+            IndexCorrupt: missing, or its entries are not sorted or lie outside the log.
+        """
+        if self._entries is not None:
+            return
+        try:
+            data = self._files.read_bytes(self.path)
+        except FileNotFoundError:
+            raise IndexCorrupt(f"{self.path} is missing") from None
+        if len(data) % self.ENTRY:
+            raise IndexCorrupt(f"{self.path} has {len(data)} bytes, not a multiple of 8")
+        entries = array("Q")
+        entries.frombytes(data)
+        if sys.byteorder == "little":
+            entries.byteswap()
+        # A running Kafka keeps its newest index files at full size, zeros behind the entries.
+        while entries and entries[-1] == 0:
+            entries.pop()
+        if entries:
+            positions = [entry & _POSITION for entry in entries]
+            if any(a >= b for a, b in pairwise(positions)):
+                raise IndexCorrupt(f"{self.path} has positions that do not rise")
+            if any(a >> 32 >= b >> 32 for a, b in pairwise(entries)):
+                raise IndexCorrupt(f"{self.path} has offsets that do not rise")
+            if positions[-1] >= log_size:
+                raise IndexCorrupt(f"{self.path} points to {positions[-1]} of {log_size} bytes")
+        self._entries = entries
+        self._written = len(entries)
+
+    def append(self, offset: int, position: int) -> None:
+        """The batch at ``position`` ends with ``offset``."""
+        assert self._entries is not None
+        self._entries.append((offset - self._base) << 32 | position)
+        self._stale = True
+
+    def lookup(self, offset: int) -> int:
+        """Position of the last batch known to end at or before ``offset``; 0 if none is."""
+        assert self._entries is not None
+        at = bisect_right(self._entries, (offset - self._base) << 32 | _POSITION)
+        return self._entries[at - 1] & _POSITION if at else 0
+
+    def floor_position(self, position: int) -> int:
+        """The last indexed position at or before ``position``; 0 if there is none."""
+        assert self._entries is not None
+        at = bisect_right(self._entries, position, key=_position_of)
+        return self._entries[at - 1] & _POSITION if at else 0
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last entry; 0 if there is none."""
+        assert self._entries is not None
+        return self._entries[-1] & _POSITION if self._entries else 0
+
+    def entries(self) -> list[tuple[int, int]]:
+        """All entries as (offset, position)."""
+        assert self._entries is not None
+        return [((entry >> 32) + self._base, entry & _POSITION) for entry in self._entries]
+
+    def truncate(self, size: int) -> None:
+        """Drop the entries of batches at or behind position ``size``; flush to make it so."""
+        assert self._entries is not None
+        del self._entries[bisect_left(self._entries, size, key=_position_of) :]
+        self._written = min(self._written, len(self._entries))
+        self._stale = True
+
+    def flush(self) -> None:
+        """Write what is not in the file yet, and cut what is no longer there."""
+        if self._entries is None or not self._stale:
+            return
+        new = self._entries[self._written :]
+        if sys.byteorder == "little":
+            new.byteswap()
+        _write(self._files, self.path, self._written * self.ENTRY, new.tobytes())
+        self._written = len(self._entries)
+        self._stale = False
+
+
+class TimeIndex:
+    """The largest timestamp so far, now and then: 12-byte entries, int64 time, int32 offset.
+
+    The offset, relative to the segment's, is the last of the batch that holds the timestamp.
+    Both rise strictly.
+    """
+
+    ENTRY: Final = 12
+
+    __slots__ = (
+        "_base",
+        "_files",
+        "_max_entries",
+        "_offsets",
+        "_stale",
+        "_times",
+        "_written",
+        "path",
+    )
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._base = base_offset
+        self._max_entries = max_bytes // self.ENTRY
+        self._stale = False
+        self._times: array[int] | None = None
+        self._offsets: array[int] = array("q")
+        self._written = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment has to roll before the next entry; one is kept for the roll."""
+        return self._times is not None and len(self._times) >= self._max_entries - 1
+
+    def create(self) -> None:
+        """Begin empty, whatever the file holds."""
+        self._times = array("q")
+        self._offsets = array("q")
+        self._written = 0
+        self._stale = True
+
+    def load(self, next_offset: int) -> None:
+        """Read the file, if that was not done.
+
+        Raises:
+            IndexCorrupt: missing, or its entries are not sorted or lie outside the log.
+        """
+        if self._times is not None:
+            return
+        try:
+            data = self._files.read_bytes(self.path)
+        except FileNotFoundError:
+            raise IndexCorrupt(f"{self.path} is missing") from None
+        if len(data) % self.ENTRY:
+            raise IndexCorrupt(f"{self.path} has {len(data)} bytes, not a multiple of 12")
+        values = struct.unpack(f">{'qi' * (len(data) // self.ENTRY)}", data)
+        times, offsets = array("q", values[0::2]), array("q", values[1::2])
+        while times and times[-1] == 0 and offsets[-1] == 0:
+            times.pop()
+            offsets.pop()
+        for column in (times, offsets):
+            if any(a >= b for a, b in pairwise(column)):
+                raise IndexCorrupt(f"{self.path} has entries that do not rise")
+        if offsets and not self._base <= offsets[-1] + self._base < next_offset:
+            raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
+        self._times, self._offsets = times, offsets
+        self._written = len(times)
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """The last entry, (timestamp, offset)."""
+        assert self._times is not None
+        if not self._times:
+            return None
+        return self._times[-1], self._offsets[-1] + self._base
+
+    def maybe_append(self, timestamp_ms: int, offset: int) -> None:
+        """Note the largest timestamp so far, if it has grown since the last entry."""
+        assert self._times is not None
+        if timestamp_ms < 0:
+            return
+        if self._times and (
+            timestamp_ms <= self._times[-1] or offset - self._base <= self._offsets[-1]
+        ):
+            return
+        self._times.append(timestamp_ms)
+        self._offsets.append(offset - self._base)
+        self._stale = True
+
+    def lookup(self, timestamp_ms: int) -> int:
+        """An offset before which no record is as late as ``timestamp_ms``: where to look from."""
+        assert self._times is not None
+        at = bisect_right(self._times, timestamp_ms)
+        # Up to the entry's offset the largest time is the entry's. An entry of exactly the
+        # wanted time says nothing of the first record of that time: take the one before.
+        if at and self._times[at - 1] == timestamp_ms:
+            at -= 1
+        return self._offsets[at - 1] + self._base if at else self._base
+
+    def entries(self) -> list[tuple[int, int]]:
+        """All entries as (timestamp, offset)."""
+        assert self._times is not None
+        return [(t, o + self._base) for t, o in zip(self._times, self._offsets, strict=True)]
+
+    def truncate(self, next_offset: int) -> None:
+        """Drop the entries of offsets from ``next_offset`` on; flush to make it so."""
+        assert self._times is not None
+        at = bisect_left(self._offsets, next_offset - self._base)
+        del self._times[at:], self._offsets[at:]
+        self._written = min(self._written, at)
+        self._stale = True
+
+    def flush(self) -> None:
+        """Write what is not in the file yet, and cut what is no longer there."""
+        if self._times is None or not self._stale:
+            return
+        new = [
+            value
+            for entry in zip(
+                self._times[self._written :], self._offsets[self._written :], strict=True
+            )
+            for value in entry
+        ]
+        data = struct.pack(f">{'qi' * (len(new) // 2)}", *new)
+        _write(self._files, self.path, self._written * self.ENTRY, data)
+        self._written = len(self._times)
+        self._stale = False
+
+
+def _position_of(entry: int) -> int:
+    return entry & _POSITION
+
+
+def _write(files: Files, path: str, position: int, data: bytes) -> None:
+    file = files.open(path, create=True)
+    try:
+        if data:
+            file.pwritev([data], position)
+        if file.size() != position + len(data):
+            file.truncate(position + len(data))
+    finally:
+        file.close()

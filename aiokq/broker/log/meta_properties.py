@@ -1,0 +1,62 @@
+"""Owns ``meta.properties``: whose log directory it is.
+
+Source: Kafka ``MetaProperties.java``, KIP-866.
+Tests: ``tests/unit/broker/log/test_meta_properties.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from random import Random
+
+from aiokq.broker.log.text_files import format_uuid
+from aiokq.core.errors import ConfigError
+from aiokq.core.properties import format_properties, parse_properties
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The ids of a log directory.
+
+    Attributes:
+        cluster_id: of the cluster its records belong to, as clients see it.
+        node_id: of the broker it belongs to.
+        directory_id: its own; None where it was written before Kafka 3.7.
+    """
+
+    cluster_id: str
+    node_id: int
+    directory_id: str | None
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        values = {"cluster.id": self.cluster_id}
+        if self.directory_id is not None:
+            values["directory.id"] = self.directory_id
+        return format_properties({**values, "node.id": str(self.node_id), "version": "1"}).encode()
+
+
+def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
+    """The ids in a file.
+
+    Raises:
+        ConfigError: no file of a log directory; says what is wrong with it.
+    """
+    values = parse_properties(data.decode("utf-8", "replace"))
+    version = values.get("version", "0")
+    node = values.get("node.id" if version == "1" else "broker.id", values.get("node.id"))
+    cluster_id = values.get("cluster.id")
+    if version not in ("0", "1"):
+        raise ConfigError(f"{path} is of version {version}, newer than this broker knows")
+    if node is None or not node.isdigit() or not cluster_id:
+        raise ConfigError(f"{path} lacks node.id or cluster.id: is this a Kafka log directory?")
+    return MetaProperties(cluster_id, int(node), values.get("directory.id"))
+
+
+def random_id(source: Random) -> uuid.UUID:
+    """An id as Kafka makes them: version 4, none of the reserved ones, no dash in front."""
+    while True:
+        value = uuid.UUID(int=source.getrandbits(128), version=4)
+        if value.int > 1 and not format_uuid(value).startswith("-"):
+            return value

@@ -1,0 +1,528 @@
+"""Owns the log of one partition: its segments, offsets and producer state, appends and reads.
+
+Knows no topic registry, connection or request. How a log is found on disk and made sound again
+is ``recovery``; what a batch must be like ``validation``.
+
+Source: Kafka ``UnifiedLog.java``, ``LocalLog.java``.
+Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import names
+from aiokq.broker.log.producer_snapshot import (
+    encode_snapshot,
+    restore_producers,
+    write_snapshot,
+)
+from aiokq.broker.log.producer_state import Origin, ProducerState
+from aiokq.broker.log.results import AppendResult, LogRead
+from aiokq.broker.log.segment import RollLimits, Segment
+from aiokq.broker.log.segments import Segments
+from aiokq.broker.log.validation import stored_form, validate_batch
+from aiokq.core.errors import KafkaStorage, OffsetOutOfRange, RecordBatchTooLarge
+from aiokq.core.files import FileRange, Files
+from aiokq.core.types import Buffer, TopicPartition
+from aiokq.records.control import EndTransactionMarker, read_marker
+from aiokq.records.header import BatchHeader, Checksum
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.epochs import LeaderEpochs
+
+__all__ = ["AppendResult", "LogRead", "PartitionLog"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+NO_TIMESTAMP: Final = -1
+_PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
+
+
+class PartitionLog:
+    """The records of one partition.
+
+    Touched from one thread at a time: the broker's loop, after recovery handed it over.
+
+    Attributes:
+        topic_partition: whose records.
+        directory: where its files are.
+        config: its topic's settings; ``update_config`` changes them while it runs.
+        high_watermark: what consumers may read up to; the end itself while one node has it.
+        append_listeners: called with the number of bytes after each append.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        files: Files,
+        config: LogConfig,
+        crc32c: Checksum,
+        segments: Sequence[Segment],
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        log_start_offset: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.config = config
+        self.append_listeners: list[Callable[[int], None]] = []
+        self._files = files
+        self._crc32c = crc32c
+        self._segments = Segments(segments)
+        self._producers = producers
+        self._epochs = epochs
+        self._log_start_offset = log_start_offset
+        self._failure: KafkaStorage | None = None
+        self._closed = False
+        self._limits = RollLimits(config.segment_bytes, config.segment_ms)
+        self.high_watermark = self.log_end_offset
+
+    # --- what it is
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._segments.active.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end for readers of committed records: no open transaction begins before it."""
+        unstable = self._producers.first_unstable_offset(self.high_watermark)
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return sum(segment.size for segment in self._segments.all)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, oldest first; a new tuple whenever they change."""
+        return self._segments.all
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is known of idempotent producers."""
+        return self._producers
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The history of leader epochs."""
+        return self._epochs
+
+    @property
+    def failed(self) -> bool:
+        """Whether a failed write left it unusable for appends until it is opened anew."""
+        return self._failure is not None
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over changed topic settings."""
+        self.config = config
+        self._limits = RollLimits(config.segment_bytes, config.segment_ms)
+
+    # --- append
+
+    def append(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendResult:
+        """Append batches as they came, with offsets and leader epoch patched.
+
+        # hot: benchmarks/raw_broker.py. One write, no copy but for what a topic setting changes.
+
+        Args:
+            data: the batches, one after the other; bytes behind the last header's are ignored.
+            headers: of the batches in ``data``.
+            leader_epoch: of this node's leadership of the partition.
+            now_ms: the broker's time.
+
+        Raises:
+            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
+            RecordBatchTooLarge: more than a segment may hold.
+            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
+            KafkaStorage: the disk refused; nothing of the append is in the log.
+        """
+        self._check_usable()
+        config = self.config
+        view = memoryview(data)
+        batches: list[tuple[Buffer, BatchHeader]] = []
+        markers: dict[int, EndTransactionMarker] = {}
+        position = size = 0
+        for header in headers:
+            batch: Buffer = view[position : position + header.size]
+            position += header.size
+            validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=self._crc32c)
+            if origin is Origin.CLIENT:
+                batch, header = stored_form(
+                    batch, header, config, now_ms=now_ms, crc32c=self._crc32c
+                )
+            elif header.is_control:
+                marker = read_marker(batch, header)
+                if marker is not None:
+                    self._producers.check_marker(header, marker)
+                    markers[len(batches)] = marker
+            batches.append((batch, header))
+            size += header.size
+        if size > config.segment_bytes:
+            raise RecordBatchTooLarge(
+                f"append of {size} bytes is larger than segment.bytes {config.segment_bytes}"
+            )
+        duplicate = self._producers.check(
+            (header for _, header in batches if not header.is_control), origin
+        )
+        stamped = config.log_append_time and origin is Origin.CLIENT
+        if duplicate is not None:
+            return AppendResult(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp_ms if stamped else NO_TIMESTAMP,
+                self._log_start_offset,
+                duplicate=True,
+            )
+        return self._append_checked(batches, markers, size, leader_epoch, now_ms, stamped=stamped)
+
+    def _append_checked(
+        self,
+        batches: list[tuple[Buffer, BatchHeader]],
+        markers: dict[int, EndTransactionMarker],
+        size: int,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        stamped: bool,
+    ) -> AppendResult:
+        base_offset = offset = self.log_end_offset
+        buffers: list[Buffer] = []
+        appended: list[BatchHeader] = []
+        max_timestamp = NO_TIMESTAMP
+        for batch, header in batches:
+            header = header._replace(base_offset=offset, leader_epoch=leader_epoch)
+            buffers += (_PREFIX.pack(offset, header.length, leader_epoch), memoryview(batch)[16:])
+            appended.append(header)
+            offset = header.next_offset
+            max_timestamp = max(max_timestamp, header.max_timestamp_ms)
+        segment = self._segments.active
+        if segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits):
+            segment = self._roll(now_ms)
+        try:
+            segment.write(buffers)
+        except OSError as error:
+            raise self._write_failed(segment, error) from error
+        for index, header in enumerate(appended):
+            segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+            if header.has_producer_id:
+                if index in markers:
+                    self._producers.end_transaction(header, markers[index], now_ms)
+                elif not header.is_control:
+                    self._producers.update(header, now_ms)
+        self._producers.map_end_offset = offset
+        if leader_epoch > self._epochs.latest_epoch:
+            self.assign_epoch(leader_epoch, base_offset)
+        # The only replica: what is written is committed. (With replicas, they move it.)
+        self.high_watermark = offset
+        for listener in self.append_listeners:
+            listener(size)
+        return AppendResult(
+            base_offset, offset - 1, now_ms if stamped else NO_TIMESTAMP, self._log_start_offset
+        )
+
+    def _write_failed(self, segment: Segment, error: OSError) -> KafkaStorage:
+        """Cut off whatever part of the append reached the file, so that the next can follow."""
+        reason = f"{error.strerror or error} ({segment.path(names.LOG)})"
+        failure = KafkaStorage(
+            f"append to {self.topic_partition} failed: {reason}",
+            topic_partition=self.topic_partition,
+        )
+        try:
+            segment.cut_tail()
+        except OSError as second:
+            self._failure = KafkaStorage(
+                f"{self.topic_partition} is offline until the broker restarts: an append failed"
+                f" ({reason}) and its part on disk cannot be removed ({second.strerror})",
+                topic_partition=self.topic_partition,
+            )
+            logger.error(
+                "log offline partition=%s path=%s append=%s truncate=%s",
+                self.topic_partition,
+                segment.path(names.LOG),
+                error,
+                second,
+            )
+        else:
+            logger.error(
+                "append failed partition=%s path=%s error=%s",
+                self.topic_partition,
+                segment.path(names.LOG),
+                error,
+            )
+        return failure
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise KafkaStorage(self._failure.message, topic_partition=self.topic_partition)
+        if self._closed:
+            raise KafkaStorage(
+                f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
+            )
+
+    # --- segments
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the newest is empty."""
+        self._check_usable()
+        if self._segments.active.size:
+            self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> Segment:
+        old = self._segments.active
+        try:
+            old.seal()
+            self.take_snapshot()
+            segment = self._new_segment(self.log_end_offset, now_ms)
+        except OSError as error:
+            raise KafkaStorage(
+                f"no new segment for {self.topic_partition}: {error.strerror or error}",
+                topic_partition=self.topic_partition,
+            ) from error
+        self._segments.append(segment)
+        logger.debug(
+            "rolled partition=%s base_offset=%d", self.topic_partition, segment.base_offset
+        )
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment(
+            self._files,
+            self.directory,
+            base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            index_bytes=self.config.segment_index_bytes,
+            now_ms=now_ms,
+        )
+        segment.create()
+        return segment
+
+    def take_snapshot(self) -> None:
+        """Write the producer state at the log's end."""
+        write_snapshot(
+            self._files,
+            self.directory,
+            self.log_end_offset,
+            encode_snapshot(self._producers, self._crc32c),
+        )
+
+    # --- read
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound: int | None = None,
+        at_least_one: bool = True,
+    ) -> LogRead:
+        """Whole batches from the one that holds ``offset`` on; no record is touched.
+
+        # hot: benchmarks/raw_broker.py
+
+        Args:
+            max_bytes: the most they may have in all.
+            upper_bound: batches that end at or behind this offset are left out; None takes the
+                high watermark.
+            at_least_one: the first batch is given even if it is larger than ``max_bytes``.
+
+        Raises:
+            OffsetOutOfRange: ``offset`` is before the log's start or behind its end.
+        """
+        end = self.log_end_offset
+        if not self._log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_partition} is outside"
+                f" {self._log_start_offset}..{end}",
+                topic_partition=self.topic_partition,
+            )
+        bound = self.high_watermark if upper_bound is None else min(upper_bound, end)
+        fragments: list[FileRange] = []
+        size = 0
+        if offset < bound and (max_bytes > 0 or at_least_one):
+            for segment, start in self._segments.starting_at(offset):
+                stop, next_base = segment.end_position(
+                    start,
+                    max_bytes - size,
+                    bound,
+                    at_least_one=at_least_one and not fragments,
+                )
+                if stop > start:
+                    fragments.append(FileRange(segment.file, start, stop - start))
+                    size += stop - start
+                if stop < segment.size or size >= max_bytes:
+                    if next_base is not None:
+                        self._segments.remember(next_base, segment, stop)
+                    break
+                if next_base is not None and segment is self._segments.active:
+                    self._segments.remember(next_base, segment, stop)
+        return LogRead(
+            fragments,
+            size,
+            self.high_watermark,
+            self.last_stable_offset,
+            self._log_start_offset,
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """The first record not earlier than ``timestamp_ms``: (timestamp, offset, epoch).
+
+        Only records at or behind the log's start count; None if all are earlier.
+        """
+        for segment in self._segments.all:
+            if segment.next_offset <= self._log_start_offset:
+                continue
+            if segment.max_timestamp()[0] < timestamp_ms:
+                continue
+            found = segment.find_timestamp(timestamp_ms, self._log_start_offset)
+            if found is not None:
+                epoch = self._epochs.epoch_for_offset(found.offset)
+                return found.timestamp_ms, found.offset, epoch
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """The first record with the largest timestamp: (timestamp, offset, epoch)."""
+        latest = max((segment.max_timestamp()[0] for segment in self._segments.all), default=-1)
+        return self.offset_for_timestamp(latest) if latest >= 0 else None
+
+    # --- epochs
+
+    def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """A leader's epoch begins, at the end of the log unless said otherwise.
+
+        Raises:
+            KafkaStorage: its file cannot be written.
+        """
+        try:
+            self._epochs.assign(
+                epoch, self.log_end_offset if start_offset is None else start_offset
+            )
+        except OSError as error:
+            raise KafkaStorage(
+                f"epoch of {self.topic_partition} cannot be written: {error.strerror or error}",
+                topic_partition=self.topic_partition,
+            ) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above ``epoch`` and where it ends; (-1, -1) if not known."""
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch of the leader that wrote ``offset``; -1 if not known."""
+        return self._epochs.epoch_for_offset(offset)
+
+    # --- shorter
+
+    def delete_records(self, offset: int) -> int:
+        """Hide the records before ``offset`` and let go of whole segments; the new log start.
+
+        Raises:
+            OffsetOutOfRange: above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {offset} is above the high watermark {self.high_watermark}",
+                topic_partition=self.topic_partition,
+            )
+        if offset > self._log_start_offset:
+            self._log_start_offset = offset
+            self._epochs.truncate_from_start(offset)
+            *older, active = self._segments.all
+            kept = [segment for segment in older if segment.next_offset > offset]
+            if len(kept) < len(older):
+                self._segments.replace([*kept, active])
+        return self._log_start_offset
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Remove the records from ``offset`` on, as a follower does whose leader has others."""
+        self._check_usable()
+        if offset >= self.log_end_offset:
+            return
+        kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
+        if kept:
+            kept[-1].truncate_to(offset)
+        else:  # nothing of it is the leader's: the log goes on elsewhere
+            kept = [self._new_segment(offset, now_ms)]
+        self._segments.replace(kept)
+        end = self.log_end_offset
+        self._epochs.truncate_from_end(end)
+        self._log_start_offset = min(self._log_start_offset, end)
+        self.high_watermark = min(self.high_watermark, end)
+        self._producers = restore_producers(
+            self._files, self.directory, self._segments.all, self._crc32c, now_ms
+        )
+
+    def purge(self) -> None:
+        """Remove the files of segments let go; to be called ``file.delete.delay.ms`` later."""
+        self._segments.purge()
+
+    # --- producers
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for ``expiration_ms``; how many."""
+        return self._producers.expire(now_ms, expiration_ms)
+
+    # --- end
+
+    def retire(self) -> None:
+        """Take no more appends and write nothing more: its directory is being deleted."""
+        self._closed = True
+
+    def flush(self) -> None:
+        """Make all records durable. Waits for the disk."""
+        for segment in self._segments.all:
+            segment.sync()
+
+    def close(self, clean: bool = True) -> None:
+        """Close the files. ``clean`` also syncs them and writes what the next start relies on.
+
+        Raises:
+            KafkaStorage: the disk refused; the directory must then not be marked clean.
+        """
+        if self._closed:
+            self._segments.close()
+            return
+        self._closed = True
+        try:
+            if clean and self._failure is None:
+                self._segments.active.seal()
+                self.take_snapshot()
+                self.flush()
+                self.purge()
+            elif clean:
+                raise KafkaStorage(self._failure.message if self._failure else None)
+        except OSError as error:
+            raise KafkaStorage(
+                f"log of {self.topic_partition} cannot be closed: {error.strerror or error}",
+                topic_partition=self.topic_partition,
+            ) from error
+        finally:
+            self._segments.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.topic_partition} {self._log_start_offset}.."
+            f"{self.log_end_offset} {len(self._segments.all)} segments>"
+        )

@@ -1,0 +1,278 @@
+"""Owns what a partition remembers of its idempotent producers, to refuse gaps and doubles.
+
+Per producer id: its epoch, its last five batches, and the transaction it has open. The rules are
+Kafka's; which of them are looked at depends on who appends (``Origin``).
+
+Source: Kafka ``ProducerStateManager.java``, ``ProducerAppendInfo.java``, KIP-98, KIP-360.
+Tests: ``tests/unit/broker/log/test_producer_state.py``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
+from aiokq.records.control import EndTransactionMarker
+from aiokq.records.header import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    BatchHeader,
+    add_sequence,
+)
+
+BATCHES_REMEMBERED: Final = 5
+"""As many as a client may have in flight: a retry of any of them is recognised."""
+
+NO_OFFSET: Final = -1
+_SEQUENCE_MAX: Final = 2**31 - 1
+
+
+class Origin(enum.Enum):
+    """Who appends, and so what is checked."""
+
+    CLIENT = "client"
+    """A producer: everything."""
+
+    COORDINATOR = "coordinator"
+    """A group or transaction coordinator of this node: epochs, no sequences."""
+
+    REPLICATION = "replication"
+    """The leader's batches, or our own log at recovery: nothing, they were accepted before."""
+
+
+class BatchMetadata(NamedTuple):
+    """One remembered batch."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record."""
+        return add_sequence(self.last_sequence, -self.offset_delta)
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """What is known of one producer id.
+
+    Attributes:
+        last_seen_ms: when this broker last appended for it, or loaded it.
+        transaction_first_offset: where its open transaction begins; None without one.
+    """
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+    coordinator_epoch: int = -1
+    transaction_first_offset: int | None = None
+    last_timestamp_ms: int = -1
+    last_seen_ms: int = 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch; -1 if none is remembered."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch with the same epoch and sequences."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+
+class ProducerState:
+    """All producers of one partition.
+
+    Attributes:
+        map_end_offset: the log end offset this state reflects.
+    """
+
+    __slots__ = ("_completed", "_entries", "_open", "map_end_offset")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        # first offset of each open transaction by producer id: what every fetch asks for
+        self._open: dict[int, int] = {}
+        # transactions that are over, kept until the high watermark has passed their marker:
+        # (first offset, offset of the marker)
+        self._completed: list[tuple[int, int]] = []
+        self.map_end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """The entry of a producer id."""
+        return self._entries.get(producer_id)
+
+    # --- before the append
+
+    def check(self, headers: Iterable[BatchHeader], origin: Origin) -> BatchMetadata | None:
+        """Whether the batches of one append may be appended.
+
+        Returns:
+            The earlier batch if the append repeats it, so that nothing is to be written.
+
+        Raises:
+            InvalidProducerEpoch: a newer epoch has written here.
+            OutOfOrderSequence: records before these are missing.
+        """
+        seen: dict[int, tuple[int, int]] = {}
+        for header in headers:
+            if not header.has_producer_id:
+                continue
+            entry = self._entries.get(header.producer_id)
+            if origin is Origin.CLIENT and entry is not None:
+                duplicate = entry.duplicate_of(header)
+                if duplicate is not None:
+                    return duplicate
+            known = seen.get(header.producer_id)
+            if known is None:
+                known = (
+                    (entry.producer_epoch, entry.last_sequence)
+                    if entry is not None
+                    else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
+                )
+            self._check_batch(header, *known, origin)
+            seen[header.producer_id] = (header.producer_epoch, header.last_sequence)
+        return None
+
+    def _check_batch(
+        self, header: BatchHeader, epoch: int, last_sequence: int, origin: Origin
+    ) -> None:
+        if origin is Origin.REPLICATION:
+            return
+        if header.producer_epoch < epoch:
+            raise InvalidProducerEpoch(
+                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than"
+                f" {epoch}, which has written here"
+            )
+        if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
+            # nothing known (expired, or its records deleted): any sequence will do
+            return
+        first = header.base_sequence
+        if header.producer_epoch != epoch:
+            if first != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with"
+                    f" sequence {first}, not 0"
+                )
+        elif first != last_sequence + 1 and not (first == 0 and last_sequence == _SEQUENCE_MAX):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {first} after {last_sequence}"
+            )
+
+    # --- after the append
+
+    def update(self, header: BatchHeader, now_ms: int) -> None:
+        """A data batch with a producer id was appended with the offsets in ``header``."""
+        entry = self._entry(header.producer_id)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.batches.clear()
+            entry.producer_epoch = header.producer_epoch
+        entry.batches.append(
+            BatchMetadata(
+                header.last_sequence,
+                header.last_offset,
+                header.last_offset_delta,
+                header.max_timestamp_ms,
+            )
+        )
+        entry.last_timestamp_ms = header.max_timestamp_ms
+        entry.last_seen_ms = now_ms
+        if header.is_transactional and entry.transaction_first_offset is None:
+            entry.transaction_first_offset = header.base_offset
+            self._open[header.producer_id] = header.base_offset
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+        """Whether a transaction marker may be appended.
+
+        Raises:
+            InvalidProducerEpoch: older than the producer's.
+            TransactionCoordinatorFenced: from a coordinator that was replaced.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpoch(
+                f"marker with epoch {header.producer_epoch} of producer {header.producer_id},"
+                f" whose epoch is {entry.producer_epoch}"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of coordinator epoch {marker.coordinator_epoch}, after one of"
+                f" {entry.coordinator_epoch}"
+            )
+
+    def end_transaction(
+        self, header: BatchHeader, marker: EndTransactionMarker, now_ms: int
+    ) -> int | None:
+        """A marker was appended; the first offset of the transaction it ends, None without one."""
+        entry = self._entry(header.producer_id)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.batches.clear()
+            entry.producer_epoch = header.producer_epoch
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = header.max_timestamp_ms
+        entry.last_seen_ms = now_ms
+        first, entry.transaction_first_offset = entry.transaction_first_offset, None
+        self._open.pop(header.producer_id, None)
+        if first is not None:
+            self._completed.append((first, header.last_offset))
+        return first
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
+        return entry
+
+    # --- transactions
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction begins whose end is not below the high watermark."""
+        if self._completed:
+            self._completed = [done for done in self._completed if done[1] >= high_watermark]
+        if not self._open and not self._completed:
+            return None
+        return min([*self._open.values(), *(first for first, _ in self._completed)])
+
+    # --- life
+
+    def put(self, entry: ProducerEntry) -> None:
+        """Take over an entry, as from a snapshot."""
+        self._entries[entry.producer_id] = entry
+        if entry.transaction_first_offset is not None:
+            self._open[entry.producer_id] = entry.transaction_first_offset
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers not seen for ``expiration_ms`` that have no transaction open."""
+        gone = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.transaction_first_offset is None
+            and now_ms - entry.last_seen_ms >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._entries[producer_id]
+        return len(gone)

@@ -1,0 +1,357 @@
+"""Owns one segment: a ``.log`` file with its two indexes, from one base offset on.
+
+Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of.
+
+Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
+from aiokq.broker.log.walk import read_batch, walk_headers
+from aiokq.core.files import File, Files
+from aiokq.core.types import Buffer
+from aiokq.records.header import NO_TIMESTAMP, BatchHeader
+from aiokq.records.record import RawRecord, iter_records
+
+POSITION_MAX: Final = 2**31 - 1
+"""Positions are int32 in the index: a segment is smaller than 2 GiB."""
+
+
+class End(NamedTuple):
+    """Where a read ends: a batch begins at ``position``, with ``base_offset`` where it is known."""
+
+    position: int
+    base_offset: int | None
+
+
+class Segment:
+    """A run of batches in one file.
+
+    Attributes:
+        base_offset: the first offset it may hold, and its name.
+        size: bytes of whole batches in the ``.log``.
+        next_offset: the offset after its last record; ``base_offset`` if it is empty.
+        created_ms: when it was made or last loaded, for rolling a log without timestamps.
+    """
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_directory",
+        "_dirty",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_index",
+        "_interval",
+        "_max_timestamp",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "next_offset",
+        "size",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        index_bytes: int,
+        now_ms: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        self.next_offset = base_offset
+        self.created_ms = now_ms
+        self._files = files
+        self._directory = directory
+        self._file: File | None = None
+        self._interval = index_interval_bytes
+        self._bytes_since_index = 0
+        self._dirty = False
+        self._first_timestamp: int | None = None
+        # largest timestamp and the last offset of the batch that has it; None: not looked up
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
+        self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
+        self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
+
+    # --- files
+
+    def path(self, suffix: str) -> str:
+        """Path of the segment's file with this suffix."""
+        return names.segment_file(self._directory, self.base_offset, suffix)
+
+    def create(self) -> None:
+        """Make its files, empty."""
+        self._file = self._files.open(self.path(names.LOG), create=True)
+        self._file.truncate(0)
+        self._index.create()
+        self._time_index.create()
+        self.flush_indexes()
+
+    def open_existing(self, *, sealed_at: int | None) -> None:
+        """Take over what is on disk after a clean stop, reading as little as possible.
+
+        Args:
+            sealed_at: base offset of the next segment; None for the newest, whose end is then
+                found from the last index entry on.
+        """
+        self.size = self._files.stat_size(self.path(names.LOG))
+        self._max_timestamp = None
+        if sealed_at is not None:
+            self.next_offset = sealed_at
+            return
+        self.next_offset = self.base_offset + MAX_RELATIVE_OFFSET + 1
+        self._load_indexes()
+        self.next_offset = self.base_offset
+        for _, header in walk_headers(self.file, self._index.last_position, self.size):
+            self.next_offset = header.next_offset
+
+    def begin_rebuild(self) -> None:
+        """Forget all but the ``.log`` file, whose batches are then noted one after the other."""
+        self.size = 0
+        self.next_offset = self.base_offset
+        self._bytes_since_index = 0
+        self._first_timestamp = None
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._index.create()
+        self._time_index.create()
+
+    @property
+    def file(self) -> File:
+        """The open ``.log`` file."""
+        if self._file is None or self._file.closed:
+            self._file = self._files.open(self.path(names.LOG))
+        return self._file
+
+    def flush_indexes(self) -> None:
+        """Bring the index files up to the log."""
+        self._index.flush()
+        self._time_index.flush()
+
+    def seal(self) -> None:
+        """Finish the segment: nothing will be appended any more."""
+        self._load_indexes()
+        timestamp, offset = self.max_timestamp()
+        self._time_index.maybe_append(timestamp, offset)
+        self.flush_indexes()
+
+    def sync(self) -> None:
+        """Make the records durable, if any were written since the last time."""
+        if self._dirty:
+            self.file.sync()
+            self._dirty = False
+
+    def close(self) -> None:
+        """Close the ``.log``; the segment can be used again."""
+        if self._file is not None:
+            self._file.close()
+
+    def rename_away(self, suffix: str) -> None:
+        """Add ``suffix`` to the names of its files; the open file goes on being readable."""
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind)
+            if self._files.exists(path):
+                self._files.rename(path, path + suffix)
+
+    def remove_renamed(self, suffix: str) -> None:
+        """Remove the files that ``rename_away`` renamed."""
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind) + suffix
+            if self._files.exists(path):
+                self._files.remove(path)
+
+    # --- writing
+
+    def should_roll(
+        self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int, limits: RollLimits
+    ) -> bool:
+        """Whether a new segment has to be begun before ``size`` bytes are appended."""
+        if self.size > limits.segment_bytes - size:
+            return self.size > 0
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self._index.is_full or self._time_index.is_full:
+            return True
+        if not self.size:
+            return False
+        first = self.first_timestamp_ms()
+        waited = now_ms - self.created_ms if first < 0 else max_timestamp_ms - first
+        return waited > limits.segment_ms
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append bytes in one call; the batches in them are then noted.
+
+        Raises:
+            OSError: a part may be behind ``size``: ``cut_tail`` removes it.
+        """
+        self._dirty = True
+        self.file.pwritev(buffers, self.size)
+
+    def cut_tail(self) -> None:
+        """Truncate the file to the batches that were noted."""
+        self._dirty = True
+        self.file.truncate(self.size)
+
+    def note_batch(self, last_offset: int, size: int, max_timestamp_ms: int) -> None:
+        """The next ``size`` bytes of the file are a batch that ends with ``last_offset``."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        if max_timestamp_ms > self._max_timestamp[0]:
+            self._max_timestamp = (max_timestamp_ms, last_offset)
+        if self._bytes_since_index > self._interval:
+            self._index.append(last_offset, self.size)
+            self._time_index.maybe_append(*self._max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size += size
+        self.next_offset = last_offset + 1
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batches that hold ``offset`` or more; how many bytes that were."""
+        self._load_indexes()
+        position = self.position_of(offset)
+        if position is None:
+            return 0
+        removed = self.size - position
+        self._dirty = True
+        self.file.truncate(position)
+        self._index.truncate(position)
+        self.next_offset = self.base_offset
+        self.size = position
+        for _, header in walk_headers(self.file, self._index.last_position, position):
+            self.next_offset = header.next_offset
+        self._time_index.truncate(self.next_offset)
+        self._bytes_since_index = 0
+        self._max_timestamp = None
+        if not position:
+            self._first_timestamp = None
+        self.flush_indexes()
+        return removed
+
+    # --- reading
+
+    def headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of the batches from ``position`` on."""
+        return walk_headers(self.file, position, self.size if end is None else end)
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch begins that holds ``offset`` or a later one, if any does."""
+        if offset >= self.next_offset or not self.size:
+            return None
+        if offset <= self.base_offset:
+            return 0
+        self._load_indexes()
+        for position, header in self.headers(self._index.lookup(offset)):
+            if header.last_offset >= offset:
+                return position
+        return None
+
+    def end_position(self, start: int, max_bytes: int, bound: int, *, at_least_one: bool) -> End:
+        """Where whole batches from ``start`` on end that fit ``max_bytes`` and lie below ``bound``.
+
+        Args:
+            at_least_one: the first batch counts as fitting.
+        """
+        limit, next_offset = self.size, self.next_offset
+        if bound < next_offset:
+            position = self.position_of(bound)
+            limit, next_offset = (self.size if position is None else position), bound
+        if limit - start <= max_bytes:
+            return End(max(limit, start), next_offset)
+        self._load_indexes()
+        target = start + max_bytes
+        begin = max(self._index.floor_position(target), start)
+        for position, header in self.headers(begin, limit):
+            behind = position + header.size
+            if behind > target and not (at_least_one and position == start):
+                return End(position, header.base_offset)
+            if behind >= target:
+                return End(behind, header.next_offset)
+        return End(begin, None)
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    def first_timestamp_ms(self) -> int:
+        """Largest timestamp of the first batch; -1 without one."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            self._first_timestamp = next(
+                (header.max_timestamp_ms for _, header in self.headers()), NO_TIMESTAMP
+            )
+        return self._first_timestamp
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> RawRecord | None:
+        """The first record from ``start_offset`` on that is not earlier than ``timestamp_ms``."""
+        self._load_indexes()
+        from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)
+        begin = self._index.lookup(from_offset)
+        for position, header in self.headers(begin):
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
+                continue
+            for record in self.records(position, header):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    return record
+        return None
+
+    def records(self, position: int, header: BatchHeader) -> Iterator[RawRecord]:
+        """The records of one batch, whatever its magic."""
+        data = read_batch(self.file, position, header)
+        if header.magic >= 2:
+            yield from iter_records(data, header)
+            return
+        from aiokq.records.legacy import decode_message_set
+
+        for message in decode_message_set(data):
+            yield RawRecord(*message[:4])
+
+    # --- indexes on demand
+
+    def _load_indexes(self) -> None:
+        try:
+            self._index.load(self.size)
+            self._time_index.load(self.next_offset)
+        except IndexCorrupt:
+            self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes again from the headers in the log, which is taken to be sound."""
+        size = self.size
+        self.begin_rebuild()
+        # A batch is noted with the size of the walk; a tail that is no whole batch stays out.
+        for _, header in walk_headers(self.file, 0, size):
+            self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+        self.flush_indexes()
+
+    def _load_max_timestamp(self) -> None:
+        """From the last time entry, and the batches behind it."""
+        self._load_indexes()
+        best = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
+        begin = self._index.lookup(best[1])
+        for _, header in self.headers(begin):
+            if header.max_timestamp_ms > best[0]:
+                best = (header.max_timestamp_ms, header.last_offset)
+        self._max_timestamp = best
+
+
+class RollLimits(NamedTuple):
+    """When a log goes on to a new segment."""
+
+    segment_bytes: int
+    segment_ms: int

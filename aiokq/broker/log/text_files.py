@@ -1,0 +1,103 @@
+"""Owns the small text files of a log directory: offset checkpoints and ``partition.metadata``.
+
+Source: Kafka ``CheckpointFile.java``, ``PartitionMetadataFile.java``.
+Tests: ``tests/unit/broker/log/test_text_files.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokq.broker.log import names
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import Files
+from aiokq.core.types import TopicPartition
+
+_VERSION: Final = "0"
+
+
+def replace_text(files: Files, path: str, lines: Iterable[str]) -> None:
+    """Replace a file by these lines, whole or not at all, without waiting for the disk.
+
+    For files that recovery can do without: a kill leaves the old or the new one.
+    """
+    temporary = path + names.TEMPORARY
+    file = files.open(temporary, create=True)
+    try:
+        data = "".join(f"{line}\n" for line in lines).encode()
+        file.truncate(0)
+        file.pwritev([data], 0)
+    finally:
+        file.close()
+    files.rename(temporary, path)
+
+
+def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Write a checkpoint: an offset per partition."""
+    rows = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
+    replace_text(files, path, [_VERSION, str(len(rows)), *rows])
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+    """Read a checkpoint; a missing one is empty.
+
+    Raises:
+        CorruptRecord: not what a checkpoint looks like.
+    """
+    if not files.exists(path):
+        return {}
+    lines = files.read_bytes(path).decode("utf-8", "replace").split("\n")
+    offsets: dict[TopicPartition, int] = {}
+    try:
+        if lines[0] != _VERSION:
+            raise ValueError(f"version {lines[0]!r}")
+        count = int(lines[1])
+        for line in lines[2 : 2 + count]:
+            topic, partition, offset = line.split()
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        if len(offsets) != count:
+            raise ValueError(f"{len(offsets)} of {count} entries")
+    except (ValueError, IndexError) as error:
+        raise CorruptRecord(f"{path} is malformed: {error}") from error
+    return offsets
+
+
+def format_uuid(value: uuid.UUID) -> str:
+    """An id in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """An id from Kafka's spelling. Raises ValueError."""
+    return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+
+
+def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) -> None:
+    """Write which topic, by id, a partition's directory belongs to."""
+    path = f"{directory}/{names.PARTITION_METADATA}"
+    replace_text(files, path, ["version: 0", f"topic_id: {format_uuid(topic_id)}"])
+
+
+def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
+    """The topic id of a partition's directory; None if it says nothing.
+
+    Raises:
+        CorruptRecord: the file is there and malformed.
+    """
+    path = f"{directory}/{names.PARTITION_METADATA}"
+    if not files.exists(path):
+        return None
+    values: dict[str, str] = {}
+    for line in files.read_bytes(path).decode("utf-8", "replace").split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            values[name.strip()] = value.strip()
+    try:
+        if values["version"] != "0":
+            raise ValueError(f"version {values['version']!r}")
+        return parse_uuid(values["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise CorruptRecord(f"{path} is malformed: {error}") from error

@@ -1,0 +1,251 @@
+"""Owns the checks on batches before they are appended, in Kafka's order. Writes nothing.
+
+Deviation from Kafka, on purpose: a broker there walks every record. Here the header is believed
+as far as the CRC goes, and records are looked at where a rule needs it: on compacted topics, with
+a timestamp limit that the header cannot settle, and where the broker compresses anew.
+
+Source: Kafka ``ProduceRequest.java``, ``UnifiedLog.java``, ``LogValidator.java``.
+Tests: ``tests/unit/broker/log/test_validation.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.broker.log.config import LONG_MAX, LogConfig
+from aiokq.broker.log.producer_state import Origin
+from aiokq.core.errors import (
+    CorruptRecord,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.core.types import Buffer
+from aiokq.records import compression
+from aiokq.records.header import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Checksum,
+    computed_crc,
+    iter_headers,
+    pack_header,
+    set_log_append_time,
+)
+from aiokq.records.record import RawRecord, iter_records
+
+ZSTD_SINCE: Final = 7
+"""First version of Produce that may carry zstd."""
+
+MAX_RECORD_ERRORS: Final = 1000
+"""More indexes than this help nobody, and a batch may hold millions."""
+
+MAX_CONTENT: Final = 256 * 1024 * 1024
+"""The most a batch may decompress to where the broker must look inside, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """What is wrong with one record of a refused batch.
+
+    Attributes:
+        index: of the record in its batch, from 0.
+    """
+
+    index: int
+    message: str
+
+
+class InvalidRecords(InvalidRecord):
+    """INVALID_RECORD (87), with the records it is about."""
+
+    def __init__(self, message: str, record_errors: Sequence[RecordError]) -> None:
+        super().__init__(message)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestamps(InvalidTimestamp):
+    """INVALID_TIMESTAMP (32), with the records it is about."""
+
+    def __init__(self, message: str, record_errors: Sequence[RecordError]) -> None:
+        super().__init__(message)
+        self.record_errors = tuple(record_errors)
+
+
+def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
+    """The one batch of a partition in a Produce request of version 3 or newer, as its header.
+
+    Raises:
+        InvalidRecord: no batch, several, or one of another magic.
+        UnsupportedCompressionType: zstd before version 7.
+        CorruptRecord: no header where one should be.
+    """
+    headers = list(iter_headers(data))
+    if len(headers) != 1:
+        raise InvalidRecord(
+            f"Produce of version {version} must have exactly one batch per partition,"
+            f" this one has {len(headers)}"
+        )
+    header = headers[0]
+    if header.magic != 2:
+        raise InvalidRecord(
+            f"Produce of version {version} must have batches of magic 2, not {header.magic}"
+        )
+    if header.codec == compression.ZSTD and version < ZSTD_SINCE:
+        raise UnsupportedCompressionType(f"zstd needs Produce of version {ZSTD_SINCE} or newer")
+    return headers
+
+
+def validate_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    config: LogConfig,
+    *,
+    origin: Origin,
+    now_ms: int,
+    crc32c: Checksum,
+) -> None:
+    """Whether one batch may be appended, but for its producer's sequence.
+
+    Args:
+        batch: exactly the bytes of the batch.
+        now_ms: the broker's time.
+
+    Raises:
+        RecordTooLarge, CorruptRecord, InvalidRecord, InvalidTimestamp,
+        UnsupportedCompressionType: as Kafka answers.
+    """
+    client = origin is Origin.CLIENT
+    if client and header.base_offset != 0:
+        raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
+    if header.size > config.max_message_bytes and origin is not Origin.REPLICATION:
+        raise RecordTooLarge(
+            f"batch of {header.size} bytes is larger than max.message.bytes"
+            f" {config.max_message_bytes}"
+        )
+    if computed_crc(batch, header, crc32c) != header.crc:
+        raise CorruptRecord(f"CRC of the batch is not {header.crc:#010x} as its header says")
+    if client:
+        _validate_header(header)
+        _validate_records(batch, header, config, now_ms)
+
+
+def _validate_header(header: BatchHeader) -> None:
+    if header.last_offset_delta < 0:
+        raise InvalidRecord(f"last offset delta {header.last_offset_delta} is negative")
+    if header.count <= 0:
+        raise InvalidRecord(f"batch with a count of {header.count} records")
+    if header.count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"batch of {header.count} records whose last offset delta is {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise InvalidRecord(
+            f"batch of producer {header.producer_id} with sequence {header.base_sequence}"
+        )
+    if header.codec > compression.ZSTD:
+        raise UnsupportedCompressionType(f"unknown compression codec {header.codec}")
+
+
+def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """The rules about single records, walked only if the header does not settle them."""
+    if header.timestamp_type == LOG_APPEND_TIME:
+        raise _every_record(header, "a producer may not set the timestamp type LogAppendTime")
+    if config.compacted:
+        keyless = [
+            RecordError(index, "a record of a compacted topic must have a key")
+            for index, record in enumerate(_records(batch, header))
+            if record.key is None
+        ]
+        if keyless:
+            raise InvalidRecords(
+                "one or more records of a compacted topic have no key",
+                keyless[:MAX_RECORD_ERRORS],
+            )
+    if config.log_append_time:
+        return
+    latest = now_ms + config.message_timestamp_after_max_ms
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    limited = config.message_timestamp_before_max_ms != LONG_MAX
+    if header.max_timestamp_ms <= latest and not limited:
+        return
+    outside = [
+        RecordError(index, f"timestamp {record.timestamp_ms} is outside {earliest}..{latest}")
+        for index, record in enumerate(_records(batch, header))
+        if record.timestamp_ms != NO_TIMESTAMP and not earliest <= record.timestamp_ms <= latest
+    ]
+    if outside:
+        raise InvalidTimestamps(
+            f"one or more timestamps are outside {earliest}..{latest}",
+            outside[:MAX_RECORD_ERRORS],
+        )
+
+
+def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:
+    count = min(header.count, MAX_RECORD_ERRORS)
+    return InvalidTimestamps(message, [RecordError(index, message) for index in range(count)])
+
+
+def _records(batch: Buffer, header: BatchHeader) -> list[RawRecord]:
+    """All records; what is malformed inside is the client's fault, and 87 in Kafka."""
+    try:
+        return list(iter_records(batch, header, limit=MAX_CONTENT))
+    except CorruptRecord as error:
+        raise InvalidRecord(f"malformed records: {error.message}") from error
+
+
+def stored_form(
+    batch: Buffer, header: BatchHeader, config: LogConfig, *, now_ms: int, crc32c: Checksum
+) -> tuple[Buffer, BatchHeader]:
+    """The batch as the topic wants it stored, and its header: mostly as it came.
+
+    LogAppendTime stamps it; ``compression.type`` other than the batch's compresses it anew.
+    """
+    codec = _wanted_codec(config, header.codec)
+    if codec != header.codec:
+        batch = _recompress(batch, header, codec, config, crc32c)
+    elif not config.log_append_time:
+        return batch, header
+    stored = bytearray(batch)
+    if config.log_append_time:
+        set_log_append_time(stored, now_ms, crc32c)
+    header = next(iter_headers(stored))
+    return stored, header
+
+
+def _wanted_codec(config: LogConfig, codec: int) -> int:
+    if config.compression_type == "producer":
+        return codec
+    if config.compression_type == "uncompressed":
+        return compression.NONE
+    return compression.codec_id(config.compression_type)
+
+
+def _recompress(
+    batch: Buffer, header: BatchHeader, codec: int, config: LogConfig, crc32c: Checksum
+) -> bytes:
+    section: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
+    try:
+        section = compression.decompress(header.codec, section, MAX_CONTENT)
+    except CorruptRecord as error:
+        raise InvalidRecord(f"malformed records: {error.message}") from error
+    level = {
+        compression.GZIP: config.compression_gzip_level,
+        compression.LZ4: config.compression_lz4_level,
+        compression.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+    content = compression.compress(codec, section, level)
+    header = header._replace(
+        length=HEADER_SIZE - LOG_OVERHEAD + len(content),
+        attributes=header.attributes & ~CODEC_MASK | codec,
+    )
+    data = pack_header(header) + content
+    return pack_header(header._replace(crc=computed_crc(data, header, crc32c))) + content
