@@ -39,9 +39,7 @@ def test_every_subscriber_sees_the_replay_then_each_change_once_in_order(steps):
             events: list[tuple[str, int]] = []
             seen.append(events)
             expected.append(list(latest.items()) if first else [])
-            open_.append(
-                signal.subscribe(lambda *event, to=events: to.append(event), replay=first)
-            )
+            open_.append(signal.subscribe(lambda *event, to=events: to.append(event), replay=first))
         elif step == "close" and first < len(open_):
             open_[first].close()
         elif step == "forget":

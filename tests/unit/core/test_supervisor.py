@@ -189,7 +189,7 @@ async def test_spawn_after_close_raises_and_closes_the_coroutine():
 
 
 async def test_spawn_after_a_failure_names_the_failure():
-    """"Closed" alone would send people looking for who closed it."""
+    """ "Closed" alone would send people looking for who closed it."""
     supervisor = Supervisor("cluster")
     await supervisor.start()
     supervisor.spawn(fail(ValueError("bug")), name="child")

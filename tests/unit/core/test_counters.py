@@ -1,0 +1,98 @@
+"""Counters: the table is whole, and counting is what it says."""
+
+from __future__ import annotations
+
+import gc
+import re
+
+import pytest
+
+from aiokq.core.counters import (
+    LATENCY_BUCKETS,
+    LIVE,
+    METRICS,
+    TABLES,
+    BrokerCounters,
+    ClientCounters,
+    Histogram,
+)
+
+
+def test_every_metric_has_its_documentation_and_a_name_in_prometheus_style():
+    """The reference page is this table."""
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert re.fullmatch(r"aiokq_(client|broker)_[a-z_]+", metric.name)
+        assert metric.help.endswith(".")
+        assert metric.name.endswith("_total") is (metric.kind == "counter")
+        assert metric.unit
+        if metric.unit in ("bytes", "seconds"):
+            assert metric.unit in metric.name
+
+
+@pytest.mark.parametrize("component", [ClientCounters, BrokerCounters])
+def test_every_attribute_but_the_name_is_in_the_table(component):
+    """A counter outside it would be counted and never seen."""
+    counters = component()
+    listed = {metric.attribute for metric in TABLES[component]}
+    own = {slot for slot in component.__slots__ if slot not in ("name", "__weakref__")}
+    assert own == listed
+    assert {metric.attribute for metric, _ in counters.samples()} == listed
+
+
+def test_samples_are_the_values_now():
+    """Pulled, not pushed."""
+    counters = ClientCounters("orders")
+    counters.records_sent += 7
+    counters.requests["Produce"] += 2
+    counters.request_seconds["Produce"].observe(0.003)
+    counters.connections.value += 1
+    remove = counters.connections.add_source(lambda: 2)
+    counters.fetch_lag.add_source(lambda: {("orders", "0"): 5})
+    counters.fetch_lag.add_source(lambda: {("orders", "0"): 1, ("orders", "1"): 2})
+    samples = {metric.attribute: list(found) for metric, found in counters.samples()}
+    assert samples["records_sent"] == [((), 7)]
+    assert samples["requests"] == [(("Produce",), 2)]
+    ((labels, histogram),) = samples["request_seconds"]
+    assert labels == ("Produce",)
+    assert histogram.count == 1
+    assert samples["connections"] == [((), 3)]
+    assert samples["fetch_lag"] == [(("orders", "0"), 6), (("orders", "1"), 2)]
+    remove()
+    remove()
+    assert counters.connections.read() == 1
+    assert samples["errors"] == []
+
+
+def test_a_misspelt_counter_is_an_error():
+    """`counters.record_sent += 1` must not make a new attribute."""
+    with pytest.raises(AttributeError):
+        ClientCounters().record_sent = 1  # type: ignore[attr-defined]
+
+
+def test_histograms_count_into_the_first_bucket_that_holds_the_value():
+    """Prometheus' bounds are inclusive."""
+    histogram = Histogram()
+    for value in (0.0, LATENCY_BUCKETS[0], 0.02, 1e9):
+        histogram.observe(value)
+    assert histogram.counts[0] == 2
+    assert histogram.counts[LATENCY_BUCKETS.index(0.025)] == 1
+    assert histogram.counts[-1] == 1
+    assert histogram.count == 4
+    other = Histogram()
+    other.merge(histogram)
+    other.merge(histogram)
+    assert other.count == 8
+    assert other.sum == 2 * histogram.sum
+    with pytest.raises(ValueError):
+        other.merge(Histogram((1.0,)))
+
+
+def test_counters_are_found_while_they_live():
+    """A process that makes many clusters must not keep them all."""
+    counters = BrokerCounters("3")
+    assert counters in LIVE
+    before = len(LIVE)
+    del counters
+    gc.collect()
+    assert len(LIVE) < before

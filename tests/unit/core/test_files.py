@@ -1,0 +1,356 @@
+"""Files: what the broker's log relies on, held against the real disk and the simulated one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiokq.core import files as files_module
+from aiokq.core.files import FileRange, Files, OsFiles
+from tests.sim.harness.files import PAGE, MemoryFiles
+
+
+@pytest.fixture(params=["os", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    if request.param == "os":
+        return OsFiles(), str(tmp_path)
+    memory = MemoryFiles()
+    memory.mkdirs("/data")
+    return memory, "/data"
+
+
+def test_bytes_are_read_where_they_were_written(disk):
+    """The one thing a log needs."""
+    files, root = disk
+    file = files.open(f"{root}/log", create=True)
+    assert file.pwritev([b"abc", bytearray(b"def"), memoryview(b"xghix")[1:4]], 0) == 9
+    assert file.pwritev([b"DE"], 3) == 2
+    assert file.pread(4, 2) == b"cDEf"
+    assert file.pread(100, 7) == b"hi"
+    assert file.pread(5, 9) == b""
+    assert file.size() == 9
+    buffer = bytearray(20)
+    assert file.preadinto(buffer, 5) == 4
+    assert buffer[:5] == b"fghi\0"
+    assert file.preadinto(memoryview(buffer)[:2], 0) == 2
+    assert file.pwritev([], 0) == 0
+    assert file.pwritev([b""], 0) == 0
+    file.sync()
+    file.close()
+    assert file.closed
+    file.close()
+    assert files.read_bytes(f"{root}/log") == b"abcDEfghi"
+    assert files.stat_size(f"{root}/log") == 9
+
+
+def test_truncate_cuts_and_extends_with_zeros(disk):
+    """Recovery cuts torn tails; indexes are made larger than they are."""
+    files, root = disk
+    file = files.open(f"{root}/log", create=True)
+    file.pwritev([b"abcdef"], 0)
+    file.truncate(3)
+    file.truncate(5)
+    assert file.pread(10, 0) == b"abc\0\0"
+    file.pwritev([b"x"], 8)
+    assert file.pread(10, 0) == b"abc\0\0\0\0\0x"
+    file.close()
+
+
+def test_opening_says_what_is_wrong(disk):
+    """Each of these becomes a message of its own on the command line."""
+    files, root = disk
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{root}/missing")
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{root}/no/such/dir", create=True)
+    files.open(f"{root}/new", exclusive=True).close()
+    with pytest.raises(FileExistsError):
+        files.open(f"{root}/new", exclusive=True)
+    with pytest.raises(IsADirectoryError):
+        files.open(root)
+    read_only = files.open(f"{root}/new", writable=False)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_only.pwritev([b"x"], 0)
+    read_only.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_only.pread(1, 0)
+
+
+def test_directories_are_made_listed_renamed_and_removed(disk):
+    """Topics are directories; a deleted one is renamed first."""
+    files, root = disk
+    files.mkdirs(f"{root}/a/b")
+    files.mkdirs(f"{root}/a/b")
+    files.write_atomic(f"{root}/a/b/one", b"1")
+    files.write_atomic(f"{root}/a/two", b"2")
+    assert files.listdir(f"{root}/a") == ["b", "two"]
+    assert files.is_dir(f"{root}/a/b")
+    assert not files.is_dir(f"{root}/a/two")
+    files.rename(f"{root}/a/b", f"{root}/a/b.deleted")
+    assert not files.exists(f"{root}/a/b")
+    assert files.read_bytes(f"{root}/a/b.deleted/one") == b"1"
+    files.remove_tree(f"{root}/a/b.deleted")
+    files.remove(f"{root}/a/two")
+    assert files.listdir(f"{root}/a") == []
+    with pytest.raises(FileNotFoundError):
+        files.listdir(f"{root}/nowhere")
+    with pytest.raises(FileNotFoundError):
+        files.remove(f"{root}/nowhere")
+    files.sync_dir(root)
+
+
+def test_rename_replaces_a_file_and_an_open_file_lives_on(disk):
+    """A reader of the old segment must not be disturbed."""
+    files, root = disk
+    files.write_atomic(f"{root}/old", b"old")
+    files.write_atomic(f"{root}/new", b"new")
+    reader = files.open(f"{root}/old")
+    files.rename(f"{root}/new", f"{root}/old")
+    assert reader.pread(3, 0) == b"old"
+    assert files.read_bytes(f"{root}/old") == b"new"
+    reader.close()
+
+
+def test_write_atomic_leaves_no_temporary_file(disk):
+    """A stray .tmp is what a crash leaves, not a success."""
+    files, root = disk
+    files.write_atomic(f"{root}/checkpoint", b"0" * 100)
+    files.write_atomic(f"{root}/checkpoint", b"1")
+    assert files.listdir(root) == ["checkpoint"]
+    assert files.read_bytes(f"{root}/checkpoint") == b"1"
+    assert files.modified_ms(f"{root}/checkpoint") >= 0
+
+
+def test_a_lock_excludes_its_own_process_and_is_free_again(disk):
+    """Two embedded brokers on one data directory would write over each other."""
+    files, root = disk
+    lock = files.lock(f"{root}/.lock")
+    with pytest.raises(BlockingIOError):
+        files.lock(f"{root}/.lock")
+    files.lock(f"{root}/.other").release()
+    lock.release()
+    lock.release()
+    files.lock(f"{root}/.lock").release()
+
+
+def test_a_file_range_has_a_length_and_reads_its_bytes(disk):
+    """What a fetch response is made of."""
+    files, root = disk
+    file = files.open(f"{root}/log", create=True)
+    file.pwritev([b"0123456789"], 0)
+    part = FileRange(file, 3, 4)
+    assert len(part) == 4
+    assert part.read() == b"3456"
+    with pytest.raises(EOFError, match="8 bytes at 5 expected, 5 there"):
+        FileRange(file, 5, 8).read()
+    file.close()
+
+
+# -- the real disk -------------------------------------------------------------------------
+
+OTHER_PROCESS = """
+import fcntl, sys
+with open(sys.argv[1], "a") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("blocked")
+    else:
+        print("locked")
+"""
+
+
+def other_process(path: Path) -> str:
+    """What a process that locks as Java's FileChannel.tryLock does finds."""
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESS, str(path)], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_lock_excludes_other_processes_even_after_a_refused_second_try(tmp_path):
+    """Closing any descriptor of a locked file drops a POSIX lock: the second try must open none."""
+    path = tmp_path / ".lock"
+    lock = OsFiles().lock(path)
+    with pytest.raises(BlockingIOError, match="this process"):
+        OsFiles().lock(path)
+    assert other_process(path) == "blocked"
+    lock.release()
+    assert other_process(path) == "locked"
+
+
+def test_a_lock_of_another_process_is_refused(tmp_path):
+    """A Kafka, or another aiokq, runs on this directory."""
+    path = tmp_path / ".lock"
+    code = OTHER_PROCESS.replace('print("locked")', 'print("locked", flush=True); input()')
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(BlockingIOError, match="another process"):
+            OsFiles().lock(path)
+        process.communicate("\n")
+    OsFiles().lock(path).release()
+
+
+@pytest.mark.parametrize("most", [1, 3, 5, 7])
+def test_short_writes_are_continued(tmp_path, monkeypatch, most: int):
+    """A signal or a full pipe of the kernel ends a write early; half a batch is a torn log."""
+    real = os.pwritev
+    monkeypatch.setattr(files_module, "IOV_MAX", 2)
+
+    def short(fd: int, buffers, position: int) -> int:
+        assert len(buffers) <= 2
+        return real(fd, [b"".join(map(bytes, buffers))[:most]], position)
+
+    monkeypatch.setattr(files_module.os, "pwritev", short)
+    file = OsFiles().open(tmp_path / "log", create=True)
+    parts = [b"ab", b"", b"cdefg", memoryview(b"h"), bytearray(b"ijklmnop"), b"q"]
+    assert file.pwritev(parts, 3) == 17
+    assert file.pread(17, 3) == b"abcdefghijklmnopq"
+    file.close()
+
+
+def test_more_buffers_than_the_system_takes_are_written(tmp_path):
+    """A batch of many small fragments."""
+    file = OsFiles().open(tmp_path / "log", create=True)
+    parts = [bytes([n % 256]) for n in range(files_module.IOV_MAX + 10)]
+    assert file.pwritev(parts, 0) == len(parts)
+    assert file.pread(len(parts), 0) == b"".join(parts)
+    file.close()
+
+
+def test_an_error_in_the_middle_is_raised(tmp_path, monkeypatch):
+    """The disk filled up after a part: the caller truncates, so it must hear of it."""
+    answers = iter([3])
+    real = os.pwritev
+
+    def fills_up(fd: int, buffers, position: int) -> int:
+        size = next(answers, None)
+        if size is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, [b"".join(map(bytes, buffers))[:size]], position)
+
+    monkeypatch.setattr(files_module.os, "pwritev", fills_up)
+    file = OsFiles().open(tmp_path / "log", create=True)
+    with pytest.raises(OSError, match="No space left"):
+        file.pwritev([b"abcdef"], 0)
+    assert file.size() == 3
+    file.close()
+
+
+# -- the simulated disk --------------------------------------------------------------------
+
+
+def test_a_power_cut_loses_what_was_not_synced():
+    """The reason for every sync in the broker."""
+    disk = MemoryFiles()
+    disk.mkdirs("/data")
+    disk.sync_dir("/")
+    log = disk.open("/data/log", create=True)
+    log.pwritev([b"durable"], 0)
+    log.sync()
+    disk.sync_dir("/data")
+    log.pwritev([b" and not"], 7)
+    disk.open("/data/unnamed", create=True).sync()
+    disk.rename("/data/log", "/data/renamed")
+    disk.power_cut()
+    assert disk.listdir("/data") == ["log"]
+    assert disk.read_bytes("/data/log") == b"durable"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        log.pread(1, 0)
+
+
+def test_a_crash_of_the_process_loses_nothing_but_locks():
+    """SIGKILL: the page cache stays."""
+    disk = MemoryFiles()
+    log = disk.open("/log", create=True)
+    log.pwritev([b"not synced"], 0)
+    stale = disk.lock("/.lock")
+    disk.crash()
+    assert disk.read_bytes("/log") == b"not synced"
+    lock = disk.lock("/.lock")
+    stale.release()  # of a dead process: means nothing
+    with pytest.raises(BlockingIOError):
+        disk.lock("/.lock")
+    lock.release()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        log.pwritev([b"x"], 0)
+
+
+def test_a_power_cut_by_chance_keeps_some_pages_and_a_prefix_of_the_names():
+    """Pages reach the disk in any order: recovery meets holes, not only short files."""
+    outcomes = set()
+    for seed in range(40):
+        disk = MemoryFiles()
+        log = disk.open("/log", create=True)
+        disk.sync_dir("/")
+        log.pwritev([b"a" * 3 * PAGE], 0)
+        for name in "xyz":
+            disk.open(f"/{name}", create=True)
+        disk.power_cut(random.Random(seed))
+        names = disk.listdir("/")
+        assert names == ["log", "x", "y", "z"][: len(names)]
+        content = disk.read_bytes("/log")
+        pages = [content[n : n + PAGE] for n in range(0, len(content), PAGE)]
+        assert all(page in (b"a" * PAGE, bytes(PAGE)) for page in pages)
+        outcomes.add((len(names), *(page[0] for page in pages)))
+    assert len(outcomes) > 10
+
+
+def test_write_atomic_survives_a_power_cut_as_the_old_or_the_new_whole():
+    """That is all a checkpoint asks for."""
+    for seed in range(40):
+        disk = MemoryFiles()
+        disk.write_atomic("/checkpoint", b"old" * 3000)
+        disk.fail("sync_dir", times=1)
+        with pytest.raises(OSError):
+            disk.write_atomic("/checkpoint", b"new" * 3000)
+        disk.power_cut(random.Random(seed))
+        assert disk.read_bytes("/checkpoint") in (b"old" * 3000, b"new" * 3000)
+    disk.write_atomic("/checkpoint", b"last")
+    disk.power_cut()
+    assert disk.read_bytes("/checkpoint") == b"last"
+
+
+def test_a_full_disk_cuts_the_write_short():
+    """As the real one does: what fitted is there."""
+    disk = MemoryFiles(capacity=10)
+    log = disk.open("/log", create=True)
+    log.pwritev([b"12345678"], 0)
+    with pytest.raises(OSError, match="No space left") as caught:
+        log.pwritev([b"abcdef"], 8)
+    assert caught.value.errno == errno.ENOSPC
+    assert disk.read_bytes("/log") == b"12345678ab"
+    log.pwritev([b"over"], 0)  # needs no room
+    log.truncate(0)
+    log.pwritev([b"0123456789"], 0)
+
+
+def test_faults_hit_the_calls_they_are_made_for():
+    """EIO on the third sync of one file, and such."""
+    disk = MemoryFiles()
+    log = disk.open("/log", create=True)
+    disk.fail("pwritev", written=2, matches=lambda path: path == "/log")
+    disk.fail("sync", times=None)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.pwritev([b"abcd"], 0)
+    assert disk.read_bytes("/log") == b"ab"
+    log.pwritev([b"abcd"], 0)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            log.sync()
+    disk.heal()
+    log.sync()
+    disk.corrupt("/log", 1, 0x01)
+    assert log.pread(4, 0) == b"accd"

@@ -1,0 +1,160 @@
+"""Settings: names, strings, files and the errors people meet first."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+from pydantic import Field, SecretStr, ValidationError, model_validator
+
+from aiokq.core.errors import ConfigError, ConfigWarning
+from aiokq.core.settings import Settings
+
+
+class Sample(Settings):
+    linger_ms: int = Field(default=5, ge=0, le=1000)
+    """How long to wait."""
+    enable_idempotence: bool = True
+    acks: Literal["all"] | int = "all"
+    topics: tuple[str, ...] = ()
+    racks: list[str] | None = None
+    bootstrap_servers: str | Sequence[str] = ()
+    sasl_plain_password: SecretStr | None = None
+    private_key: str = Field(default="", repr=False, max_length=3)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Sample:
+        if self.linger_ms == 999:
+            raise ConfigError("linger_ms 999 conflicts with acks")
+        return self
+
+
+def test_defaults_and_what_was_given_are_told_apart():
+    """An unset enable_idempotence turns itself off; a set one is an error instead."""
+    sample = Sample(linger_ms=5)
+    assert sample.linger_ms == 5
+    assert sample.explicit == {"linger_ms"}
+    assert sample.with_overrides(topics=["a"]).explicit == {"linger_ms", "topics"}
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one():
+    """A silently ignored typo costs a day."""
+    with pytest.raises(ConfigError, match="'linger_sm': did you mean linger_ms"):
+        Sample(linger_sm=5)
+    with pytest.raises(ConfigError, match="no setting 'xyzzy'; see"):
+        Sample(xyzzy=1)
+    with pytest.raises(ConfigError, match="linger_ms"):
+        Sample().with_overrides(lingerms=1)
+
+
+def test_a_value_out_of_range_names_setting_range_and_value():
+    """Pydantic's own error is four lines with a link in it."""
+    with pytest.raises(ConfigError) as caught:
+        Sample(linger_ms=2000, enable_idempotence="maybe")
+    text = str(caught.value)
+    assert "linger_ms: Input should be less than or equal to 1000, not 2000" in text
+    assert "enable_idempotence: " in text
+    assert "pydantic" not in text
+    assert isinstance(caught.value, ValueError)
+    assert not isinstance(caught.value, ValidationError)
+
+
+def test_a_conflict_between_settings_is_a_config_error():
+    """Validators of subclasses raise it themselves."""
+    with pytest.raises(ConfigError, match=r"^linger_ms 999 conflicts with acks$"):
+        Sample(linger_ms=999)
+
+
+def test_secrets_stay_out_of_errors_and_reprs():
+    """Both end in logs."""
+    with pytest.raises(ConfigError) as caught:
+        Sample(private_key="hush hush")
+    assert "hush" not in str(caught.value)
+    sample = Sample(sasl_plain_password="hush", private_key="hu")
+    assert "hu" not in repr(sample)
+
+
+def test_settings_are_frozen():
+    """A producer must not be reconfigured behind its back."""
+    with pytest.raises(ValidationError):
+        Sample().linger_ms = 7  # type: ignore[misc]
+
+
+def test_strings_are_parsed():
+    """The environment and files have nothing else."""
+    sample = Sample(
+        linger_ms="7", enable_idempotence="false", acks="1", topics="a, b,,c", racks="r1"
+    )
+    assert sample.linger_ms == 7
+    assert sample.enable_idempotence is False
+    assert sample.topics == ("a", "b", "c")
+    assert sample.racks == ["r1"]
+    assert Sample(bootstrap_servers="a:1,b:2").bootstrap_servers == "a:1,b:2"
+    assert Sample(topics="").topics == ()
+
+
+def test_the_environment_is_read():
+    """Containers are configured by it."""
+    environ = {"KAFKA_LINGER_MS": "7", "KAFKA_HEAP_OPTS": "-Xmx1g", "LINGER_MS": "9"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample = Sample.from_env(environ=environ, topics=["a"])
+    assert sample.linger_ms == 7
+    assert sample.explicit == {"linger_ms", "topics"}
+    assert Sample.from_env("K_", environ={"K_LINGER_MS": "8"}).linger_ms == 8
+    assert Sample.from_env(environ=environ, linger_ms=1).linger_ms == 1
+
+
+def test_the_real_environment_is_the_default(monkeypatch):
+    """Nobody passes environ=."""
+    monkeypatch.setitem(os.environ, "KAFKA_LINGER_MS", "11")
+    assert Sample.from_env().linger_ms == 11
+
+
+def test_a_nearly_right_variable_warns():
+    """The environment is shared, so it cannot be refused; silence would be worse."""
+    with pytest.warns(ConfigWarning, match="KAFKA_LINGER_M is ignored.*KAFKA_LINGER_MS"):
+        Sample.from_env(environ={"KAFKA_LINGER_M": "7"})
+
+
+def test_a_property_file_is_read_by_javas_names(tmp_path):
+    """The file of the Java service beside us."""
+    path = tmp_path / "client.properties"
+    path.write_text("# comment\nlinger.ms=7\nenable.idempotence=false\ntopics=a,\\\n  b\n")
+    sample = Sample.from_properties(path, racks=["r"])
+    assert (sample.linger_ms, sample.enable_idempotence) == (7, False)
+    assert sample.topics == ("a", "b")
+    assert sample.explicit == {"linger_ms", "enable_idempotence", "topics", "racks"}
+
+
+def test_names_only_java_has_warn_and_are_ignored(tmp_path):
+    """Every Java producer's file names its serializers."""
+    path = tmp_path / "client.properties"
+    path.write_text("key.serializer=org.apache.X\nlinger.ms=7\n")
+    with pytest.warns(ConfigWarning, match=r"key\.serializer is ignored: pass a serializer"):
+        assert Sample.from_properties(path).linger_ms == 7
+
+
+def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
+    """A typo in a file is as bad as one in code."""
+    path = tmp_path / "client.properties"
+    path.write_text("linger.sm=7\n")
+    with pytest.raises(ConfigError, match=r"client\.properties.*did you mean linger\.ms"):
+        Sample.from_properties(path)
+
+
+def test_an_unreadable_file_is_a_config_error(tmp_path):
+    """One line on the command line, not a traceback."""
+    with pytest.raises(ConfigError, match="cannot read settings"):
+        Sample.from_properties(tmp_path / "missing")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot read settings"):
+        Sample.from_properties(tmp_path / "binary")
+
+
+def test_attribute_docstrings_are_the_descriptions():
+    """The reference page is made from them."""
+    assert Sample.model_fields["linger_ms"].description == "How long to wait."

@@ -1,0 +1,82 @@
+"""The watchdog; the one thing in core that only real time shows, so it waits for milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from aiokq.core.watchdog import Watchdog
+
+logger = logging.getLogger("aiokq.core")
+
+
+class Noticed(logging.Handler):
+    """Says when the watchdog's thread has logged."""
+
+    callback: Callable[[], None]
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage()
+        self.callback()
+
+
+async def test_a_stall_is_reported_with_the_line_that_stalled():
+    """Somebody calls a blocking function in a handler, and everything times out."""
+    noticed, logged = threading.Event(), Noticed()
+    logged.callback = noticed.set
+    reported = asyncio.Event()
+    reports: list[tuple[float, str]] = []
+
+    def on_stall(seconds: float, stack: str) -> None:
+        reports.append((seconds, stack))
+        reported.set()
+
+    def the_blocking_call() -> None:
+        noticed.wait(10)
+
+    watchdog = Watchdog(on_stall, threshold=0.05, interval=0.005)
+    logger.addHandler(logged)
+    try:
+        watchdog.start()
+        watchdog.start()
+        the_blocking_call()
+        await reported.wait()
+    finally:
+        logger.removeHandler(logged)
+        watchdog.stop()
+    seconds, stack = reports[0]
+    assert seconds >= 0.05
+    assert "the_blocking_call" in stack
+    assert "event loop stands still" in logged.text
+
+
+async def test_a_busy_loop_that_answers_is_left_alone():
+    """A false alarm teaches people to ignore it."""
+    reports: list[float] = []
+    watchdog = Watchdog(lambda s, _: reports.append(s), threshold=30, interval=0.002)
+    watchdog.start()
+    for _ in range(10):
+        await asyncio.sleep(0.002)
+    assert watchdog.running
+    watchdog.stop()
+    watchdog.stop()
+    assert watchdog._thread is not None
+    await asyncio.to_thread(watchdog._thread.join, 5)
+    assert not watchdog.running
+    assert reports == []
+
+
+def test_the_thread_ends_with_its_loop():
+    """A client that was never closed must not keep a thread."""
+    watchdog = Watchdog(lambda *_: None, threshold=0.02, interval=0.002)
+
+    async def main() -> None:
+        watchdog.start()
+
+    asyncio.run(main())
+    assert watchdog._thread is not None
+    watchdog._thread.join(5)
+    assert not watchdog.running

@@ -1,0 +1,87 @@
+"""Metrics as Prometheus sees them; the HTTP endpoint is tried in tests/interop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from aiokq import metrics
+from aiokq.core.counters import METRICS, BrokerCounters, ClientCounters
+
+
+@dataclass
+class Owner:
+    counters: ClientCounters | BrokerCounters
+
+
+def scrape(*owners: Owner) -> dict[str, str]:
+    registry = CollectorRegistry()
+    chosen = {}
+    for owner in owners:
+        kind = "cluster" if isinstance(owner.counters, ClientCounters) else "broker"
+        chosen[kind] = owner
+    metrics.register(registry, **chosen)
+    lines = generate_latest(registry).decode().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_values_are_exported_with_their_owner_as_label():
+    """Two clients in one process must be told apart."""
+    counters = ClientCounters("orders")
+    counters.records_sent += 3
+    counters.errors["NOT_LEADER_OR_FOLLOWER"] += 1
+    counters.fetch_lag.add_source(lambda: {("orders", "0"): 9})
+    found = scrape(Owner(counters))
+    assert found['aiokq_client_records_sent_total{client="orders"}'] == "3.0"
+    assert (
+        found['aiokq_client_errors_total{client="orders",error="NOT_LEADER_OR_FOLLOWER"}'] == "1.0"
+    )
+    lag = 'aiokq_client_fetch_lag{client="orders",partition="0",topic="orders"}'
+    assert found[lag] == "9.0"
+    assert not any(name.startswith("aiokq_broker") for name in found)
+
+
+def test_histograms_are_cumulative():
+    """Prometheus adds nothing up by itself."""
+    counters = BrokerCounters("0")
+    for seconds in (0.0001, 0.02, 100.0):
+        counters.request_seconds["Fetch"].observe(seconds)
+    found = scrape(Owner(counters))
+    labels = 'api="Fetch",broker="0"'
+    name = "aiokq_broker_request_seconds"
+    assert found[f'{name}_bucket{{{labels},le="0.0005"}}'] == "1.0"
+    assert found[f'{name}_bucket{{{labels},le="0.025"}}'] == "2.0"
+    assert found[f'{name}_bucket{{{labels},le="+Inf"}}'] == "3.0"
+    assert found[f"{name}_count{{{labels}}}"] == "3.0"
+    assert float(found[f"{name}_sum{{{labels}}}"]) == pytest.approx(100.0201)
+
+
+def test_without_arguments_everything_alive_is_exported_and_equal_names_added_up():
+    """One line in an application, before it makes its clients."""
+    registry = CollectorRegistry()
+    metrics.register(registry)
+    mine = [ClientCounters("twice-in-test-metrics") for _ in range(2)]
+    for counters in mine:
+        counters.records_sent += 2
+        counters.queue_seconds.observe(0.1)
+    text = generate_latest(registry).decode()
+    assert 'aiokq_client_records_sent_total{client="twice-in-test-metrics"} 4.0' in text
+    assert 'aiokq_client_queue_seconds_count{client="twice-in-test-metrics"} 2.0' in text
+
+
+def test_registering_twice_is_refused():
+    """Every value would be scraped twice."""
+    registry = CollectorRegistry()
+    collector = metrics.register(registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        metrics.register(registry)
+    registry.unregister(collector)
+    metrics.register(registry)
+
+
+def test_every_metric_of_the_table_is_exported():
+    """What is documented is there, also before the first event."""
+    names = {family.name for family in metrics.Collector().describe()}
+    assert names == {metric.name.removesuffix("_total") for metric in METRICS}
