@@ -65,6 +65,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """-131072 (fast) to 22 (small)."""
     partitioner: Partitioner | None
     """Chooses partitions instead of murmur2 (with a key) and sticky (without)."""
+    partitioner_ignore_keys: bool
+    """Partition records with a key like those without one."""
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None
     """Makes bytes of keys: a callable, or an object with serialize()."""
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None

@@ -1,0 +1,91 @@
+"""BatchBuilder: a batch that the user fills record by record; sending it is the producer's part."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from aiokq.core.types import Buffer
+from aiokq.producer.serializers import Headers
+
+__all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
+
+BuiltRecord: TypeAlias = (
+    "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
+)
+"""(key, value, headers, timestamp_ms); without a timestamp it gets that of the sending."""
+
+HEADER_SIZE = 61
+RECORD_OVERHEAD = 36
+"""Bytes a record takes at most beside key, value and headers."""
+
+
+class BatchBuilder:
+    """Records for one batch, which is sent whole; made by `Producer.create_batch`.
+
+    Args:
+        limit: bytes, before compression, that it may grow to.
+    """
+
+    __slots__ = ("_closed", "_limit", "_records", "_size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._records: list[BuiltRecord] = []
+        self._size = HEADER_SIZE
+        self._closed = False
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> bool:
+        """Adds a record, copied. False if the batch is full, or closed: it was not added.
+
+        Raises:
+            TypeError: a key or value that is not bytes-like.
+        """
+        size = record_size(key, value, headers)
+        if self._closed or self._size + size > self._limit:
+            return False
+        self._size += size
+        own_headers = [(name, _own(content, name)) for name, content in headers or ()]
+        self._records.append((_own(key, "key"), _own(value, "value"), own_headers, timestamp_ms))
+        return True
+
+    def close(self) -> None:
+        """Takes no more records."""
+        self._closed = True
+
+    @property
+    def records(self) -> tuple[BuiltRecord, ...]:
+        """What it holds, in order."""
+        return tuple(self._records)
+
+    def size(self) -> int:
+        """Bytes it takes at most, before compression."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def record_size(key: object, value: object, headers: Headers | None) -> int:
+    """Bytes that a record takes at most; what has no length counts nothing."""
+    size = RECORD_OVERHEAD + _length(key) + _length(value)
+    for name, content in headers or ():
+        size += 10 + 4 * len(name) + _length(content)
+    return size
+
+
+def _length(data: object) -> int:
+    return len(data) if isinstance(data, bytes | bytearray | memoryview) else 0
+
+
+def _own(data: Buffer | None, what: str) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        raise TypeError(f"the {what} is a str: encode it, as in {what}={data!r}.encode()")
+    return bytes(memoryview(data))

@@ -1,0 +1,113 @@
+"""Owns the hooks of a producer's stages and their isolation; not the stages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec
+
+from aiokq.core.errors import KafkaError
+from aiokq.core.types import Buffer
+
+__all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord"]
+
+logger = logging.getLogger("aiokq.producer")
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """One record on its way in, before serialization.
+
+    Attributes:
+        partition: None lets the partitioner choose.
+        timestamp_ms: None takes the time of the append.
+    """
+
+    topic: str
+    value: object = None
+    key: object = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[tuple[str, Buffer | None]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """One batch as interceptors see it.
+
+    Attributes:
+        count: records in it.
+        size: bytes as it is sent, compressed.
+        attempt: how often it was sent, from 1.
+        base_offset: of its first record; -1 until acknowledged, and with acks=0.
+    """
+
+    topic: str
+    partition: int
+    count: int
+    size: int
+    attempt: int
+    base_offset: int = -1
+
+
+class Interceptor:
+    """Base class of interceptors: override what you need.
+
+    They run on the event loop and must not block. What they raise is logged, and the producer
+    goes on as if they were not there. `on_enqueue` runs per record, the others per batch.
+    """
+
+    def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+        """Before a record is serialized and put in; returns it, or another in its place."""
+        return record
+
+    def on_batch(self, batch: BatchInfo) -> None:
+        """A batch is about to be sent, for the first time or again."""
+
+    def on_ack(self, batch: BatchInfo) -> None:
+        """A batch was acknowledged."""
+
+    def on_error(self, batch: BatchInfo, error: KafkaError) -> None:
+        """A batch failed for good; its Deliveries raise this error."""
+
+
+class Interceptors:
+    """Calls several interceptors in order; an exception in one does not reach the others."""
+
+    __slots__ = ("_chain",)
+
+    def __init__(self, chain: Sequence[Interceptor]) -> None:
+        self._chain = tuple(chain)
+
+    def __bool__(self) -> bool:
+        return bool(self._chain)
+
+    def enqueue(self, record: ProducerRecord) -> ProducerRecord:
+        """The record that comes out at the end of the chain."""
+        for interceptor in self._chain:
+            try:
+                record = interceptor.on_enqueue(record)
+            except Exception:
+                logger.exception("interceptor failed: stage=on_enqueue topic=%s", record.topic)
+        return record
+
+    def batch(self, info: BatchInfo) -> None:
+        for interceptor in self._chain:
+            self._call("on_batch", interceptor.on_batch, info)
+
+    def ack(self, info: BatchInfo) -> None:
+        for interceptor in self._chain:
+            self._call("on_ack", interceptor.on_ack, info)
+
+    def error(self, info: BatchInfo, error: KafkaError) -> None:
+        for interceptor in self._chain:
+            self._call("on_error", interceptor.on_error, info, error)
+
+    def _call(self, stage: str, hook: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(*args, **kwargs)
+        except Exception:
+            logger.exception("interceptor failed: stage=%s", stage)

@@ -1,0 +1,399 @@
+"""Outbox: all queues of a producer and the senders that empty them; it owns what ties them.
+
+That is: which sender serves a queue, the hurry of flush and full memory, what is not finished
+yet, counters, interceptors, and what the answers mean to the cluster engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
+from aiokq.core.supervisor import Supervisor
+from aiokq.producer.failures import Failures
+from aiokq.producer.idempotence import ProducerIdentity, Sequences
+from aiokq.producer.interceptors import BatchInfo, Interceptors
+from aiokq.producer.producer_id import ProducerIdSource
+from aiokq.producer.queue import PartitionQueue, QueuedBatch
+from aiokq.producer.regroup import regroup
+from aiokq.producer.sealing import Sealer
+from aiokq.producer.sender import Sender
+from aiokq.producer.timers import QueueTimers
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.inputs import LeaderHint
+    from aiokq.fastpath import Accumulator, Batch, Delivery
+    from aiokq.producer.batch_builder import BuiltRecord
+    from aiokq.producer.settings import ProducerSettings
+
+__all__ = ["Outbox"]
+
+logger = logging.getLogger("aiokq.producer")
+
+
+class _Flush:
+    """One wait for the batches that existed when it began, and for what they became."""
+
+    __slots__ = ("batches", "done")
+
+    def __init__(self, batches: set[Batch], done: asyncio.Future[None]) -> None:
+        self.batches = batches
+        self.done = done
+
+
+class Outbox:
+    """Owner of PartitionQueue and Sender; see their protocols for what each method is told.
+
+    Args:
+        supervisor: of the producer: everything that runs is its child.
+
+    Attributes:
+        delivered_records: acknowledged since the start.
+        failed_records: failed since the start.
+        failures: of those, what nobody may have looked at.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        engine: ClusterEngine,
+        accumulator: Accumulator,
+        supervisor: Supervisor,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._accumulator = accumulator
+        self._supervisor = supervisor
+        self._counters = engine.counters
+        self._clock = engine.environment.clock
+        self._interceptors = Interceptors(settings.interceptors)
+        self._timers = QueueTimers(self._clock)
+        self._sealer = Sealer(settings, engine.environment.offload, self._spawn)
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._senders: dict[int, Sender] = {}
+        self._unfinished: set[Batch] = set()
+        self._flushes: list[_Flush] = []
+        self._hurries = 0
+        self._identity = ProducerIdentity()
+        self._ids: ProducerIdSource | None = None
+        self.failures = Failures()
+        self.delivered_records = 0
+        self.failed_records = 0
+
+    def start(self) -> None:
+        """Starts the timer, and obtains a producer id if one will be needed."""
+        self._spawn(self._timers.run(), "timers")
+        if self._settings.enable_idempotence:
+            self._ids = ProducerIdSource(
+                self._engine, self._identity, self._backoff(), self._issued, self._no_producer_id
+            )
+            self._spawn(self._ids.run(), "producer id")
+            self._ids.need()
+
+    # -- partitions
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition, made when first asked for."""
+        queue = self._queues.get((topic, partition))
+        if queue is None:
+            sequences = Sequences(self._identity) if self._settings.enable_idempotence else None
+            queue = self._queues[topic, partition] = PartitionQueue(
+                topic, partition, self, self._settings, self._backoff(), sequences
+            )
+        return queue
+
+    def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
+        """Metadata names the leader of a partition; -1 for none."""
+        self.queue(topic, partition).leader_moved(leader, leader_epoch, self.now())
+
+    def queues(self, topic: str | None = None) -> list[PartitionQueue]:
+        """All queues, or those of one topic."""
+        return [q for q in self._queues.values() if topic is None or q.topic == topic]
+
+    def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
+        """Accepts records as a batch of their own, behind what the partition has."""
+        queue = self.queue(topic, partition)
+        slot = queue.slot
+        assert slot is not None, "the topic is followed, so its slots are made"
+        now_ms = self._clock.timestamp_ms()
+        stamped = [
+            (key, value, headers, now_ms if timestamp_ms is None else timestamp_ms)
+            for key, value, headers, timestamp_ms in records
+        ]
+        batch, deliveries = self._accumulator.new_batch(slot, stamped)
+        self._unfinished.add(batch)
+        queue.put(batch)
+        return deliveries
+
+    # -- hurry, flush, end
+
+    @property
+    def hurried(self) -> bool:
+        return self._hurries > 0
+
+    def hurry(self) -> None:
+        """Batches go without lingering, until as many calls of `relax`."""
+        self._hurries += 1
+        if self._hurries == 1:
+            now = self.now()
+            for queue in self._queues.values():
+                queue.offer_if_ripe(now)
+
+    def relax(self) -> None:
+        """The opposite of one `hurry`."""
+        self._hurries -= 1
+
+    async def finish(self) -> None:
+        """Until all batches that exist now are delivered or failed."""
+        if not self._unfinished:
+            return
+        flush = _Flush(set(self._unfinished), asyncio.get_running_loop().create_future())
+        self._flushes.append(flush)
+        try:
+            await flush.done
+        finally:
+            self._flushes.remove(flush)
+
+    @property
+    def unfinished(self) -> int:
+        """Batches that are neither delivered nor failed."""
+        return len(self._unfinished)
+
+    def take_all(self) -> list[QueuedBatch]:
+        """Everything that is left, no more to be sent; the caller fails it."""
+        return [queued for queue in self._queues.values() for queued in queue.take_all()]
+
+    def give_up(self, batch: Batch, error: KafkaError) -> None:
+        """Fails a batch that is in no queue: one that waited for its topic, or `take_all` gave."""
+        self._counters.records_failed += batch.count
+        self.failed_records += batch.count
+        self.failures.add(batch, error)
+        batch.fail(error)
+        self._finished(batch)
+
+    # -- what queues tell (QueueOwner)
+
+    def opened(self, queue: PartitionQueue, batch: Batch) -> None:
+        self._unfinished.add(batch)
+
+    def ready(self, queue: PartitionQueue) -> None:
+        leader = queue.leader
+        if leader < 0:
+            self._leaderless(queue)
+            return
+        sender = self._senders.get(leader)
+        if sender is None:
+            sender = self._new_sender(leader)
+            if sender is None:
+                self._leaderless(queue)
+                return
+        sender.offer(queue)
+
+    def schedule(self, queue: PartitionQueue, when: float) -> None:
+        self._timers.schedule(queue, when)
+
+    def seal(self, queued: QueuedBatch) -> bool:
+        return self._sealer.seal(queued, self._sealed)
+
+    def producer_id_needed(self) -> None:
+        if self._ids is not None:
+            self._ids.need()
+
+    # hot: once per batch, benchmarks/micro/producer.py
+    def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
+        batch = queued.batch
+        count = batch.count
+        counters = self._counters
+        counters.records_sent += count
+        counters.record_bytes_sent += batch.size
+        counters.batches_sent += 1
+        counters.batch_bytes_sent += queued.size
+        counters.delivery_seconds.observe(self._clock.monotonic() - batch.created)
+        self.delivered_records += count
+        batch.complete(base_offset, log_append_time_ms)
+        self._finished(batch)
+        if self._interceptors:
+            self._interceptors.ack(_info(queued, base_offset))
+
+    def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
+        batch = queued.batch
+        logger.error(
+            "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
+            batch.topic,
+            batch.partition,
+            batch.count,
+            queued.attempts,
+            error,
+        )
+        self._counters.records_failed += batch.count
+        self.failed_records += batch.count
+        self.failures.add(batch, error)
+        batch.fail(error)
+        self._finished(batch)
+        if self._interceptors:
+            self._interceptors.error(_info(queued), error)
+
+    def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
+        self._counters.batches_retried += 1
+        self._counters.retries["Produce"] += 1
+        logger.warning(
+            "batch is sent again: topic=%s partition=%s node=%s attempt=%s error=%s",
+            queued.queue.topic,
+            queued.queue.partition,
+            queued.node_id,
+            queued.attempts,
+            error,
+        )
+
+    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
+        self._moved(queue, error, None)
+
+    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        self._counters.batches_split += 1
+        codec = self._sealer.codec(queued.queue.topic)
+        batches = regroup(self._accumulator, queued.batch, codec, groups)
+        self._unfinished.update(batches)
+        for flush in self._flushes:
+            if queued.batch in flush.batches:
+                flush.batches.update(batches)
+        self._finished(queued.batch)
+        return [QueuedBatch(queued.queue, batch, queued.deadline) for batch in batches]
+
+    # -- what senders tell (SenderOwner)
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def topic_id(self, topic: str) -> UUID:
+        info = self._engine.metadata.topics.get(topic)
+        return ZERO_ID if info is None else info.topic_id
+
+    def codec(self, topic: str) -> int:
+        return self._sealer.codec(topic)
+
+    # hot: once per batch, benchmarks/micro/producer.py
+    def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
+        batch = queued.batch
+        if attempt == 1:
+            self._counters.queue_seconds.observe(self._clock.monotonic() - batch.created)
+        if self._interceptors:
+            self._interceptors.batch(_info(queued))
+        stamp = queued.stamp
+        return batch.stamp() if stamp is None else batch.stamp(*stamp)
+
+    def answered(
+        self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
+    ) -> None:
+        queue = queued.queue
+        if queue.blocked_by is not None:
+            self._engine.partition_ok(queue.topic_partition)
+        queue.answered(queued, attempt, base_offset, log_append_time_ms)
+        queue.offer_if_ripe(self.now())
+
+    def refused(
+        self,
+        queued: QueuedBatch,
+        attempt: int,
+        error: KafkaError,
+        bad_records: dict[int, str | None] | None = None,
+        hint: LeaderHint | None = None,
+    ) -> None:
+        queue = queued.queue
+        name = error.name if isinstance(error, BrokerError) else type(error).__name__
+        self._counters.errors[name] += 1
+        if hint is not None:
+            self._moved(queue, error, hint)
+        now = self.now()
+        queue.refused(queued, attempt, error, now, bad_records)
+        queue.offer_if_ripe(now)
+
+    def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
+        for queue in queues:
+            queue.blocked_by = error
+            if error.retriable:
+                self._engine.partition_failed(
+                    queue.topic_partition, error, leader_epoch=queue.leader_epoch
+                )
+                self.ready(queue)
+            else:
+                # No right to, or nothing we can talk to: waiting would not help.
+                queue.fail_unsent(error)
+
+    # -- inside
+
+    def _moved(self, queue: PartitionQueue, error: KafkaError, hint: LeaderHint | None) -> None:
+        self._engine.partition_failed(
+            queue.topic_partition, error, leader_epoch=queue.leader_epoch, hint=hint
+        )
+
+    def _leaderless(self, queue: PartitionQueue) -> None:
+        """Nobody to send to: the engine looks for a leader, and tells when there is one."""
+        if queue.blocked_by is None:
+            queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)
+            self._moved(queue, queue.blocked_by, None)
+
+    def _new_sender(self, node_id: int) -> Sender | None:
+        if node_id not in self._engine.metadata.brokers:
+            return None
+        settings = self._settings
+        sender = Sender(
+            self._engine.node(node_id),
+            self,
+            acks=settings.required_acks,
+            max_in_flight=settings.max_in_flight_requests_per_connection,
+            max_request_size=settings.max_request_size,
+            timeout=settings.request_timeout,
+            spawn=self._spawn,
+        )
+        self._senders[node_id] = sender
+        self._spawn(sender.run(), f"sender to node {node_id}")
+        return sender
+
+    def _sealed(self, queued: QueuedBatch) -> None:
+        queued.queue.offer_if_ripe(self.now())
+
+    def _issued(self) -> None:
+        now = self.now()
+        for queue in self._queues.values():
+            queue.offer_if_ripe(now)
+
+    def _no_producer_id(self, error: KafkaError) -> None:
+        for queue in self._queues.values():
+            queue.fail_unsent(error)
+
+    def _finished(self, batch: Batch) -> None:
+        self._unfinished.discard(batch)
+        for flush in self._flushes:
+            flush.batches.discard(batch)
+            if not flush.batches and not flush.done.done():
+                flush.done.set_result(None)
+
+    def _backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self._engine.environment.random,
+        )
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        self._supervisor.spawn(coro, name=name)
+
+
+def _info(queued: QueuedBatch, base_offset: int = -1) -> BatchInfo:
+    return BatchInfo(
+        queued.queue.topic,
+        queued.queue.partition,
+        queued.batch.count,
+        queued.size,
+        queued.attempts,
+        base_offset,
+    )

@@ -1,0 +1,98 @@
+"""The table of what each error code of a Produce response means; who acts on it is queue.py."""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.codes import BY_CODE
+from aiokq.core.errors import BrokerError, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
+
+
+class Outcome(Enum):
+    """What a batch's answer says about the batch."""
+
+    DELIVERED = "in the log, now or by an earlier attempt"
+    RETRY = "not now: the same bytes again, to the same leader, after a pause"
+    MOVED = "not here: ask for metadata, then the same bytes again"
+    TOO_LARGE = "more than the topic takes: halves, if it has more than one record"
+    OUT_OF_ORDER = "a sequence before it is missing"
+    FENCED = "the broker knows a newer epoch of this producer id: another id is needed"
+    FORGOTTEN = "the broker knows nothing of this producer id: numbers start again"
+    BAD_RECORDS = "some of its records are refused: they fail, the others are sent without them"
+    FAILED = "refused for good"
+
+
+OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
+    {
+        0: Outcome.DELIVERED,
+        2: Outcome.RETRY,  # CORRUPT_MESSAGE: damaged on the way
+        3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: also a broker with old metadata
+        5: Outcome.MOVED,  # LEADER_NOT_AVAILABLE
+        6: Outcome.MOVED,  # NOT_LEADER_OR_FOLLOWER
+        7: Outcome.RETRY,  # REQUEST_TIMED_OUT: appended, not yet replicated
+        10: Outcome.TOO_LARGE,  # MESSAGE_TOO_LARGE
+        13: Outcome.MOVED,  # NETWORK_EXCEPTION
+        18: Outcome.TOO_LARGE,  # RECORD_LIST_TOO_LARGE: more than segment.bytes
+        19: Outcome.RETRY,  # NOT_ENOUGH_REPLICAS
+        20: Outcome.RETRY,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        32: Outcome.BAD_RECORDS,  # INVALID_TIMESTAMP
+        45: Outcome.OUT_OF_ORDER,  # OUT_OF_ORDER_SEQUENCE_NUMBER
+        46: Outcome.DELIVERED,  # DUPLICATE_SEQUENCE_NUMBER: the first copy counts
+        47: Outcome.FENCED,  # INVALID_PRODUCER_EPOCH
+        56: Outcome.MOVED,  # KAFKA_STORAGE_ERROR: the replica's disk; another becomes leader
+        59: Outcome.FORGOTTEN,  # UNKNOWN_PRODUCER_ID
+        87: Outcome.BAD_RECORDS,  # INVALID_RECORD
+        89: Outcome.RETRY,  # THROTTLING_QUOTA_EXCEEDED
+        90: Outcome.FENCED,  # PRODUCER_FENCED
+        100: Outcome.MOVED,  # UNKNOWN_TOPIC_ID: created again under the same name
+        103: Outcome.MOVED,  # INCONSISTENT_TOPIC_ID
+    }
+)
+"""Codes with a meaning of their own; `outcome_of_code` derives the others from codes.py.
+
+Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry), KIP-360, KIP-467.
+"""
+
+
+def outcome_of_code(code: int) -> Outcome:
+    """What a code means to a batch. A code nobody knows fails the batch, never the producer."""
+    outcome = OUTCOMES.get(code)
+    if outcome is not None:
+        return outcome
+    row = BY_CODE.get(code)
+    if row is None or not row.retriable:
+        return Outcome.FAILED
+    return Outcome.MOVED if row.refresh_metadata else Outcome.RETRY
+
+
+def outcome_of(error: KafkaError) -> Outcome:
+    """The same for any error a request for the batch can end with."""
+    if isinstance(error, BrokerError):
+        # Our own deadline is RequestTimeout as well: there, too, the same bytes go again, and
+        # the connection was closed, which asks for metadata.
+        return outcome_of_code(error.code)
+    if not error.retriable:
+        return Outcome.FAILED
+    return Outcome.MOVED if error.refresh_metadata else Outcome.RETRY
+
+
+DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
+"""Retriable or special codes that say: this attempt wrote nothing.
+
+NOT_LEADER_OR_FOLLOWER is not among them: a leader that loses its office while it waits for the
+replicas says so after it has appended.
+"""
+
+
+def wrote_nothing(error: KafkaError) -> bool:
+    """Whether the attempt that ended with this error certainly left nothing in the log."""
+    if isinstance(error, BrokerError) and not error.may_have_been_written:
+        return error.code in DEFINITIVE or outcome_of_code(error.code) is Outcome.FAILED
+    return not error.may_have_been_written

@@ -1,0 +1,128 @@
+"""Owns what happens to a record before the native core takes it, where the user has hooks:
+interceptors, serializers, a custom partitioner. Without hooks it is not in the way at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.core.errors import BufferFull, ConfigError, UnknownTopicOrPartition
+from aiokq.core.types import Buffer
+from aiokq.producer.interceptors import Interceptors, ProducerRecord
+from aiokq.producer.serializers import Headers, serialize_with
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.fastpath import Accumulator, Delivery
+    from aiokq.producer.settings import ProducerSettings
+
+__all__ = ["Pipeline", "PreparedRecord"]
+
+
+class PreparedRecord(NamedTuple):
+    """The arguments of the native append, in its order."""
+
+    topic: str
+    value: Buffer | None
+    key: Buffer | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: Headers | None
+
+
+class Pipeline:
+    """on_enqueue, then the serializers, then the partitioner."""
+
+    def __init__(
+        self, settings: ProducerSettings, engine: ClusterEngine, accumulator: Accumulator
+    ) -> None:
+        self._engine = engine
+        self._accumulator = accumulator
+        self._interceptors = Interceptors(settings.interceptors)
+        self._partitioner = settings.partitioner
+        key, value = settings.key_serializer, settings.value_serializer
+        self._serialize_key = None if key is None else serialize_with(key)
+        self._serialize_value = None if value is None else serialize_with(value)
+
+    @staticmethod
+    def wanted(settings: ProducerSettings) -> bool:
+        """Whether there are hooks at all."""
+        return bool(
+            settings.interceptors
+            or settings.partitioner is not None
+            or settings.key_serializer is not None
+            or settings.value_serializer is not None
+        )
+
+    @property
+    def needs_metadata(self) -> bool:
+        """Whether records cannot be taken before the topic's partitions are known."""
+        return self._partitioner is not None
+
+    def append(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Delivery:
+        """`send_nowait` with hooks."""
+        if self._accumulator.waiting:
+            raise BufferFull("others wait for room in buffer_memory: await enqueue()")
+        record = self.prepare(topic, value, key, partition, timestamp_ms, headers)
+        return self._accumulator.append(*record)
+
+    def prepare(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> PreparedRecord:
+        """The record as the core takes it.
+
+        Raises:
+            UnknownTopicOrPartition: the partitioner needs the partitions, and they are not known
+                yet.
+            whatever a serializer or the partitioner raises.
+        """
+        if self._interceptors:
+            record = self._interceptors.enqueue(
+                ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            )
+            topic, value, key = record.topic, record.value, record.key
+            partition, timestamp_ms, headers = record.partition, record.timestamp_ms, record.headers
+        if self._serialize_key is not None:
+            key = self._serialize_key(topic, headers, key)
+        if self._serialize_value is not None:
+            value = self._serialize_value(topic, headers, value)
+        # What is no bytes by now the core refuses, in words.
+        prepared = PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
+        if self._partitioner is not None and partition is None:
+            return prepared._replace(partition=self._choose(prepared))
+        return prepared
+
+    def _choose(self, record: PreparedRecord) -> int | None:
+        assert self._partitioner is not None
+        info = self._engine.metadata.topics.get(record.topic)
+        if info is None or not info.partitions:
+            raise UnknownTopicOrPartition(
+                "the partitioner needs the topic's metadata, which is not here yet: use enqueue(), "
+                "or await partitions_for() first",
+                topic_partition=record.topic,
+            )
+        partitions: Sequence[int] = sorted(info.partitions)
+        available = [n for n in partitions if info.partitions[n].leader >= 0]
+        chosen = self._partitioner.partition(
+            record.topic, record.key, record.value, partitions, available
+        )
+        if chosen is not None and chosen not in info.partitions:
+            raise ConfigError(
+                f"the partitioner chose partition {chosen!r} of {record.topic!r}, which has "
+                f"{len(partitions)}"
+            )
+        return chosen

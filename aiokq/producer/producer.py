@@ -1,0 +1,629 @@
+"""Producer: the public face; records in, Deliveries out. What happens behind it is outbox.py's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
+
+from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.events import DeliveriesFailed
+from aiokq.core.errors import (
+    BufferFull,
+    Closed,
+    ConfigError,
+    DeliveryFailed,
+    KafkaError,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.core.types import Buffer, TopicPartition
+from aiokq.fastpath import Accumulator, Batch, Deliveries, Delivery, RecordMetadata
+from aiokq.producer.batch_builder import BatchBuilder, record_size
+from aiokq.producer.gathered import GatheredDeliveries
+from aiokq.producer.outbox import Outbox
+from aiokq.producer.pipeline import Pipeline, PreparedRecord
+from aiokq.producer.report import CloseReport
+from aiokq.producer.room import Room
+from aiokq.producer.serializers import Headers
+from aiokq.producer.settings import ProducerSettings
+from aiokq.producer.topics import Topics
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aiokq._core import RecordTuple
+    from aiokq.core.environment import Environment
+    from aiokq.producer.overrides import ProducerOverrides
+
+__all__ = ["ManyDeliveries", "ManyRecord", "Producer", "SendNowait"]
+
+logger = logging.getLogger("aiokq.producer")
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a producer's tasks may take to end once they are cancelled."""
+
+ManyDeliveries: TypeAlias = Deliveries | GatheredDeliveries
+"""What `send_many` gives: `len()`, indexing in input order, and awaiting for all."""
+
+ManyRecord: TypeAlias = (
+    tuple[object, object]
+    | tuple[object, object, Headers | None]
+    | tuple[object, object, Headers | None, int | None]
+)
+"""(key, value), (key, value, headers) or (key, value, headers, timestamp_ms)."""
+
+
+class SendNowait(Protocol):
+    """`Producer.send_nowait`."""
+
+    def __call__(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Delivery:
+        """Accepts a record if there is room for it.
+
+        Context: loop, sync.
+
+        Args:
+            topic: name of the topic.
+            value: the value; None deletes the key in a compacted topic.
+            key: picks the partition, as Java does; None spreads evenly.
+            partition: overrides every choice.
+            timestamp_ms: milliseconds since 1970; the time of this call if not given.
+            headers: (name, value) pairs.
+
+        Raises:
+            BufferFull: no room in buffer_memory, or others wait for room: await `enqueue`.
+            RecordTooLarge: more than max_request_size, or than buffer_memory.
+            UnknownTopicOrPartition: the topic has no such partition.
+            InvalidTopic: the name cannot be a topic's.
+            Closed: not started, or closed.
+            TypeError: a key or value that is no bytes, and no serializer makes it some.
+        """
+        ...
+
+
+class Producer:
+    """Writes records to Kafka.
+
+    `async with Producer("host:9092") as producer:` opens a cluster of its own; `cluster.producer()`
+    shares one. Records are accepted in order, gathered per partition, compressed and sent; every
+    one has a Delivery, which may be awaited or left alone.
+
+    Args:
+        bootstrap_servers: "host:port", several comma separated or in a list.
+        settings: to start from; defaults if not given.
+        **overrides: single settings, by Kafka's names in snake_case.
+
+    Attributes:
+        send_nowait: takes a record without waiting, see `SendNowait`. Without interceptors,
+            serializers and partitioner of your own it is the native append itself.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """
+
+    send_nowait: SendNowait
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        /,
+        *,
+        settings: ProducerSettings | None = None,
+        _engine: ClusterEngine | None = None,
+        _environment: Environment | None = None,
+        **overrides: Unpack[ProducerOverrides],
+    ) -> None:
+        values: dict[str, object] = dict(overrides)
+        if bootstrap_servers is not None:
+            if "bootstrap_servers" in values:
+                raise ConfigError("bootstrap_servers is given twice")
+            values["bootstrap_servers"] = bootstrap_servers
+        base = ProducerSettings() if settings is None else settings
+        self._settings = base.with_overrides(**values) if values else base
+        self._owns_engine = _engine is None
+        self._engine = _engine or ClusterEngine(self._settings, _environment)
+        environment = self._engine.environment
+        self._accumulator = Accumulator(
+            batch_size=self._settings.batch_size,
+            buffer_memory=self._settings.buffer_memory,
+            max_record_bytes=self._settings.max_request_size,
+            clock=environment.clock,
+            on_unknown_topic=self._unknown_topic,
+            on_room=self._room_freed,
+            seed=environment.random.getrandbits(64),
+            ignore_keys=self._settings.partitioner_ignore_keys,
+        )
+        self._pipeline = (
+            Pipeline(self._settings, self._engine, self._accumulator)
+            if Pipeline.wanted(self._settings)
+            else None
+        )
+        self._room = Room(self._accumulator.room, self._set_waiting, self._settings.max_block)
+        self._binding = LoopBinding("this Producer")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervisor = Supervisor(
+            f"producer {self._settings.client_id}", on_failure=self._on_internal_failure
+        )
+        self._outbox = Outbox(self._settings, self._engine, self._accumulator, self._supervisor)
+        self._topics: Topics | None = None
+        self._forget_gauges: list[Callable[[], None]] = []
+        self._closing: asyncio.Future[CloseReport] | None = None
+        self._undelivered: DeliveryFailed | None = None
+        self._unsent: dict[TopicPartition, int] = {}
+        self._body_failed = False
+        self.send_nowait = self._not_started
+
+    # -- lifecycle
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """The settings in force."""
+        return self._settings
+
+    async def start(self) -> None:
+        """Binds to the running loop and, with a cluster of its own, waits for the first metadata.
+
+        Raises:
+            BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
+            Closed: it was closed.
+            WrongLoop: it was started on another loop.
+        """
+        self._binding.bind()
+        if self._closing is not None:
+            raise Closed("this producer is closed: make a new one")
+        if self._loop is not None:
+            return
+        if self._owns_engine:
+            await self._engine.start()
+        await self._supervisor.start()
+        self._loop = asyncio.get_running_loop()
+        self._topics = Topics(
+            self._engine,
+            self._accumulator,
+            self._outbox,
+            min(self._settings.max_block, self._settings.delivery_timeout),
+            self._spawn,
+        )
+        self._outbox.start()
+        counters = self._engine.counters
+        self._forget_gauges = [
+            counters.buffered_bytes.add_source(lambda: self._accumulator.used_bytes),
+            counters.buffer_waiters.add_source(lambda: self._accumulator.waiting),
+        ]
+        self.send_nowait = cast(
+            "SendNowait",
+            self._accumulator.append if self._pipeline is None else self._pipeline.append,
+        )
+
+    async def close(self, timeout: float = 30.0) -> CloseReport:
+        """Sends what was accepted, then ends; harmless twice and concurrently.
+
+        Nothing is accepted from now on. What is not acknowledged after `timeout` fails with
+        `Closed`. Cancelling it gives up at once, and still closes the sockets.
+
+        Args:
+            timeout: seconds for the draining.
+
+        Returns:
+            What became of all records that this producer accepted.
+        """
+        if self._closing is not None:
+            return await asyncio.shield(self._closing)
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            if self._loop is not None:
+                self._binding.check()
+                await self._drain(timeout)
+        finally:
+            await shielded(self._end(self._closing), name="close producer")
+        return self._closing.result()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._body_failed = error is not None
+        await self.close()
+        if error is None and self._undelivered is not None:
+            undelivered, self._undelivered = self._undelivered, None
+            raise undelivered
+
+    def __del__(self) -> None:
+        if getattr(self, "_loop", None) is not None and self._closing is None:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        state = "new" if self._loop is None else "open"
+        if self._closing is not None:
+            state = "closed"
+        return f"<Producer {self._settings.client_id!r} {state}>"
+
+    # -- records
+
+    # hot: benchmarks/micro/producer.py; everything but the append is off the usual path
+    async def send(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata:
+        """Sends a record and waits until it is acknowledged.
+
+        Cancelled while it waits for room: not accepted. Cancelled later: accepted, and delivered
+        or failed without you. Who has to know which uses `enqueue`.
+
+        Args: as `SendNowait`.
+
+        Raises:
+            BufferFull: no room for max_block_ms.
+            KafkaError: why the record was not delivered; `may_have_been_written` says whether it
+                may be in the log all the same.
+            others: as `SendNowait`.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            self._binding.check()
+        try:
+            delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
+        except (BufferFull, UnknownTopicOrPartition):
+            delivery = await self._append_slowly(
+                topic, value, key, partition, timestamp_ms, headers
+            )
+        return await delivery
+
+    # hot: benchmarks/micro/producer.py
+    async def enqueue(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Delivery:
+        """Accepts a record, waiting for room if there is none; its Delivery is for later.
+
+        A CancelledError raised in here means that the record was not accepted.
+
+        Args: as `SendNowait`.
+
+        Raises:
+            BufferFull: no room for max_block_ms.
+            others: as `SendNowait`.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            self._binding.check()
+        try:
+            return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
+        except (BufferFull, UnknownTopicOrPartition):
+            return await self._append_slowly(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_many(
+        self, topic: str, records: Iterable[ManyRecord], partition: int | None = None
+    ) -> ManyDeliveries:
+        """Accepts many records of one topic, waiting for room as often as it takes.
+
+        If it is cancelled, or fails for lack of room, the records before that moment are accepted.
+
+        Args:
+            topic: name of the topic.
+            records: (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
+            partition: for all of them; if not given each key picks its own.
+
+        Returns:
+            Deliveries: `len()`, indexing in input order; awaited, a list of RecordMetadata, or one
+            DeliveryFailed with each record's outcome.
+
+        Raises:
+            BufferFull: no room for max_block_ms.
+            others: as `SendNowait`, before any record was accepted.
+        """
+        self._check_open()
+        if self._pipeline is not None:
+            return await self._send_many_prepared(self._pipeline, topic, records, partition)
+        batch = cast(
+            "Sequence[RecordTuple]", records if isinstance(records, list | tuple) else list(records)
+        )
+        append_many = self._accumulator.append_many
+        deliveries, done = append_many(topic, batch, partition)
+        while done < len(batch):
+            start = done
+
+            def append_more(into: Deliveries = deliveries, start: int = start) -> int:
+                _, reached = append_many(
+                    topic, batch, partition, start=start, into=into, waited=True
+                )
+                if reached == start:
+                    raise BufferFull
+                return reached
+
+            key, value, headers, _ = _parts(cast("ManyRecord", batch[start]))
+            done = await self._wait_for_room(record_size(key, value, headers), append_more)
+        return deliveries
+
+    async def flush(self) -> None:
+        """Waits until every record accepted so far is delivered or failed; nothing lingers.
+
+        Raises:
+            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery.
+        """
+        self._check_open(closed_too=False)
+        if self._topics is None or self._closing is not None:
+            await self._await_closing()
+        else:
+            self._outbox.hurry()
+            try:
+                await self._topics.settled()
+                await self._outbox.finish()
+            finally:
+                self._outbox.relax()
+        failed = self._outbox.failures.take()
+        if failed is not None:
+            raise failed
+
+    # -- batches and topics
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, asking for its metadata if it is not known.
+
+        Raises:
+            UnknownTopicOrPartition: it did not come to exist within max_block_ms.
+            KafkaError: no right to, an impossible name, no broker that answers.
+        """
+        topics = self._check_open()
+        info = await topics.find(topic)
+        return set(info.partitions)
+
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch to be filled by hand and sent whole by `send_batch`."""
+        settings = self._settings
+        limit = min(settings.max_request_size, settings.buffer_memory)
+        return BatchBuilder(min(max(settings.batch_size, 1024), limit))
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> GatheredDeliveries:
+        """Accepts a filled batch, after what was accepted for that partition before.
+
+        Waits for room and for the topic's metadata only. The builder may be sent again.
+
+        Returns:
+            Deliveries in the order of its records, as `send_many`.
+
+        Raises:
+            ConfigError: the batch is empty.
+            BufferFull: no room for max_block_ms.
+            UnknownTopicOrPartition: no such topic or partition.
+        """
+        topics = self._check_open()
+        batch.close()
+        if not len(batch):
+            raise ConfigError("the batch is empty: append records to it first")
+        if batch.size() > self._accumulator.buffer_memory:
+            raise RecordTooLarge("the batch is larger than buffer_memory")
+        info = await topics.find(topic, partition=partition)
+        if partition not in info.partitions:
+            raise _no_partition(topic, partition, len(info.partitions))
+
+        def put() -> GatheredDeliveries:
+            self._check_open()
+            return GatheredDeliveries(self._outbox.put(topic, partition, batch.records))
+
+        if not self._accumulator.waiting and self._accumulator.room(batch.size()):
+            return put()
+        return await self._wait_for_room(batch.size(), put)
+
+    # -- the slow ways in
+
+    async def _append_slowly(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> Delivery:
+        """The record was not taken at once: for lack of room, or of metadata."""
+        topics = self._check_open()
+        pipeline = self._pipeline
+        if partition is not None or (pipeline is not None and pipeline.needs_metadata):
+            info = await topics.find(topic, partition=partition)
+            if partition is not None and partition not in info.partitions:
+                raise _no_partition(topic, partition, len(info.partitions))
+        if pipeline is not None:
+            record = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
+        else:
+            # The core itself refuses what is no bytes, in words.
+            data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
+            record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
+        try:
+            return self._accumulator.append(*record)
+        except BufferFull:
+            return await self._wait_for_room(
+                record_size(record.key, record.value, record.headers),
+                partial(self._accumulator.append_waited, *record),
+            )
+
+    async def _send_many_prepared(
+        self,
+        pipeline: Pipeline,
+        topic: str,
+        records: Iterable[ManyRecord],
+        partition: int | None,
+    ) -> GatheredDeliveries:
+        if pipeline.needs_metadata and self._topics is not None:
+            await self._topics.find(topic)
+        prepared = []
+        for record in records:
+            key, value, headers, timestamp_ms = _parts(record)
+            prepared.append(pipeline.prepare(topic, value, key, partition, timestamp_ms, headers))
+        deliveries = []
+        accumulator = self._accumulator
+        for ready in prepared:
+            try:
+                delivery = accumulator.append(*ready)
+            except BufferFull:
+                delivery = await self._wait_for_room(
+                    record_size(ready.key, ready.value, ready.headers),
+                    partial(accumulator.append_waited, *ready),
+                )
+            deliveries.append(delivery)
+        return GatheredDeliveries(deliveries)
+
+    async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
+        self._outbox.hurry()  # what lingers holds the memory that is waited for
+        try:
+            return await self._room.take(size, append)
+        finally:
+            self._outbox.relax()
+
+    # -- the end
+
+    async def _drain(self, timeout: float) -> None:
+        self._accumulator.close()
+        self._room.fail(Closed("the producer was closed while this record waited for room"))
+        self._outbox.hurry()
+        assert self._topics is not None
+        try:
+            async with asyncio.timeout(timeout):
+                while self._outbox.unfinished or self._topics.pending():
+                    await self._topics.settled()
+                    await self._outbox.finish()
+        except TimeoutError:
+            logger.error("records are given up: close() had %s s", timeout)
+
+    async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
+        """Everything must be closed after this, whatever was left to do."""
+        self._accumulator.close()
+        self._give_up_rest()
+        for forget in self._forget_gauges:
+            forget()
+        if self._topics is not None:
+            self._topics.close()
+        outbox = self._outbox
+        self._undelivered = outbox.failures.take()
+        if self._body_failed and self._undelivered is not None:
+            self._announce(self._undelivered)
+        await self._supervisor.close(CLOSE_TIMEOUT)
+        if self._owns_engine:
+            await self._engine.close()
+        unsent = sum(self._unsent.values())
+        report = CloseReport(
+            delivered=outbox.delivered_records,
+            failed=outbox.failed_records - unsent,
+            unsent=unsent,
+            unsent_by_partition=dict(self._unsent),
+        )
+        closing.set_result(report)
+
+    def _give_up_rest(self) -> None:
+        cause = self._supervisor.failed
+        for queued in self._outbox.take_all():
+            error = _unsent_error(cause, queued.in_flight or queued.uncertain)
+            self._note_unsent(queued.batch)
+            self._outbox.give_up(queued.batch, error)
+        for batch in [] if self._topics is None else self._topics.pending():
+            self._note_unsent(batch)
+            self._outbox.give_up(batch, _unsent_error(cause, written=False))
+
+    def _note_unsent(self, batch: Batch) -> None:
+        place = TopicPartition(batch.topic, batch.partition)
+        self._unsent[place] = self._unsent.get(place, 0) + batch.count
+
+    def _announce(self, failed: DeliveryFailed) -> None:
+        """The body of `async with` has its own exception: this one must not hide it."""
+        logger.error("records were not delivered: %s", failed)
+        event = DeliveriesFailed(
+            client_id=self._settings.client_id,
+            count=failed.count,
+            error=str(failed.errors[0]) if failed.errors else "",
+            topic_partitions=failed.topic_partitions,
+            timestamp_ms=self._engine.environment.clock.timestamp_ms(),
+        )
+        self._engine.changes.emit(event.key, event)
+
+    def _on_internal_failure(self, error: BaseException) -> None:
+        """A task of ours ended with a bug: nobody must wait for what it will not do."""
+        self._accumulator.close()
+        self._room.fail(_unsent_error(error, written=False))
+        self._give_up_rest()
+
+    # -- inside
+
+    def _check_open(self, *, closed_too: bool = True) -> Topics:
+        if asyncio.get_running_loop() is not self._loop:
+            self._binding.check()
+        if self._topics is None or (closed_too and self._closing is not None):
+            raise Closed("this producer is closed: make a new one")
+        return self._topics
+
+    async def _await_closing(self) -> None:
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    def _not_started(self, *args: object, **kwargs: object) -> Delivery:
+        raise Closed("this producer is not started: use `async with`, or await start()")
+
+    def _unknown_topic(self, topic: str) -> None:
+        if self._topics is not None:
+            self._topics.unknown(topic)
+
+    def _room_freed(self) -> None:
+        self._room.freed()
+
+    def _set_waiting(self, count: int) -> None:
+        self._accumulator.waiting = count
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._supervisor.spawn(coro, name=name)
+
+
+def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | None]:
+    """A record of send_many with what it leaves out."""
+    padded = (*record, None, None)[:4]
+    return cast("tuple[object, object, Headers | None, int | None]", padded)
+
+
+def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:
+    if cause is not None:
+        error = Closed(f"the producer failed: {cause!r}", may_have_been_written=written)
+        error.__cause__ = cause
+        return error
+    return Closed("the producer was closed before it was delivered", may_have_been_written=written)
+
+
+def _no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        f"topic {topic!r} has no partition {partition}: it has {count}, numbered from 0",
+        topic_partition=TopicPartition(topic, partition),
+    )

@@ -1,0 +1,98 @@
+"""Owns asking a broker for a producer id, and asking again; what it is good for: idempotence.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiokq.core.errors import KafkaError, UnsupportedVersion, raise_for
+from aiokq.producer.idempotence import IdState, ProducerIdentity
+from aiokq.wire.init_producer_id import InitProducerIdRequest
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.connection.backoff import Backoff
+
+__all__ = ["ProducerIdSource"]
+
+logger = logging.getLogger("aiokq.producer")
+
+
+class ProducerIdSource:
+    """A task that keeps the identity supplied, from any broker.
+
+    What can be retried is retried for as long as records wait for it: their delivery timeout is
+    the limit. What cannot (no right to, a broker that is too old) fails the records that wait,
+    and is asked for again when new ones come.
+
+    Args:
+        issued: called when there is an id.
+        refused: called with the error that the waiting batches fail with.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        identity: ProducerIdentity,
+        backoff: Backoff,
+        issued: Callable[[], None],
+        refused: Callable[[KafkaError], None],
+    ) -> None:
+        self._engine = engine
+        self._identity = identity
+        self._backoff = backoff
+        self._issued = issued
+        self._refused = refused
+        self._needed = asyncio.Event()
+
+    def need(self) -> None:
+        """Somebody waits for an id."""
+        if self._identity.state is IdState.ABSENT:
+            self._needed.set()
+
+    async def run(self) -> None:
+        """Obtains an id whenever one is needed; returns never."""
+        while True:
+            await self._needed.wait()
+            self._needed.clear()
+            if self._identity.state is not IdState.ABSENT:
+                continue
+            self._identity.requested()
+            try:
+                response = await self._engine.request(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+                )
+                raise_for(response.error_code, api="InitProducerId")
+            except KafkaError as error:
+                self._identity.refused()
+                delay = self._backoff.next()
+                logger.warning("no producer id: retry_in=%.3fs error=%s", delay, error)
+                if not error.retriable:
+                    self._refused(_explained(error))
+                    await asyncio.sleep(delay)
+                else:
+                    await asyncio.sleep(delay)
+                    self._needed.set()
+                continue
+            self._backoff.reset()
+            self._identity.issued(response.producer_id, response.producer_epoch)
+            logger.info(
+                "producer id issued: producer_id=%s epoch=%s",
+                response.producer_id,
+                response.producer_epoch,
+            )
+            self._issued()
+
+
+def _explained(error: KafkaError) -> KafkaError:
+    """With the way out that the broker's words do not name."""
+    if isinstance(error, UnsupportedVersion):
+        return UnsupportedVersion(
+            "the broker has no idempotent producers (it is older than 0.11): set "
+            "enable_idempotence=False",
+            api="InitProducerId",
+            node=error.node,
+        )
+    return error

@@ -1,0 +1,625 @@
+"""PartitionQueue: the batches of one partition, oldest first, each until its end is known.
+
+It decides what may be sent next, and what the answer to a batch means for the batches behind it.
+It sends nothing and has no timer: its owner (outbox.py) does, and is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
+from aiokq.core.types import TopicPartition
+from aiokq.producer.idempotence import Sequences, Stamp, advance
+from aiokq.producer.outcomes import Outcome, outcome_of, wrote_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokq.connection.backoff import Backoff
+    from aiokq.fastpath import Batch, Slot
+
+__all__ = ["PartitionQueue", "QueueLimits", "QueueOwner", "QueuedBatch"]
+
+NEVER = float("inf")
+
+
+class QueuedBatch:
+    """One batch that takes no more records, on its way.
+
+    Attributes:
+        batch: the native batch with its Deliveries.
+        deadline: monotonic seconds at which it fails if it is not acknowledged.
+        sealed: compressed, if it is to be; `size` is final.
+        sealing: its compression runs outside of the event loop.
+        size: bytes as it is sent.
+        stamp: its numbers; they stay while it may have been written.
+        attempts: how often it was handed to a connection.
+        in_flight: the answer to its newest attempt is due.
+        node_id: broker of that attempt.
+        uncertain: an attempt may have written it without our hearing of it.
+        expired: failed already; the answer still tells whether its numbers were used.
+        done: completed or failed, and not to be sent any more.
+        error: of the newest attempt that was refused.
+    """
+
+    __slots__ = (
+        "attempts",
+        "batch",
+        "deadline",
+        "done",
+        "error",
+        "expired",
+        "in_flight",
+        "node_id",
+        "queue",
+        "sealed",
+        "sealing",
+        "size",
+        "stamp",
+        "uncertain",
+    )
+
+    def __init__(self, queue: PartitionQueue, batch: Batch, deadline: float) -> None:
+        self.queue = queue
+        self.batch = batch
+        self.deadline = deadline
+        self.sealed = False
+        self.sealing = False
+        self.size = batch.size
+        self.stamp: Stamp | None = None
+        self.attempts = 0
+        self.in_flight = False
+        self.node_id = -1
+        self.uncertain = False
+        self.expired = False
+        self.done = False
+        self.error: KafkaError | None = None
+
+
+class QueueOwner(Protocol):
+    """What a queue tells, and asks, the producer it belongs to."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether batches go without lingering: a flush, full memory, or the end."""
+        ...
+
+    def opened(self, queue: PartitionQueue, batch: Batch) -> None:
+        """The partition has a new open batch."""
+
+    def ready(self, queue: PartitionQueue) -> None:
+        """Something may be sent now."""
+
+    def schedule(self, queue: PartitionQueue, when: float) -> None:
+        """`on_time` is to be called at `when` (monotonic seconds) or before."""
+
+    def seal(self, queued: QueuedBatch) -> bool:
+        """Closes the batch, compressing it; False if that goes on outside of the loop."""
+        ...
+
+    def producer_id_needed(self) -> None:
+        """A batch waits for a producer id."""
+
+    def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch is in the log."""
+
+    def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """The batch failed for good."""
+
+    def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """The batch will be sent again."""
+
+    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """The leader is another, or the partition is gone: metadata is needed."""
+
+    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        """New batches of the records at these indexes; their Deliveries follow."""
+        ...
+
+
+class QueueLimits(Protocol):
+    """The settings a queue goes by; ProducerSettings has them."""
+
+    @property
+    def linger(self) -> float: ...
+    @property
+    def delivery_timeout(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def required_acks(self) -> int: ...
+    @property
+    def max_in_flight_requests_per_connection(self) -> int: ...
+
+
+class PartitionQueue:
+    """The batches of one partition; the owner of its native Slot.
+
+    `entries[:cursor]` were handed to a connection in this round, the others wait. A refused batch
+    ends the round: nothing more is sent until all of it is answered, then the cursor goes back to
+    the head. So order is kept, and a change of leader is no more than a moved cursor.
+
+    Without sequence numbers a broker cannot keep the order of a repetition, so then a partition
+    has one batch in flight, unless nothing is ever sent again.
+
+    Args:
+        sequences: None without idempotence.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_limits",
+        "_owner",
+        "_rewound",
+        "_single",
+        "blocked_by",
+        "cursor",
+        "entries",
+        "flying",
+        "leader",
+        "leader_epoch",
+        "offered",
+        "partition",
+        "retry_at",
+        "scheduled_at",
+        "sequences",
+        "slot",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        owner: QueueOwner,
+        limits: QueueLimits,
+        backoff: Backoff,
+        sequences: Sequences | None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.slot: Slot | None = None
+        """Set once the native side has made it."""
+        self.entries: deque[QueuedBatch] = deque()
+        self.cursor = 0
+        self.flying = 0
+        """Attempts whose answer is due."""
+        self.leader = -1
+        self.leader_epoch = -1
+        self.retry_at = 0.0
+        self.blocked_by: KafkaError | None = None
+        """Why nothing can be sent, if something stands in the way."""
+        self.offered = False
+        """In the ready list of a sender."""
+        self.scheduled_at = NEVER
+        """When the owner's timer will call `on_time`."""
+        self.sequences = sequences
+        self._owner = owner
+        self._limits = limits
+        self._backoff = backoff
+        self._rewound = False
+        self._single = sequences is None and limits.required_acks != 0 and limits.retries > 0
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.entries)} batches>"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    # -- what the native slot tells, once per batch
+
+    def batch_opened(self, batch: Batch) -> None:
+        """The first record of a batch came."""
+        self._owner.opened(self, batch)
+        if self._owner.hurried or not self._limits.linger:
+            self._owner.ready(self)
+            self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
+        else:
+            self._owner.schedule(self, batch.created + self._limits.linger)
+
+    def batch_full(self, batch: Batch) -> None:
+        """A batch takes no more records."""
+        self._append(batch)
+        self._owner.ready(self)
+
+    def put(self, batch: Batch) -> None:
+        """A batch that was filled elsewhere goes behind the open one, which is closed for it."""
+        if self._open() is not None:
+            self._append(self._take())
+        self._append(batch)
+        self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
+        self._owner.ready(self)
+
+    # -- what a sender does
+
+    def peek(self, now: float) -> QueuedBatch | None:
+        """The batch to send now, sealed; None if nothing may be sent."""
+        if self.leader < 0 or now < self.retry_at or (self._rewound and self.flying):
+            return None
+        if self.flying >= self._limit():
+            return None
+        sequences = self.sequences
+        if sequences is not None and sequences.broken:
+            if self.flying:
+                return None
+            probe = self._resolve(sequences)
+            if probe is not None:
+                return probe
+        if self.cursor < len(self.entries):
+            queued = self.entries[self.cursor]
+        else:
+            batch = self._take_ripe(now)
+            if batch is None:
+                return None
+            queued = self._append(batch)
+        if not queued.sealed and (queued.sealing or not self._owner.seal(queued)):
+            return None
+        if sequences is not None and queued.stamp is None and not sequences.identified:
+            self._owner.producer_id_needed()
+            return None
+        return queued
+
+    def launch(self, queued: QueuedBatch, node_id: int) -> int:
+        """Numbers what `peek` gave and marks it as in flight; returns which attempt this is."""
+        if self.sequences is not None and queued.stamp is None:
+            queued.stamp = self.sequences.stamp(queued.batch.count)
+        queued.attempts += 1
+        queued.in_flight = True
+        queued.node_id = node_id
+        self.flying += 1
+        if self.cursor < len(self.entries) and self.entries[self.cursor] is queued:
+            self.cursor += 1
+        else:
+            self._rewound = True  # a probe out of turn: see _resolve
+        return queued.attempts
+
+    # -- answers
+
+    def answered(
+        self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
+    ) -> None:
+        """An attempt succeeded: the newest one or, after a change of leader, an older one."""
+        if queued.done:
+            return
+        if queued.in_flight:
+            queued.in_flight = False
+            self.flying -= 1
+        if self.sequences is not None and queued.stamp is not None:
+            self.sequences.acknowledged(queued.stamp, queued.batch.count)
+        self._remove(queued)
+        self._backoff.reset()
+        self.retry_at = 0.0
+        self.blocked_by = None
+        if not queued.expired:
+            self._owner.delivered(queued, base_offset, log_append_time_ms)
+        self._end_round()
+
+    def refused(
+        self,
+        queued: QueuedBatch,
+        attempt: int,
+        error: KafkaError,
+        now: float,
+        bad_records: Mapping[int, str | None] | None = None,
+    ) -> None:
+        """An attempt failed.
+
+        Args:
+            attempt: which; that of an older one, after a change of leader, means nothing.
+            bad_records: index and message of the records that are the reason (KIP-467).
+        """
+        if queued.done or attempt != queued.attempts or not queued.in_flight:
+            return
+        queued.in_flight = False
+        queued.error = error
+        self.flying -= 1
+        self._rewound = True
+        outcome = outcome_of(error)
+        if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
+            # The broker looks for a repetition first: whatever was sent before is not in the log.
+            queued.uncertain = False
+        elif not wrote_nothing(error):
+            queued.uncertain = True
+        if queued.expired:
+            self._remove(queued)
+            self._break_off(queued)
+        else:
+            self._act(queued, outcome, error, now, bad_records or {})
+        self._end_round()
+
+    # -- time and place
+
+    def on_time(self, now: float) -> None:
+        """What is due: batches that lingered enough, pauses that are over, deadlines."""
+        timeout = self._limits.delivery_timeout
+        for queued in list(self.entries):
+            if queued.deadline > now:
+                break
+            if not queued.expired:
+                self._expire(queued)
+        batch = self._open()
+        if batch is not None and batch.created + timeout <= now:
+            self._expire(self._append(self._take()))
+        self.offer_if_ripe(now)
+        self.reschedule(now)
+
+    def reschedule(self, now: float) -> None:
+        """Asks to be called when something is due next."""
+        when = NEVER
+        batch = self._open()
+        if batch is not None:
+            ripe = batch.created + self._limits.linger
+            when = ripe if ripe > now else batch.created + self._limits.delivery_timeout
+        for queued in self.entries:
+            if not queued.expired:
+                when = min(when, queued.deadline)
+                break
+        if self.retry_at > now and self.entries:
+            when = min(when, self.retry_at)
+        if when < NEVER:
+            self._owner.schedule(self, when)
+
+    def offer_if_ripe(self, now: float) -> None:
+        """Tells the owner if something may be sent."""
+        if self.leader >= 0 and now < self.retry_at:
+            return
+        batch = self._open()
+        if self.cursor < len(self.entries) or (batch is not None and self._ripe(batch, now)):
+            self._owner.ready(self)
+
+    def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
+        """Metadata names a leader; -1 for none. What is unacknowledged goes there, in order."""
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        if leader < 0:
+            return
+        self.retry_at = 0.0
+        self.blocked_by = None
+        if self.sequences is not None:
+            # The new leader finds repetitions by their numbers, so nobody has to wait for what
+            # the old one says, or does not say. Without numbers its answer is waited for.
+            for queued in self.entries:
+                if queued.in_flight and queued.node_id != leader:
+                    queued.in_flight = False
+                    queued.uncertain = True
+                    self.flying -= 1
+                    self._rewound = True
+            self._end_round()
+        self.offer_if_ripe(now)
+
+    # -- the end
+
+    def take_all(self) -> list[QueuedBatch]:
+        """Everything that is not done, taken out: the caller fails it."""
+        if self._open() is not None:
+            self._append(self._take())
+        left = [queued for queued in self.entries if not queued.expired]
+        for queued in self.entries:
+            queued.done = True
+        self.entries.clear()
+        self.cursor = self.flying = 0
+        return left
+
+    def fail_unsent(self, error: KafkaError) -> None:
+        """Fails what waits; what is in flight is awaited."""
+        if self._open() is not None:
+            self._append(self._take())
+        for queued in [q for q in self.entries if not q.in_flight and not q.expired]:
+            self._fail(queued, error)
+
+    # -- inside
+
+    def _act(
+        self,
+        queued: QueuedBatch,
+        outcome: Outcome,
+        error: KafkaError,
+        now: float,
+        bad_records: Mapping[int, str | None],
+    ) -> None:
+        sequences = self.sequences if queued.stamp is not None else None
+        if outcome is Outcome.RETRY or outcome is Outcome.MOVED:
+            self._again(queued, error, now)
+            if outcome is Outcome.MOVED:
+                self._owner.moved(self, error)
+        elif outcome is Outcome.OUT_OF_ORDER and sequences is not None:
+            assert queued.stamp is not None
+            if sequences.is_next(queued.stamp):
+                # Everything before it is acknowledged, and yet the broker misses something.
+                sequences.break_off()
+                self._again(queued, error, now)
+            else:
+                self._owner.retrying(queued, error)  # it follows one that is sent again
+        elif outcome in (Outcome.FENCED, Outcome.FORGOTTEN) and sequences is not None:
+            if queued.uncertain:
+                self._fail(queued, error)
+            else:
+                self._again(queued, error, now)
+            sequences.break_off(fenced=outcome is Outcome.FENCED)
+        elif outcome is Outcome.TOO_LARGE and queued.batch.count > 1 and not queued.uncertain:
+            self._halve(queued)
+        elif outcome is Outcome.BAD_RECORDS and bad_records and not queued.uncertain:
+            self._sort_out(queued, error, bad_records)
+        else:
+            self._fail(queued, error)
+
+    def _again(self, queued: QueuedBatch, error: KafkaError, now: float) -> None:
+        if queued.attempts > self._limits.retries:
+            self._fail(queued, error)
+            return
+        if now >= self.retry_at:  # one pause for all that fails together
+            self.retry_at = now + self._backoff.next()
+            self._owner.schedule(self, self.retry_at)
+        self.blocked_by = error
+        self._owner.retrying(queued, error)
+
+    def _halve(self, queued: QueuedBatch) -> None:
+        count = queued.batch.count
+        middle = count // 2
+        stamp = queued.stamp
+        parts = self._replace(queued, [range(middle), range(middle, count)])
+        if stamp is not None:
+            # Together the halves use the same numbers: nothing behind them has to change.
+            second = advance(stamp.base_sequence, middle)
+            parts[0].stamp = stamp
+            parts[1].stamp = stamp._replace(base_sequence=second)
+
+    def _sort_out(
+        self, queued: QueuedBatch, error: KafkaError, bad_records: Mapping[int, str | None]
+    ) -> None:
+        by_message: dict[str | None, list[int]] = {}
+        good = []
+        for index in range(queued.batch.count):
+            if index in bad_records:
+                by_message.setdefault(bad_records[index], []).append(index)
+            else:
+                good.append(index)
+        if not by_message:  # indexes of records that the batch does not have
+            self._fail(queued, error)
+            return
+        parts = self._replace(queued, [*by_message.values(), *([good] if good else [])])
+        for message, part in zip(by_message, parts, strict=False):
+            own = copy_error(error)
+            if message:
+                own.args = (message,)
+            part.attempts = queued.attempts
+            self._fail(part, own)
+        self._break_off(queued)
+
+    def _replace(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        place = self.entries.index(queued)
+        parts = self._owner.regroup(queued, groups)
+        self._remove(queued)
+        for part in reversed(parts):
+            self.entries.insert(place, part)
+        self.cursor = min(self.cursor, place)
+        return parts
+
+    def _fail(self, queued: QueuedBatch, error: KafkaError) -> None:
+        self._remove(queued)
+        self._break_off(queued)
+        self._owner.failed(queued, self._final(queued, error))
+
+    def _final(self, queued: QueuedBatch, error: KafkaError) -> KafkaError:
+        """The batch's own copy of an error, with what is known of the batch."""
+        own = copy_error(error)
+        own.add_context(
+            topic_partition=self.topic_partition, api="Produce", attempt=queued.attempts or None
+        )
+        own.may_have_been_written = queued.uncertain or (
+            queued.attempts > 0 and not wrote_nothing(error)
+        )
+        return own
+
+    def _expire(self, queued: QueuedBatch) -> None:
+        uncertain = queued.uncertain or queued.in_flight
+        cause = queued.error or self.blocked_by
+        error = self._timeout(cause)
+        if queued.in_flight:
+            queued.expired = True  # its answer decides whether its numbers were used
+        else:
+            self._remove(queued)
+            self._break_off(queued)
+        own = self._final(queued, error)
+        own.may_have_been_written = uncertain
+        self._owner.failed(queued, own)
+
+    def _timeout(self, cause: KafkaError | None) -> KafkaError:
+        milliseconds = int(self._limits.delivery_timeout * 1000)
+        if cause is not None and getattr(cause, "code", 0) in (3, 100):
+            gone = copy_error(cause)
+            gone.args = (f"{cause.message} All of delivery_timeout_ms={milliseconds} long.",)
+            return gone
+        if cause is None:
+            reason = "no answer came" if self.leader >= 0 else "the partition has no leader"
+        else:
+            reason = f"the last error was {cause}"
+        error = RequestTimeout(
+            f"not delivered within delivery_timeout_ms={milliseconds}: {reason}", origin="client"
+        )
+        error.__cause__ = cause
+        return error
+
+    def _break_off(self, queued: QueuedBatch) -> None:
+        """A batch leaves without an acknowledgement: were its numbers given out?"""
+        if queued.stamp is not None and self.sequences is not None:
+            self.sequences.break_off()
+
+    def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
+        """Nothing is in flight, and a number is missing.
+
+        Returns a batch to ask the broker about: one that may have been written is sent again, as
+        it was, before anything gets new numbers. It is acknowledged as a repetition, or refused
+        as out of order, which settles that it was not written.
+        """
+        numbered = False
+        for queued in self.entries:
+            if queued.stamp is not None:
+                if queued.uncertain:
+                    return queued
+                numbered = True
+        if numbered or not sequences.mend():
+            sequences.renumber()
+            for queued in self.entries:
+                queued.stamp = None
+        self.cursor = 0
+        return None
+
+    def _limit(self) -> int:
+        if self._single:
+            return 1
+        sequences = self.sequences
+        if sequences is not None and sequences.fresh:
+            return 1
+        entries = self.entries
+        if entries and sequences is not None:
+            head = entries[0]
+            if head.attempts > 1 or (head.attempts and not head.in_flight):
+                return 1  # what is sent again goes alone, so that five do not fail over and over
+        return self._limits.max_in_flight_requests_per_connection
+
+    def _end_round(self) -> None:
+        if self._rewound and not self.flying:
+            self._rewound = False
+            self.cursor = 0
+
+    def _open(self) -> Batch | None:
+        return None if self.slot is None else self.slot.batch
+
+    def _take(self) -> Batch:
+        assert self.slot is not None
+        batch = self.slot.take_open()
+        assert batch is not None
+        return batch
+
+    def _take_ripe(self, now: float) -> Batch | None:
+        batch = self._open()
+        if batch is None or not self._ripe(batch, now):
+            return None
+        return self._take()
+
+    def _ripe(self, batch: Batch, now: float) -> bool:
+        return self._owner.hurried or now >= batch.created + self._limits.linger
+
+    def _append(self, batch: Batch) -> QueuedBatch:
+        queued = QueuedBatch(self, batch, batch.created + self._limits.delivery_timeout)
+        self.entries.append(queued)
+        return queued
+
+    def _remove(self, queued: QueuedBatch) -> None:
+        queued.done = True
+        entries = self.entries
+        if entries and entries[0] is queued:
+            entries.popleft()
+            if self.cursor:
+                self.cursor -= 1
+            return
+        for index, other in enumerate(entries):
+            if other is queued:
+                del entries[index]
+                if index < self.cursor:
+                    self.cursor -= 1
+                return

@@ -1,0 +1,127 @@
+"""Owns who waits for room in buffer_memory, first come, first served; counting it is native."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiokq.core.errors import BufferFull, KafkaError, copy_error
+
+__all__ = ["Room"]
+
+T = TypeVar("T")
+
+
+class _Waiter:
+    __slots__ = ("future", "size")
+
+    def __init__(self, size: int, future: asyncio.Future[None]) -> None:
+        self.size = size
+        self.future = future
+
+
+class Room:
+    """A line of waiters. The first gets room when there is enough for it; nobody overtakes it.
+
+    Room is reserved for a waiter between being granted and running. One that is cancelled then
+    gives it back, and the next is served.
+
+    Args:
+        fits: whether so many bytes can be taken now, those granted already included.
+        waiting: told how many are in line, granted ones included, whenever that changes.
+        timeout: seconds a waiter waits at most.
+    """
+
+    def __init__(
+        self, fits: Callable[[int], bool], waiting: Callable[[int], None], timeout: float
+    ) -> None:
+        self._fits = fits
+        self._waiting = waiting
+        self._timeout = timeout
+        self._line: deque[_Waiter] = deque()
+        self._granted: set[_Waiter] = set()
+        self._granted_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._line) + len(self._granted)
+
+    async def take(self, size: int, append: Callable[[], T]) -> T:
+        """What `append()` returns, once there is room for it.
+
+        Once granted, `append` is called without another await; if it finds that the room does
+        not suffice after all (BufferFull), the caller keeps its place in front.
+
+        Args:
+            size: bytes that it appends, at most.
+
+        Raises:
+            BufferFull: there was no room for max_block_ms.
+            whatever `append` raises.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        waiter = _Waiter(size, loop.create_future())
+        self._line.append(waiter)
+        try:
+            self._waiting(len(self))
+            if self._line[0] is waiter:
+                self.freed()
+            while True:
+                handle = loop.call_at(deadline, self._give_up, waiter)
+                try:
+                    await waiter.future
+                finally:
+                    handle.cancel()
+                try:
+                    return append()
+                except BufferFull:
+                    self._ungrant(waiter)
+                    waiter.future = loop.create_future()
+                    self._line.appendleft(waiter)
+        finally:
+            self._leave(waiter)
+
+    def freed(self) -> None:
+        """Memory was given back: serves who fits, in order."""
+        while self._line:
+            waiter = self._line[0]
+            if waiter.future.done():  # cancelled, or out of time: it leaves when it runs
+                self._line.popleft()
+                continue
+            if not self._fits(self._granted_bytes + waiter.size):
+                return
+            self._line.popleft()
+            self._granted.add(waiter)
+            self._granted_bytes += waiter.size
+            waiter.future.set_result(None)
+
+    def fail(self, error: KafkaError) -> None:
+        """Sends everybody away."""
+        for waiter in self._line:
+            if not waiter.future.done():
+                waiter.future.set_exception(copy_error(error))
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """It has its room, or gave up: the next one moves up."""
+        self._ungrant(waiter)
+        if waiter in self._line:
+            self._line.remove(waiter)
+        self._waiting(len(self))
+        self.freed()
+
+    def _ungrant(self, waiter: _Waiter) -> None:
+        if waiter in self._granted:
+            self._granted.discard(waiter)
+            self._granted_bytes -= waiter.size
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        if not waiter.future.done():
+            waiter.future.set_exception(
+                BufferFull(
+                    f"no room in buffer_memory for max_block_ms={self._timeout * 1000:.0f}: the "
+                    "brokers take records more slowly than they are sent; raise buffer_memory, "
+                    "or send less"
+                )
+            )

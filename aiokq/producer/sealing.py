@@ -1,0 +1,83 @@
+"""Owns how a full batch becomes final: which codec, which level, in the loop or outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
+from aiokq.records.compression import GZIP, NONE, codec_id, compress
+
+if TYPE_CHECKING:
+    from aiokq.core.offload import Offload
+    from aiokq.producer.queue import QueuedBatch
+    from aiokq.producer.settings import ProducerSettings
+
+__all__ = ["Sealer"]
+
+HEADER_SIZE = 61
+"""Bytes of a batch before its records, which are never compressed."""
+
+
+class Sealer:
+    """Compresses batches by the topic's codec, or the producer's.
+
+    Small batches are compressed in place. A large one goes to the offload; the batches behind it
+    in its partition wait for it, those of other partitions do not.
+
+    Args:
+        spawn: starts the task that waits for the offload.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        offload: Offload,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._codec = codec_id(settings.compression_type)
+        self._by_topic = {
+            topic: codec_id(name) for topic, name in settings.compression_type_by_topic.items()
+        }
+        self._level = settings.compression_level
+        self._offload = offload
+        self._spawn = spawn
+
+    def codec(self, topic: str) -> int:
+        """The codec id of a topic's batches."""
+        return self._by_topic.get(topic, self._codec) if self._by_topic else self._codec
+
+    def seal(self, queued: QueuedBatch, sealed: Callable[[QueuedBatch], None]) -> bool:
+        """Makes a batch final. False if `sealed(queued)` will be called when it is."""
+        batch = queued.batch
+        codec = self.codec(batch.topic)
+        if codec == NONE:
+            batch.seal()
+            _final(queued, batch.size)
+            return True
+        threshold = GZIP_THRESHOLD if codec == GZIP else FAST_CODEC_THRESHOLD
+        if batch.size < threshold:
+            data = compress(codec, batch.payload(), self._level(codec))
+            batch.seal(codec, data)
+            _final(queued, HEADER_SIZE + len(data))
+            return True
+        queued.sealing = True
+        self._spawn(self._outside(queued, codec, sealed), f"compress for {queued.queue.topic}")
+        return False
+
+    async def _outside(
+        self, queued: QueuedBatch, codec: int, sealed: Callable[[QueuedBatch], None]
+    ) -> None:
+        batch = queued.batch
+        data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
+        queued.sealing = False
+        if queued.done:  # it expired meanwhile
+            return
+        batch.seal(codec, data)
+        _final(queued, HEADER_SIZE + len(data))
+        sealed(queued)
+
+
+def _final(queued: QueuedBatch, size: int) -> None:
+    queued.sealed = True
+    queued.size = size

@@ -1,0 +1,397 @@
+"""Sender: one broker's Produce requests, several in flight; which batches there are is queue.py.
+
+One per broker, none waits for another. A request has at most one batch of each partition, and
+max_request_size bytes of batches (one batch goes whatever its size).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from aiokq.cluster.inputs import LeaderHint
+from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
+from aiokq.connection.node import Purpose
+from aiokq.core.errors import (
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    UnsupportedCompressionType,
+    UnsupportedVersion,
+    copy_error,
+    error_for,
+)
+from aiokq.records.compression import ZSTD
+from aiokq.wire.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aiokq.connection.connection import Connection
+    from aiokq.connection.node import Node
+    from aiokq.producer.queue import PartitionQueue, QueuedBatch
+
+__all__ = ["Sender", "SenderOwner"]
+
+logger = logging.getLogger("aiokq.producer")
+
+FIRST_WITH_BATCHES_V2 = 3
+FIRST_WITH_ZSTD = 7
+FIRST_WITH_TOPIC_IDS = 13
+
+
+class SenderOwner(Protocol):
+    """What a sender tells, and asks, the producer it belongs to."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def topic_id(self, topic: str) -> UUID:
+        """The topic's id; zero if the cluster has none, or it is not known."""
+        ...
+
+    def codec(self, topic: str) -> int:
+        """The codec id of a topic's batches."""
+        ...
+
+    def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
+        """A batch is handed to a connection now: its bytes, stamped."""
+        ...
+
+    def answered(
+        self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
+    ) -> None:
+        """A batch is in the log."""
+
+    def refused(
+        self,
+        queued: QueuedBatch,
+        attempt: int,
+        error: KafkaError,
+        bad_records: dict[int, str | None] | None = None,
+        hint: LeaderHint | None = None,
+    ) -> None:
+        """An attempt failed."""
+
+    def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
+        """No connection to the leader of these."""
+
+
+class _Launched(NamedTuple):
+    queued: QueuedBatch
+    attempt: int
+
+
+class _InFlight(NamedTuple):
+    launched: list[_Launched]
+    names: dict[UUID, str]
+    """Topic names by id, where the request names topics by id."""
+
+
+class Sender:
+    """Sends what is ready for one broker.
+
+    Args:
+        node: the broker.
+        owner: whose batches these are.
+        acks: 0, 1 or -1.
+        max_in_flight: requests that the broker may owe an answer for.
+        max_request_size: bytes of batches in a request.
+        timeout: seconds that the broker may take to answer.
+        spawn: starts a task that belongs to the producer.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        owner: SenderOwner,
+        *,
+        acks: int,
+        max_in_flight: int,
+        max_request_size: int,
+        timeout: float,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self.node = node
+        self._owner = owner
+        self._acks = acks
+        self._max_in_flight = max_in_flight
+        self._max_request_size = max_request_size
+        self._timeout = timeout
+        self._ready: deque[PartitionQueue] = deque()
+        self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
+        self._in_flight = 0
+        self._spawn = spawn
+        self._connecting = False
+        self._woken = asyncio.Event()
+
+    def offer(self, queue: PartitionQueue) -> None:
+        """A queue whose leader this broker is may have something to send."""
+        if not queue.offered:
+            queue.offered = True
+            self._ready.append(queue)
+            if self._in_flight < self._max_in_flight:
+                self._woken.set()
+
+    async def run(self) -> None:
+        """Sends and takes answers; returns never. Errors are the batches', not this task's."""
+        woken = self._woken
+        while True:
+            await woken.wait()
+            woken.clear()
+            while self._answers:
+                self._settle(*self._answers.popleft())
+            if not self._ready or self._in_flight >= self._max_in_flight or self._throttled():
+                continue
+            connection = self.node.connected(Purpose.PRODUCE)
+            if connection is None or connection.retiring:
+                if not self._connecting:
+                    self._connecting = True
+                    # Apart, as answers may come in the meantime: those that the end of the
+                    # last connection gave.
+                    self._spawn(self._connect(), f"connect to node {self.node.node_id}")
+                continue
+            try:
+                await self._send(connection)
+            except ConnectionLost:
+                woken.set()  # it ended between two requests: on with another one
+
+    # -- sending
+
+    async def _connect(self) -> None:
+        """One attempt to connect; the node waits out its backoff first."""
+        try:
+            await self.node.connection(Purpose.PRODUCE)
+        except KafkaError as error:
+            queues = list(self._ready)
+            self._ready.clear()
+            for queue in queues:
+                queue.offered = False
+            self._owner.unreachable(queues, error)
+        finally:
+            self._connecting = False
+            self._woken.set()
+
+    def _throttled(self) -> bool:
+        """Whether the broker asked for silence (KIP-219), which ends with a wake-up."""
+        loop = asyncio.get_running_loop()
+        silence = self.node.throttle_until - loop.time()
+        if silence <= 0:
+            return False
+        loop.call_later(silence, self._woken.set)
+        return True
+
+    async def _send(self, connection: Connection) -> None:
+        while self._in_flight < self._max_in_flight and not connection.closed:
+            batches = self._collect()
+            if not batches:
+                return
+            try:
+                version = self._version(connection)
+            except UnsupportedVersion as error:
+                self._fail_unsent(batches, error)
+                continue
+            if version < FIRST_WITH_ZSTD:
+                batches = self._without_zstd(batches, version)
+                if not batches:
+                    continue
+            in_flight, request, version = self._request(batches, version)
+            if self._acks == 0:
+                await self._send_and_forget(connection, in_flight, request, version)
+                continue
+            try:
+                future = connection.send(request, timeout=self._timeout, version=version)
+            except KafkaError as error:
+                self._all_refused(in_flight, error)
+                raise
+            self._in_flight += 1
+            future.add_done_callback(partial(self._arrived, in_flight))
+
+    # hot: once per request, benchmarks/micro/producer.py
+    def _collect(self) -> list[QueuedBatch]:
+        """The batches of the next request: of each ready partition the first, while they fit."""
+        now = self._owner.now()
+        node_id = self.node.node_id
+        batches: list[QueuedBatch] = []
+        size = 0
+        for _ in range(len(self._ready)):
+            queue = self._ready[0]
+            queued = queue.peek(now) if queue.leader == node_id else None
+            if queued is None:
+                self._ready.popleft()
+                queue.offered = False
+                continue
+            size += queued.size
+            if size > self._max_request_size and batches:
+                break
+            batches.append(queued)
+            # To the end of the line: its next batch is for the next request.
+            self._ready.rotate(-1)
+        return batches
+
+    def _version(self, connection: Connection) -> int:
+        version = connection.version_for(ProduceRequest)
+        if version < FIRST_WITH_BATCHES_V2:
+            raise UnsupportedVersion(
+                "the broker is older than 0.11 and knows no record batches of version 2: "
+                "upgrade it, aiokq does not write older formats",
+                api="Produce",
+                node=self.node.node_id,
+            )
+        return version
+
+    def _without_zstd(self, batches: list[QueuedBatch], version: int) -> list[QueuedBatch]:
+        left = []
+        for queued in batches:
+            if self._owner.codec(queued.queue.topic) == ZSTD:
+                error = UnsupportedCompressionType(
+                    f"zstd needs Produce version {FIRST_WITH_ZSTD}, the broker has {version} "
+                    "(it is older than 2.1): choose another compression_type",
+                    node=self.node.node_id,
+                )
+                self._fail_unsent([queued], error)
+            else:
+                left.append(queued)
+        return left
+
+    def _request(
+        self, batches: list[QueuedBatch], version: int
+    ) -> tuple[_InFlight, ProduceRequest, int]:
+        topics: dict[str, TopicProduceData] = {}
+        names: dict[UUID, str] = {}
+        launched = []
+        if version >= FIRST_WITH_TOPIC_IDS:
+            for queued in batches:
+                topic = queued.queue.topic
+                names[self._owner.topic_id(topic)] = topic
+            if ZERO_ID in names:
+                names.clear()
+                version = FIRST_WITH_TOPIC_IDS - 1
+        ids = {topic: topic_id for topic_id, topic in names.items()}
+        for queued in batches:
+            queue = queued.queue
+            attempt = queue.launch(queued, self.node.node_id)
+            launched.append(_Launched(queued, attempt))
+            topic = queue.topic
+            data = topics.get(topic)
+            if data is None:
+                data = topics[topic] = TopicProduceData(
+                    name=topic, topic_id=ids.get(topic, ZERO_ID), partition_data=[]
+                )
+            data.partition_data.append(
+                PartitionProduceData(
+                    index=queue.partition, records=self._owner.launched(queued, attempt)
+                )
+            )
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=self._acks,
+            timeout_ms=int(self._timeout * 1000),
+            topic_data=list(topics.values()),
+        )
+        return _InFlight(launched, names), request, version
+
+    async def _send_and_forget(
+        self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
+    ) -> None:
+        """acks=0: delivered when the socket took it, which is all that will ever be known."""
+        try:
+            connection.send_no_reply(request, version=version)
+            await connection.drain()
+        except KafkaError as error:
+            self._all_refused(in_flight, error)
+            raise
+        for queued, attempt in in_flight.launched:
+            self._owner.answered(queued, attempt, -1, -1)
+
+    # -- answers
+
+    def _arrived(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
+        self._answers.append((in_flight, future))
+        self._woken.set()
+
+    def _settle(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
+        self._in_flight -= 1
+        if future.cancelled():
+            error: BaseException | None = ConnectionLost("the request was given up")
+        else:
+            error = future.exception()
+        if error is None:
+            self._take(in_flight, future.result())
+        elif isinstance(error, KafkaError):
+            self._all_refused(in_flight, error)
+        else:
+            raise error
+
+    def _take(self, in_flight: _InFlight, response: ProduceResponse) -> None:
+        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+        for topic in response.responses:
+            name = topic.name or in_flight.names.get(topic.topic_id, "")
+            for partition in topic.partition_responses:
+                answers[name, partition.index] = partition
+        for queued, attempt in in_flight.launched:
+            queue = queued.queue
+            answer = answers.get((queue.topic, queue.partition))
+            if answer is None:
+                error: KafkaError = ProtocolError(
+                    f"the broker said nothing about {queue.topic}-{queue.partition}",
+                    api="Produce",
+                    node=self.node.node_id,
+                    may_have_been_written=True,
+                )
+                self._owner.refused(queued, attempt, error)
+            elif answer.error_code == 0:
+                self._owner.answered(queued, attempt, answer.base_offset, answer.log_append_time_ms)
+            else:
+                self._take_error(queued, attempt, answer, response)
+
+    def _take_error(
+        self,
+        queued: QueuedBatch,
+        attempt: int,
+        answer: PartitionProduceResponse,
+        response: ProduceResponse,
+    ) -> None:
+        error = error_for(
+            answer.error_code, answer.error_message, api="Produce", node=self.node.node_id
+        )
+        bad_records = {
+            record.batch_index: record.batch_index_error_message or answer.error_message
+            for record in answer.record_errors
+        }
+        hint = None
+        leader = answer.current_leader
+        if leader is not None and leader.leader_id >= 0:
+            broker = next(
+                (
+                    BrokerInfo(node.node_id, node.host, node.port, node.rack)
+                    for node in response.node_endpoints
+                    if node.node_id == leader.leader_id
+                ),
+                None,
+            )
+            hint = LeaderHint(leader.leader_id, leader.leader_epoch, broker)
+        if answer.error_code == 46:  # DUPLICATE_SEQUENCE_NUMBER: in the log, at an unknown place
+            self._owner.answered(queued, attempt, -1, -1)
+        else:
+            self._owner.refused(queued, attempt, error, bad_records, hint)
+
+    def _all_refused(self, in_flight: _InFlight, error: KafkaError) -> None:
+        for queued, attempt in in_flight.launched:
+            self._owner.refused(queued, attempt, copy_error(error))
+
+    def _fail_unsent(self, batches: list[QueuedBatch], error: KafkaError) -> None:
+        """Fails what this broker can never take; nothing of it was sent."""
+        for queued in batches:
+            queued.queue.fail_unsent(error)

@@ -1,0 +1,247 @@
+"""ProducerSettings: batching, memory, delivery guarantees and hooks of a producer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.core.types import Buffer
+from aiokq.producer.interceptors import Interceptor
+from aiokq.producer.partitioner import Partitioner
+from aiokq.producer.serializers import Serializer
+from aiokq.records.compression import CODEC_NAMES, GZIP, LEVELS, LZ4, ZSTD, check_level, codec_id
+
+__all__ = ["CompressionType", "ProducerSettings"]
+
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+logger = logging.getLogger("aiokq.producer")
+
+MAX_IDEMPOTENT_IN_FLIGHT = 5
+"""A broker recognizes a repetition among a producer's last five batches of a partition."""
+
+
+class ProducerSettings(ClusterSettings):
+    """How records are batched, kept and delivered. Names, units and defaults are Kafka's.
+
+    Two defaults differ. `batch_size` is 128 KiB, not 16: it is a ceiling, memory grows with the
+    records. `linger_ms` is 5 in Kafka since 4.0, and here.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """
+
+    acks: Literal[0, 1, -1, "all"] = Field(
+        default=-1,
+        description="Who must have a record before it counts as delivered: nobody (0: it was "
+        "written to the socket, and its offset is -1), the leader (1), or all in-sync replicas "
+        "(-1 or 'all').",
+    )
+    batch_size: int = Field(
+        default=131_072,
+        ge=0,
+        description="Bytes, before compression, at which a batch is full; 0 sends each record "
+        "as a batch of its own.",
+    )
+    linger_ms: float = Field(
+        default=5.0,
+        ge=0,
+        description="How long a batch that is not full waits for more records; 0 sends at the "
+        "next turn of the event loop.",
+    )
+    buffer_memory: int = Field(
+        default=33_554_432,
+        ge=1,
+        description="Bytes of records that may be unacknowledged; then `send` and `enqueue` wait.",
+    )
+    max_block_ms: int = Field(
+        default=60_000,
+        ge=0,
+        description="How long a call waits for room in buffer_memory, and how long records wait "
+        "for a topic that the cluster does not know.",
+    )
+    max_request_size: int = Field(
+        default=1_048_576,
+        ge=1,
+        description="Bytes of record batches in one request; also of the largest record.",
+    )
+    delivery_timeout_ms: int = Field(
+        default=120_000,
+        ge=0,
+        description="From the moment a record is accepted to its delivery or failure; at least "
+        "linger_ms + request_timeout_ms.",
+    )
+    retries: int = Field(
+        default=2**31 - 1,
+        ge=0,
+        le=2**31 - 1,
+        description="How often a batch is sent again. delivery_timeout_ms is the better limit.",
+    )
+    max_in_flight_requests_per_connection: int = Field(
+        default=5,
+        ge=1,
+        description="Produce requests a broker may owe an answer for.",
+    )
+    enable_idempotence: bool = Field(
+        default=True,
+        description="Each record is written exactly once and in order, whatever is retried. "
+        "Unset, it is off where acks, retries or max_in_flight_requests_per_connection "
+        "conflict with it.",
+    )
+    transactional_id: str | None = Field(
+        default=None, description="Not supported yet: transactions come with a later version."
+    )
+
+    compression_type: CompressionType = Field(
+        default="none", description="Codec of the batches: none, gzip, snappy, lz4 or zstd."
+    )
+    compression_type_by_topic: Mapping[str, CompressionType] = Field(
+        default_factory=dict,
+        description="Codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not Kafka's.",
+    )
+    compression_gzip_level: int = Field(
+        default=LEVELS[GZIP].default, description="1 (fast) to 9 (small), or -1 for zlib's own."
+    )
+    compression_lz4_level: int = Field(
+        default=LEVELS[LZ4].default, description="1 to 17; 9, the default, is the fast one."
+    )
+    compression_zstd_level: int = Field(
+        default=LEVELS[ZSTD].default, description="-131072 (fast) to 22 (small)."
+    )
+
+    partitioner: Partitioner | None = Field(
+        default=None,
+        description="Chooses partitions instead of murmur2 (with a key) and sticky (without).",
+    )
+    partitioner_ignore_keys: bool = Field(
+        default=False, description="Partition records with a key like those without one."
+    )
+    key_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
+        default=None, description="Makes bytes of keys: a callable, or an object with serialize()."
+    )
+    value_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
+        default=None,
+        description="Makes bytes of values: a callable, or an object with serialize().",
+    )
+    interceptors: tuple[Interceptor, ...] = Field(
+        default=(), description="Hooks on_enqueue, on_batch, on_ack and on_error, in order."
+    )
+
+    @field_validator("acks", mode="before")
+    @classmethod
+    def _acks_as_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("acks is 0, 1, -1 or 'all'")
+        if isinstance(value, str):
+            text = value.strip().lower()
+            known = {"all": -1, "-1": -1, "0": 0, "1": 1}
+            if text not in known:
+                raise ValueError(f"acks is 0, 1, -1 or 'all', not {value!r}")
+            return known[text]
+        return value  # "all" is kept as -1
+
+    @field_validator("compression_type", mode="before")
+    @classmethod
+    def _known_codec(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            codec_id(value)  # its ConfigError lists the names
+        return value
+
+    @field_validator("compression_type_by_topic", mode="before")
+    @classmethod
+    def _codecs_from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        codecs: dict[str, str] = {}
+        for part in filter(None, map(str.strip, value.split(","))):
+            topic, colon, codec = part.rpartition(":")
+            if not colon or codec not in CODEC_NAMES:
+                raise ValueError(f"{part!r} is not 'topic:codec'")
+            codecs[topic] = codec
+        return codecs
+
+    @field_validator("compression_gzip_level", "compression_lz4_level", "compression_zstd_level")
+    @classmethod
+    def _level_in_range(cls, value: int, info: Any) -> int:
+        return check_level(codec_id(info.field_name.split("_")[1]), value)
+
+    @field_validator("transactional_id", mode="after")
+    @classmethod
+    def _no_transactions_yet(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError(
+                "transactions are not supported yet: leave transactional_id out; "
+                "enable_idempotence alone keeps records single and in order"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _consistent_idempotence(self) -> ProducerSettings:
+        limit = MAX_IDEMPOTENT_IN_FLIGHT
+        in_flight = self.max_in_flight_requests_per_connection
+        conflicts = []
+        if self.acks != -1:
+            conflicts.append(f"acks={self.acks} (it needs 'all')")
+        if self.retries == 0:
+            conflicts.append("retries=0 (it needs at least 1)")
+        if in_flight > limit:
+            conflicts.append(
+                f"max_in_flight_requests_per_connection={in_flight} (it needs {limit} or fewer)"
+            )
+        if conflicts and self.enable_idempotence:
+            if "enable_idempotence" in self.model_fields_set:
+                raise ValueError("enable_idempotence conflicts with " + ", ".join(conflicts))
+            self._settle("enable_idempotence", False)
+        return self
+
+    @model_validator(mode="after")
+    def _consistent_timeouts(self) -> ProducerSettings:
+        least = int(self.linger_ms) + self.request_timeout_ms
+        if self.delivery_timeout_ms < least:
+            if "delivery_timeout_ms" in self.model_fields_set:
+                raise ValueError(
+                    f"delivery_timeout_ms={self.delivery_timeout_ms} is below linger_ms + "
+                    f"request_timeout_ms: raise it to {least}, or lower those"
+                )
+            logger.warning(
+                "delivery_timeout_ms raised to linger_ms + request_timeout_ms: %s", least
+            )
+            self._settle("delivery_timeout_ms", least)
+        return self
+
+    def _settle(self, name: str, value: object) -> None:
+        """Sets what follows from the other settings, without counting as given."""
+        self.__dict__[name] = value
+
+    @property
+    def required_acks(self) -> int:
+        """``acks`` as it is sent: 0, 1 or -1."""
+        return -1 if self.acks == "all" else self.acks
+
+    @property
+    def linger(self) -> float:
+        """``linger_ms`` in seconds."""
+        return self.linger_ms / 1000
+
+    @property
+    def delivery_timeout(self) -> float:
+        """``delivery_timeout_ms`` in seconds."""
+        return self.delivery_timeout_ms / 1000
+
+    @property
+    def max_block(self) -> float:
+        """``max_block_ms`` in seconds."""
+        return self.max_block_ms / 1000
+
+    def compression_level(self, codec: int) -> int | None:
+        """The level set for a codec; None for codecs without levels."""
+        levels = {
+            GZIP: self.compression_gzip_level,
+            LZ4: self.compression_lz4_level,
+            ZSTD: self.compression_zstd_level,
+        }
+        return levels.get(codec)

@@ -1,0 +1,70 @@
+"""Owns the one timer of a producer: which queue is to be looked at, and when; not what for."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING
+
+from aiokq.producer.queue import NEVER
+
+if TYPE_CHECKING:
+    from aiokq.core.clock import Clock
+    from aiokq.producer.queue import PartitionQueue
+
+__all__ = ["QueueTimers"]
+
+
+class QueueTimers:
+    """A heap with at most one valid entry per queue, and a task that sleeps until the first.
+
+    Lingering, pauses and deadlines of one queue share its entry: `on_time` finds out what is due
+    and asks for the next. So the heap does not grow with the number of batches.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, PartitionQueue]] = []
+        self._order = count()
+        self._sleeper: asyncio.Future[None] | None = None
+        self._until = NEVER
+
+    def schedule(self, queue: PartitionQueue, when: float) -> None:
+        """`queue.on_time` runs at `when` (monotonic seconds) or before."""
+        if when >= queue.scheduled_at:
+            return
+        queue.scheduled_at = when
+        heapq.heappush(self._heap, (when, next(self._order), queue))
+        if when < self._until and self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    async def run(self) -> None:
+        """Calls queues when they are due; returns never."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = self._clock.monotonic()
+            self._call_due(now)
+            sleeper = self._sleeper = loop.create_future()
+            self._until = self._heap[0][0] if self._heap else NEVER
+            handle: asyncio.TimerHandle | None = None
+            if self._until < NEVER:
+                handle = loop.call_later(max(0.0, self._until - now), _wake, sleeper)
+            try:
+                await sleeper
+            finally:
+                if handle is not None:
+                    handle.cancel()
+
+    def _call_due(self, now: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            when, _, queue = heapq.heappop(heap)
+            if when == queue.scheduled_at:  # else an earlier entry has replaced it
+                queue.scheduled_at = NEVER
+                queue.on_time(now)
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

@@ -1,0 +1,188 @@
+"""Topics: what the native core knows of topics, kept as the cluster engine knows it.
+
+Records of a topic without metadata wait in the core; here somebody asks for it, for as long as
+max_block_ms, and other topics do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiokq.cluster.events import (
+    Event,
+    EventKey,
+    LeaderChanged,
+    PartitionRecovered,
+    PartitionsAdded,
+    TopicAdded,
+    TopicRecreated,
+    TopicRemoved,
+)
+from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, copy_error
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.metadata import TopicInfo
+    from aiokq.fastpath import Accumulator, Batch, Slot
+    from aiokq.producer.queue import PartitionQueue
+
+__all__ = ["Topics", "TopicsOwner"]
+
+logger = logging.getLogger("aiokq.producer")
+
+
+class TopicsOwner(Protocol):
+    """The part of Outbox that topics need."""
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue: ...
+
+    def queues(self, topic: str | None = None) -> list[PartitionQueue]: ...
+
+    def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None: ...
+
+    def give_up(self, batch: Batch, error: KafkaError) -> None: ...
+
+
+class Topics:
+    """Follows the topics that records were sent to.
+
+    Args:
+        timeout: seconds that records wait for a topic to be known.
+        spawn: starts a task that belongs to the producer.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        accumulator: Accumulator,
+        outbox: TopicsOwner,
+        timeout: float,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._engine = engine
+        self._accumulator = accumulator
+        self._outbox = outbox
+        self._timeout = timeout
+        self._spawn = spawn
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._watched: set[str] = set()
+        self._subscription = engine.changes.subscribe(self._changed, replay=False)
+
+    def close(self) -> None:
+        """Follows nothing any more."""
+        self._subscription.close()
+        self._engine.unwatch(self._watched)
+        self._watched.clear()
+
+    def unknown(self, topic: str) -> None:
+        """A record came for a topic without metadata; called in the middle of an append."""
+        if topic not in self._looking:
+            self._looking[topic] = self._spawn(self._look_up(topic), f"metadata of {topic}")
+
+    async def settled(self) -> None:
+        """Until the topics that are looked up now are known, or given up."""
+        if self._looking:
+            await asyncio.wait(list(self._looking.values()))
+
+    async def find(self, topic: str, *, partition: int | None = None) -> TopicInfo:
+        """The topic, followed from now on.
+
+        Args:
+            partition: ask again if the topic is known, but not this partition.
+
+        Raises:
+            UnknownTopicOrPartition: it did not come to exist within max_block_ms.
+            KafkaError: as ClusterEngine.topic.
+        """
+        info = await self._engine.topic(topic, timeout=self._timeout)
+        if partition is not None and partition not in info.partitions:
+            await self._engine.refresh([topic])
+            info = await self._engine.topic(topic, timeout=self._timeout)
+        self._follow(info)
+        return info
+
+    def pending(self) -> list[Batch]:
+        """Batches of records whose topic is not known yet."""
+        return [
+            batch for topic in list(self._looking) for batch in self._accumulator.pending(topic)
+        ]
+
+    # -- inside
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            await self.find(topic)
+        except KafkaError as error:
+            error.add_context(topic_partition=topic)
+            logger.error("records are given up: topic=%s error=%s", topic, error)
+            self._give_up(topic, error)
+        finally:
+            # Here and not in a callback of the task: a record that comes right after this must
+            # find that nobody looks any more.
+            self._looking.pop(topic, None)
+
+    def _give_up(self, topic: str, error: KafkaError) -> None:
+        for batch in self._accumulator.pending(topic):
+            self._outbox.give_up(batch, copy_error(error))
+        self._accumulator.fail_pending(topic, error)
+        for queue in self._outbox.queues(topic):
+            queue.fail_unsent(error)
+
+    def _follow(self, info: TopicInfo) -> None:
+        topic = info.name
+        if topic not in self._watched:
+            self._watched.add(topic)
+            self._engine.watch([topic])
+        for partition in info.partitions.values():
+            self._outbox.leader_moved(
+                topic, partition.partition, partition.leader, partition.leader_epoch
+            )
+        self._set_route(info)
+
+    def _set_route(self, info: TopicInfo) -> None:
+        if info.partitions:
+            available = sorted(p.partition for p in info.partitions.values() if p.leader >= 0)
+            self._accumulator.set_route(
+                info.name, max(info.partitions) + 1, available, self._take_slot
+            )
+
+    def _take_slot(self, slot: Slot) -> PartitionQueue:
+        queue = self._outbox.queue(slot.topic, slot.partition)
+        queue.slot = slot
+        return queue
+
+    def _changed(self, key: EventKey, event: Event) -> None:
+        topic = getattr(event, "topic", None)
+        if topic not in self._watched:
+            return
+        info = self._engine.metadata.topics.get(topic)
+        if isinstance(event, LeaderChanged):
+            self._outbox.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
+            if info is not None and (event.leader < 0) != (event.previous_leader < 0):
+                self._set_route(info)
+        elif isinstance(event, PartitionRecovered):
+            self._outbox.leader_moved(topic, event.partition, event.leader, event.leader_epoch)
+        elif isinstance(event, TopicRecreated | TopicAdded | PartitionsAdded):
+            if isinstance(event, TopicRecreated):
+                for queue in self._outbox.queues(topic):
+                    # The new log knows nothing of this producer: it must not take the second of
+                    # two batches in flight without the first.
+                    if queue.sequences is not None:
+                        queue.sequences.break_off()
+            if info is not None:
+                self._follow(info)
+        elif isinstance(event, TopicRemoved):
+            self._removed(topic)
+
+    def _removed(self, topic: str) -> None:
+        """Deleted, perhaps to be created again: what is queued waits for that like new records."""
+        logger.warning("topic is gone: topic=%s", topic)
+        gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
+        for queue in self._outbox.queues(topic):
+            queue.blocked_by = gone
+            queue.leader_moved(-1, -1, 0.0)
+        self._accumulator.forget_route(topic)
+        self.unknown(topic)
