@@ -8,8 +8,12 @@ The disk is held to the real one's tests in tests/unit/core/test_files.py.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -547,3 +551,36 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another():
     assert str(first.trace) == str(second.trace)
     assert first.trace.digest() != other.trace.digest()
     assert first.trace.of("net.cut")
+
+
+def test_the_run_does_not_depend_on_the_process():
+    """Strings hash differently in each process: a set of them in the harness would show here."""
+    code = "from tests.sim.test_harness import busy, run; print(run(7, busy).trace.digest())"
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1] == run(7, busy).trace.digest() + "\n"
+
+
+def test_the_real_network_is_out_of_reach():
+    """Code that reaches for it would pass here by accident, and by chance."""
+
+    async def main(world: Simulation) -> None:
+        loop = asyncio.get_running_loop()
+        for call in (
+            loop.getaddrinfo("localhost", 1),
+            loop.create_connection(Stream, "localhost", 1),
+            loop.create_server(Stream, "localhost", 1),
+        ):
+            with pytest.raises(RuntimeError, match=r"environment\.network"):
+                await call
+
+    run(1, main)

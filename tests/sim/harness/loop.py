@@ -141,6 +141,15 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
+    async def getaddrinfo(self, *args: Any, **keywords: Any) -> Any:
+        raise RuntimeError("the simulation has no real network: use environment.network")
+
+    async def create_connection(self, *args: Any, **keywords: Any) -> Any:
+        raise RuntimeError("the simulation has no real network: use environment.network")
+
+    async def create_server(self, *args: Any, **keywords: Any) -> Any:
+        raise RuntimeError("the simulation has no real network: use environment.network")
+
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none: nothing happens outside."""
 
