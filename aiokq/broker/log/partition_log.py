@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -81,7 +82,7 @@ class PartitionLog:
         self._log_start_offset = log_start_offset
         self._failure: KafkaStorage | None = None
         self._closed = False
-        self._limits = RollLimits(config.segment_bytes, config.segment_ms)
+        self._limits = self._roll_limits()
         self.high_watermark = self.log_end_offset
 
     # --- what it is
@@ -130,7 +131,7 @@ class PartitionLog:
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
-        self._limits = RollLimits(config.segment_bytes, config.segment_ms)
+        self._limits = self._roll_limits()
 
     # --- append
 
@@ -302,10 +303,20 @@ class PartitionLog:
                 topic_partition=self.topic_partition,
             ) from error
         self._segments.append(segment)
+        self._limits = self._roll_limits()
         logger.debug(
             "rolled partition=%s base_offset=%d", self.topic_partition, segment.base_offset
         )
         return segment
+
+    def _roll_limits(self) -> RollLimits:
+        config = self.config
+        segment_ms = config.segment_ms
+        if config.segment_jitter_ms:
+            # of no matter how random, as long as logs differ: so from the segment's name
+            name = f"{self.topic_partition}-{self._segments.active.base_offset}"
+            segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
+        return RollLimits(config.segment_bytes, segment_ms)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(

@@ -1,0 +1,193 @@
+"""The metadata log: the file that says which topics, settings and producer ids there are.
+
+Owns the file and its durability; what the records mean is ``metadata_records``'. A line is the
+CRC-32 of its text in hex, a space, and a record as JSON. An append is synced before it returns:
+what it says survives a power cut. A torn last line is what a crash in an append leaves, and goes;
+anything else that does not fit stops the broker from starting, as going on would lose topics.
+
+Tests: ``tests/unit/broker/test_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from typing import Final
+
+from aiokq.broker.metadata_records import (
+    MetadataImage,
+    MetadataRecord,
+    decode_record,
+    encode_record,
+)
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.files import File, Files
+
+__all__ = ["METADATA_LOG", "MetadataLog"]
+
+logger = logging.getLogger("aiokq.broker")
+
+METADATA_LOG: Final = "aiokq-metadata.log"
+"""Name of the file in a log directory. Not Kafka's format: see the design."""
+
+COMPACT_AT_BYTES: Final = 256 * 1024
+"""Size from which the file is rewritten once it is more than twice what the image needs."""
+
+_HEADER: Final = "aiokq metadata log, version 1"
+
+
+class MetadataLog:
+    """The metadata of one node, in a file.
+
+    ``append`` blocks on the disk and is for an executor; appends from several threads queue.
+
+    Attributes:
+        image: what the records add up to.
+        path: of the file.
+    """
+
+    def __init__(
+        self, files: Files, path: str, file: File, image: MetadataImage, size: int
+    ) -> None:
+        self.image = image
+        self.path = path
+        self._files = files
+        self._file = file
+        self._size = size
+        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
+        self._failure: str | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, files: Files, path: str) -> MetadataLog:
+        """Read the file, which is made if it is missing.
+
+        Raises:
+            KafkaStorage: it cannot be read or written, or is corrupt; says what to do.
+        """
+        try:
+            if not files.exists(path):
+                files.write_atomic(path, _line(_HEADER))
+            data = files.read_bytes(path)
+            image, size = _replay(data, path)
+            file = files.open(path)
+            if size < len(data):
+                logger.warning(
+                    "removing torn tail of metadata log file=%s position=%d bytes=%d",
+                    path,
+                    size,
+                    len(data) - size,
+                )
+                file.truncate(size)
+                file.sync()
+        except OSError as error:
+            raise KafkaStorage(
+                f"metadata log {path} cannot be used: {error.strerror or error}"
+            ) from error
+        return cls(files, path, file, image, size)
+
+    def append(self, *records: MetadataRecord) -> None:
+        """Write records, all or none; they are durable, and in ``image``, when this returns.
+
+        Raises:
+            KafkaStorage: the disk refused; none of them counts.
+        """
+        data = b"".join(_line(encode_record(record)) for record in records)
+        with self._lock:
+            if self._failure is not None:
+                raise KafkaStorage(self._failure)
+            try:
+                self._file.pwritev([data], self._size)
+                self._file.sync()
+            except OSError as error:
+                self._undo(error)
+                raise KafkaStorage(
+                    f"metadata log {self.path} cannot be written: {error.strerror or error}"
+                ) from error
+            self._size += len(data)
+            for record in records:
+                self.image.apply(record)
+            if self._size >= self._compact_at:
+                self._compact()
+
+    def _undo(self, error: OSError) -> None:
+        """Cut off what a failed append left: read back, it would be there after all."""
+        try:
+            self._file.truncate(self._size)
+            self._file.sync()
+        except OSError as second:
+            self._failure = (
+                f"metadata log {self.path} takes no more changes until the broker restarts:"
+                f" {error.strerror or error}, and then {second.strerror or second}"
+            )
+            logger.error("metadata log failed file=%s error=%s then=%s", self.path, error, second)
+
+    def _compact(self) -> None:
+        """Rewrite the file with the fewest records, after any crash the old or the new one."""
+        lines = [_line(_HEADER), *(_line(encode_record(r)) for r in self.image.records())]
+        data = b"".join(lines)
+        try:
+            self._files.write_atomic(self.path, data)
+        except OSError as error:
+            logger.warning("metadata log not compacted file=%s error=%s", self.path, error)
+        try:
+            # Also after a failure: it may have come when the new file was in place already.
+            # Both files say the same.
+            file = self._files.open(self.path)
+            size = file.size()
+        except OSError as error:
+            self._failure = f"metadata log {self.path} cannot be read: {error.strerror or error}"
+            return
+        logger.info("metadata log compacted file=%s from=%d to=%d", self.path, self._size, size)
+        self._file.close()
+        self._file = file
+        self._size = size
+        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
+
+    def close(self) -> None:
+        """Close the file; twice is harmless."""
+        with self._lock:
+            self._failure = self._failure or f"metadata log {self.path} is closed"
+            self._file.close()
+
+
+def _line(text: str) -> bytes:
+    data = text.encode("ascii")
+    return b"%08x %s\n" % (zlib.crc32(data), data)
+
+
+def _text(line: bytes) -> str | None:
+    """The text of a whole line whose CRC is right."""
+    if len(line) < 10 or line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
+        return None
+    return line[9:].decode("ascii")
+
+
+def _replay(data: bytes, path: str) -> tuple[MetadataImage, int]:
+    """The image of a file's content, and how many of its bytes are sound."""
+    image = MetadataImage()
+    lines = data.split(b"\n")
+    if _text(lines[0]) != _HEADER:
+        raise _corrupt(path, 0, "does not begin as a metadata log of this version does")
+    size = len(lines[0]) + 1
+    for number, line in enumerate(lines[1:-1], 2):
+        text = _text(line)
+        if text is None:
+            # Appends are synced one by one: only the last can be torn.
+            if any(_text(later) is not None for later in lines[number:]):
+                raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
+            break
+        try:
+            image.apply(decode_record(text))
+        except ValueError as error:
+            raise _corrupt(path, size, f"line {number}: {error}") from error
+        size += len(line) + 1
+    return image, size
+
+
+def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:
+    return KafkaStorage(
+        f"metadata log {path} is corrupt at byte {position}: {detail}; restore it from a copy,"
+        " or move the data directory away to begin anew"
+    )

@@ -1,0 +1,138 @@
+"""The records of the metadata log, and the state they add up to.
+
+Owns their shape as values and as text; the file is ``metadata_log``'s. Replaying all records from
+the first one gives the state; each also says what it replaces, so that the order is all that
+counts. Unknown kinds of a newer version are refused, never skipped.
+
+Tests: ``tests/unit/broker/test_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+__all__ = [
+    "MetadataImage",
+    "MetadataRecord",
+    "ProducerIdsReserved",
+    "SettingChanged",
+    "TopicDeleted",
+    "TopicRecord",
+    "decode_record",
+    "encode_record",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic exists, with so many partitions and these settings: new, grown or altered."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic is gone."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsReserved:
+    """Producer ids below ``next_producer_id`` may have been issued, and never are again."""
+
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged:
+    """A cluster-wide setting has this value; None takes it back."""
+
+    name: str
+    value: str | None
+
+
+MetadataRecord: TypeAlias = TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged
+
+_KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
+    "topic": TopicRecord,
+    "topic-deleted": TopicDeleted,
+    "producer-ids": ProducerIdsReserved,
+    "setting": SettingChanged,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode_record(record: MetadataRecord) -> str:
+    """A record as one line of JSON, without the line's end."""
+    values: dict[str, object] = {"type": _NAMES[type(record)]}
+    for item in dataclasses.fields(record):
+        value = getattr(record, item.name)
+        values[item.name] = str(value) if isinstance(value, uuid.UUID) else value
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=True, default=dict)
+
+
+def decode_record(text: str) -> MetadataRecord:
+    """The record of a line. Raises ValueError for anything that is none."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("no object")
+    kind = _KINDS.get(values.pop("type", None))
+    if kind is None:
+        raise ValueError("a kind of record that this version does not know")
+    if "topic_id" in values:
+        values["topic_id"] = uuid.UUID(values["topic_id"])
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+class MetadataImage:
+    """What all records together say.
+
+    Attributes:
+        topics: by name.
+        next_producer_id: the first id that was never reserved.
+        settings: cluster-wide settings by Kafka's names.
+    """
+
+    __slots__ = ("next_producer_id", "settings", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicRecord] = {}
+        self.next_producer_id = 0
+        self.settings: dict[str, str] = {}
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Take over one record."""
+        match record:
+            case TopicRecord():
+                self.topics[record.name] = record
+            case TopicDeleted():
+                known = self.topics.get(record.name)
+                if known is not None and known.topic_id == record.topic_id:
+                    del self.topics[record.name]
+            case ProducerIdsReserved():
+                self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+            case SettingChanged(name, None):
+                self.settings.pop(name, None)
+            case SettingChanged(name, value):
+                self.settings[name] = str(value)
+
+    def records(self) -> Iterator[MetadataRecord]:
+        """The fewest records that give this image."""
+        if self.next_producer_id:
+            yield ProducerIdsReserved(self.next_producer_id)
+        for name, value in self.settings.items():
+            yield SettingChanged(name, value)
+        yield from self.topics.values()

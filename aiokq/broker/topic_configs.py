@@ -1,0 +1,372 @@
+"""The topic settings: one table of names, types, ranges, units, meanings and server defaults.
+
+Owns what a topic may be told and how it is read; the broker's own settings are in ``settings``,
+the typed result is ``log.config.LogConfig``. Settings of tiered storage are left out: there is
+none here, so they are refused as unknown.
+
+Source: Kafka ``TopicConfig.java``, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java``.
+Tests: ``tests/unit/broker/test_topic_configs.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.broker.log.config import LONG_MAX, LogConfig
+from aiokq.broker.settings import BrokerSettings, Setting, SettingValue
+from aiokq.core.errors import ConfigError, InvalidConfiguration
+
+__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "config_text", "log_config"]
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_DEFAULTS: Final = LogConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig(Setting):
+    """One row of the table.
+
+    Attributes:
+        server: the broker settings its default comes from; of several the first that is set.
+        unit: of the value, where it has one.
+    """
+
+    server: tuple[str, ...] = ()
+    unit: str = ""
+
+
+def _row(
+    name: str,
+    kind: str,
+    doc: str,
+    *server: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+    unit: str = "",
+) -> TopicConfig:
+    field = name.replace(".", "_")
+    value = getattr(_DEFAULTS, field)
+    default: SettingValue = ",".join(value) if isinstance(value, tuple) else value
+    return TopicConfig(
+        name=name,
+        field=field,
+        kind=kind,
+        default=default,
+        doc=doc,
+        at_least=at_least,
+        at_most=at_most,
+        choices=choices,
+        server=server,
+        unit=unit,
+    )
+
+
+_ROWS: Final = (
+    _row(
+        "cleanup.policy",
+        "list",
+        "What bounds the log: `delete` old segments by time and size, `compact` to the newest"
+        " record per key, or both.",
+        "log.cleanup.policy",
+        choices=("compact", "delete"),
+    ),
+    _row(
+        "compression.gzip.level",
+        "int",
+        "Level if the broker compresses with gzip: 1 to 9, or -1 for the library's default.",
+        "compression.gzip.level",
+        at_least=-1,
+        at_most=9,
+    ),
+    _row(
+        "compression.lz4.level",
+        "int",
+        "Level if the broker compresses with lz4.",
+        "compression.lz4.level",
+        at_least=1,
+        at_most=17,
+    ),
+    _row(
+        "compression.type",
+        "string",
+        "Codec of stored batches; `producer` keeps what the producer chose, any other"
+        " compresses what came differently.",
+        "compression.type",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    _row(
+        "compression.zstd.level",
+        "int",
+        "Level if the broker compresses with zstd.",
+        "compression.zstd.level",
+        at_least=-131072,
+        at_most=22,
+    ),
+    _row(
+        "delete.retention.ms",
+        "long",
+        "How long tombstones of a compacted topic are kept for readers that lag.",
+        "log.cleaner.delete.retention.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "file.delete.delay.ms",
+        "long",
+        "How long the file of a deleted segment is kept.",
+        "log.segment.delete.delay.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "flush.messages",
+        "long",
+        "Records after which the log is flushed to disk.",
+        "log.flush.interval.messages",
+        at_least=1,
+        unit="records",
+    ),
+    _row(
+        "flush.ms",
+        "long",
+        "Time after which the log is flushed to disk.",
+        "log.flush.interval.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "follower.replication.throttled.replicas",
+        "list",
+        "Replicas whose fetching is throttled, as partition:broker pairs or `*`.",
+    ),
+    _row(
+        "index.interval.bytes",
+        "int",
+        "Bytes appended between two entries of the offset index.",
+        "log.index.interval.bytes",
+        at_least=0,
+        unit="bytes",
+    ),
+    _row(
+        "leader.replication.throttled.replicas",
+        "list",
+        "Replicas whose serving is throttled, as partition:broker pairs or `*`.",
+    ),
+    _row(
+        "max.compaction.lag.ms",
+        "long",
+        "Age at which a record must be compacted.",
+        "log.cleaner.max.compaction.lag.ms",
+        at_least=1,
+        unit="ms",
+    ),
+    _row(
+        "max.message.bytes",
+        "int",
+        "Largest record batch accepted, after compression.",
+        "message.max.bytes",
+        at_least=0,
+        unit="bytes",
+    ),
+    _row(
+        "message.timestamp.after.max.ms",
+        "long",
+        "How far a CreateTime may lie ahead of the broker's clock.",
+        "log.message.timestamp.after.max.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "message.timestamp.before.max.ms",
+        "long",
+        "How far a CreateTime may lie behind the broker's clock.",
+        "log.message.timestamp.before.max.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "message.timestamp.type",
+        "string",
+        "Whose time a record carries: its producer's, or the log's at append.",
+        "log.message.timestamp.type",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    _row(
+        "min.cleanable.dirty.ratio",
+        "double",
+        "Part of the log that must be uncompacted before it is compacted.",
+        "log.cleaner.min.cleanable.ratio",
+        at_least=0,
+        at_most=1,
+    ),
+    _row(
+        "min.compaction.lag.ms",
+        "long",
+        "Age below which a record is not compacted.",
+        "log.cleaner.min.compaction.lag.ms",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "min.insync.replicas",
+        "int",
+        "Replicas that must be in sync for acks=all.",
+        "min.insync.replicas",
+        at_least=1,
+    ),
+    _row(
+        "preallocate",
+        "boolean",
+        "Taken for Kafka's sake: a segment's file grows as it is written.",
+        "log.preallocate",
+    ),
+    _row(
+        "retention.bytes",
+        "long",
+        "Size of a partition's log above which its oldest segments go; -1 for no limit.",
+        "log.retention.bytes",
+        at_least=-1,
+        unit="bytes",
+    ),
+    _row(
+        "retention.ms",
+        "long",
+        "Age at which records may go; -1 for never.",
+        "log.retention.ms",
+        "log.retention.minutes",
+        "log.retention.hours",
+        at_least=-1,
+        unit="ms",
+    ),
+    _row(
+        "segment.bytes",
+        "int",
+        "Size at which the log goes on to a new segment.",
+        "log.segment.bytes",
+        at_least=1_048_576,
+        unit="bytes",
+    ),
+    _row(
+        "segment.index.bytes",
+        "int",
+        "Largest index file of a segment.",
+        "log.index.size.max.bytes",
+        at_least=4,
+        unit="bytes",
+    ),
+    _row(
+        "segment.jitter.ms",
+        "long",
+        "Most that is taken off segment.ms at random, so that logs do not roll together.",
+        "log.roll.jitter.ms",
+        "log.roll.jitter.hours",
+        at_least=0,
+        unit="ms",
+    ),
+    _row(
+        "segment.ms",
+        "long",
+        "Age, by its records' timestamps, at which a segment is no longer appended to.",
+        "log.roll.ms",
+        "log.roll.hours",
+        at_least=1,
+        unit="ms",
+    ),
+    _row(
+        "unclean.leader.election.enable",
+        "boolean",
+        "Let a replica that is not in sync lead when no other is left.",
+        "unclean.leader.election.enable",
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROWS}
+"""Every topic setting by Kafka's name."""
+
+
+def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The given settings, each known and in range, as they are to be stored.
+
+    Raises:
+        InvalidConfiguration: an unknown name, no value, or one that the table does not allow.
+    """
+    checked: dict[str, str] = {}
+    values: dict[str, SettingValue] = {}
+    for name, text in configs.items():
+        row = TOPIC_CONFIGS.get(name)
+        if row is None:
+            raise InvalidConfiguration(_unknown(name))
+        if text is None:
+            raise InvalidConfiguration(f"null value not supported for topic config {name}")
+        values[name] = _parse(row, text)
+        checked[name] = text.strip()
+    low = values.get("min.compaction.lag.ms", 0)
+    high = values.get("max.compaction.lag.ms", LONG_MAX)
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        raise InvalidConfiguration(
+            f"conflict: min.compaction.lag.ms {low} is above max.compaction.lag.ms {high}"
+        )
+    return checked
+
+
+def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfig:
+    """A topic's settings, typed and complete: its own over the server's defaults.
+
+    Raises:
+        InvalidConfiguration: as ``check_topic_configs``.
+    """
+    fields: dict[str, object] = {}
+    for name, row in TOPIC_CONFIGS.items():
+        text = configs.get(name)
+        value = _server_default(row, settings) if text is None else _parse(row, text)
+        if row.kind == "list":
+            value_list = str(value or "").split(",")
+            fields[row.field] = tuple(item.strip() for item in value_list if item.strip())
+        else:
+            fields[row.field] = value
+    return LogConfig(**fields)  # type: ignore[arg-type]  # parse() has given each its type
+
+
+def config_text(config: LogConfig, name: str) -> str:
+    """The value of a setting as clients are shown it; KeyError for an unknown name."""
+    value = getattr(config, TOPIC_CONFIGS[name].field)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
+    for name in row.server:
+        value = settings.value_of(name)
+        if value is None:
+            continue
+        if isinstance(value, int) and value >= 0 and not isinstance(value, bool):
+            if name.endswith(".hours"):
+                return value * _HOUR_MS
+            if name.endswith(".minutes"):
+                return value * _MINUTE_MS
+        return value
+    return row.default
+
+
+def _parse(row: TopicConfig, text: str) -> SettingValue:
+    try:
+        value = row.parse(text)
+        if row.name == "compression.gzip.level" and value == 0:
+            raise ConfigError(f"{row.name} must be 1 to 9, or -1, not 0")
+        return value
+    except ConfigError as error:
+        raise InvalidConfiguration(
+            f"invalid value {text!r} for topic config {row.name}: {error.message}"
+        ) from None
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches  # only on the way to an error
+
+    near = get_close_matches(name, TOPIC_CONFIGS, n=1, cutoff=0.0)
+    return f"unknown topic config name: {name!r}; did you mean {near[0]}?"
