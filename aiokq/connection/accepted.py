@@ -58,6 +58,8 @@ class AcceptedConnection:
         self._in_work = 0  # bytes of the request in work
         self._waiting = 0  # bytes of requests received and not in work
         self._held = 0  # bytes charged to the server's budget
+        self._granted = 0  # of these, bytes that the reader may take next
+        self._granted_at = 0  # while it has so many
         self._frame_started: float | None = None
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -235,19 +237,36 @@ class AcceptedConnection:
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge what is held to the server's budget; stop reading when that is used up."""
-        under_way = self.transport.reader.allocated if self._error is None else 0
-        held = under_way + self._waiting + self._in_work
-        if held == self._held:
-            return
-        budget = self._server.budget
-        budget.charge(held - self._held)
-        self._held = held
-        # Small requests always pass: others may wait for what they bring (replicas fetch).
-        if under_way > RECEIVE_BUFFER_BYTES and not budget.may_read(self, self._budget_granted):
-            self._pause(_Pause.BUDGET)
+        """Charge what is held to the server's budget; stop reading where there is no more."""
+        reader, budget = self.transport.reader, self._server.budget
+        under_way, wanted = reader.allocated, reader.wanted
+        if self._error is not None:
+            under_way = wanted = self._granted = 0
+        elif under_way != self._granted_at:
+            self._granted = 0  # it is part of what is under way now
+        self._charge(under_way)
+        if wanted and not self._granted and not self._paused & _Pause.BUDGET:
+            # Small requests always pass: others may wait for what they bring (replicas fetch).
+            if under_way + wanted <= RECEIVE_BUFFER_BYTES or budget.may_take(
+                self, wanted, self._budget_granted
+            ):
+                self._grant(wanted)
+            else:
+                self._pause(_Pause.BUDGET)
+
+    def _charge(self, under_way: int) -> None:
+        held = under_way + self._granted + self._waiting + self._in_work
+        if held != self._held:
+            self._server.budget.charge(held - self._held)
+            self._held = held
+
+    def _grant(self, nbytes: int) -> None:
+        """Charge memory that the reader is about to take."""
+        self._granted, self._granted_at = nbytes, self.transport.reader.allocated
+        self._charge(self._granted_at)
 
     def _budget_granted(self) -> None:
+        self._grant(self.transport.reader.wanted)
         self._resume(_Pause.BUDGET)
 
     def _pause(self, reason: _Pause) -> None:

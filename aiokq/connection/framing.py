@@ -193,16 +193,18 @@ class FrameReader:
         return size
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """Make the buffer of a frame that has not arrived whole."""
+        """Keep the start of a frame that has not arrived whole."""
         self._frame_size = size
-        first = size if self._trusted or size <= _FIRST_STEP_BYTES else _FIRST_STEP_BYTES
-        self._frame = frame = bytearray(first)
         self._filled = len(start)
-        frame[: self._filled] = start
+        if self._trusted:
+            self._frame = frame = bytearray(size)
+            frame[: self._filled] = start
+        else:
+            self._frame = bytearray(start)  # `get_buffer` makes room, when its owner lets it
 
     def _next_step(self) -> int:
         assert self._frame is not None
-        return min(self._frame_size, 2 * len(self._frame))
+        return min(self._frame_size, max(2 * len(self._frame), _FIRST_STEP_BYTES))
 
 
 def foreign_protocol(start: bytes) -> str | None:

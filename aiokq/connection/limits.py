@@ -52,7 +52,7 @@ class FrameBudget:
         self.limit = limit
         self.used = 0
         self._overdrawn: object | None = None
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
 
     def charge(self, nbytes: int) -> None:
         """Take note of memory taken, or given back (negative)."""
@@ -60,14 +60,14 @@ class FrameBudget:
         if nbytes < 0:
             self._wake()
 
-    def may_read(self, owner: object, resume: Callable[[], None]) -> bool:
-        """Whether `owner` may read on; if not, `resume` is called once when it may."""
-        if self.used <= self.limit or self._overdrawn is owner:
+    def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
+        """Whether `owner` may take that much more; if not, `resume` is called once when it may."""
+        if self.used + nbytes <= self.limit or self._overdrawn is owner:
             return True
         if self._overdrawn is None:
             self._overdrawn = owner
             return True
-        self._waiting.append((owner, resume))
+        self._waiting.append((owner, nbytes, resume))
         return False
 
     def settle(self, owner: object) -> None:
@@ -82,8 +82,14 @@ class FrameBudget:
         self.settle(owner)
 
     def _wake(self) -> None:
-        while self._waiting and (self.used <= self.limit or self._overdrawn is None):
-            owner, resume = self._waiting.popleft()
-            if self.used > self.limit:
+        """Let those who wait longest go on, as far as there is room, or nobody overdraws."""
+        room = self.limit - self.used
+        while self._waiting:
+            owner, nbytes, resume = self._waiting[0]
+            if nbytes > room:
+                if self._overdrawn is not None:
+                    return
                 self._overdrawn = owner
+            room -= nbytes
+            self._waiting.popleft()
             resume()

@@ -8,37 +8,40 @@ from aiokq.connection.limits import FrameBudget
 def test_below_the_limit_everybody_reads() -> None:
     """An ordinary day: no connection ever waits."""
     budget = FrameBudget(100)
-    budget.charge(100)
-    assert budget.may_read("a", lambda: None)
-    assert budget.may_read("b", lambda: None)
+    budget.charge(80)
+    assert budget.may_take("a", 20, never)
+    assert budget.may_take("b", 20, never)
 
 
-def test_above_it_one_reads_on_and_the_others_wait_their_turn() -> None:
-    """Hundred half-received requests fill the memory: one finishes, then the next, none starves."""
+def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
+    """Hundred half-received requests fill the memory: one finishes, then the next."""
     budget = FrameBudget(100)
     resumed: list[str] = []
-    budget.charge(120)
-    assert budget.may_read("a", lambda: resumed.append("a"))
-    assert budget.may_read("a", lambda: resumed.append("a"))
-    assert not budget.may_read("b", lambda: resumed.append("b"))
-    assert not budget.may_read("c", lambda: resumed.append("c"))
+    budget.charge(90)
+    assert budget.may_take("a", 20, never)
+    assert budget.may_take("a", 40, never)
+    assert not budget.may_take("b", 20, lambda: resumed.append("b"))
+    assert not budget.may_take("c", 20, lambda: resumed.append("c"))
     budget.settle("a")
     assert resumed == ["b"]
-    assert budget.may_read("b", lambda: None)
+    assert budget.may_take("b", 40, never)
     budget.settle("b")
     assert resumed == ["b", "c"]
 
 
-def test_memory_given_back_lets_all_waiters_read() -> None:
-    """Requests were answered: there is room again, whoever overdrew."""
+def test_memory_given_back_goes_to_those_who_wait_longest() -> None:
+    """Requests were answered: as many go on as there is room for, in their order."""
     budget = FrameBudget(100)
     resumed: list[str] = []
-    budget.charge(120)
-    budget.may_read("a", lambda: None)
-    budget.may_read("b", lambda: resumed.append("b"))
-    budget.may_read("c", lambda: resumed.append("c"))
+    budget.charge(100)
+    budget.may_take("a", 10, never)
+    budget.may_take("b", 20, lambda: resumed.append("b"))
+    budget.may_take("c", 60, lambda: resumed.append("c"))
+    budget.may_take("d", 10, lambda: resumed.append("d"))
+    budget.charge(-50)
+    assert resumed == ["b"]
     budget.charge(-20)
-    assert resumed == ["b", "c"]
+    assert resumed == ["b", "c", "d"]
 
 
 def test_one_that_is_gone_gives_up_its_place() -> None:
@@ -46,9 +49,13 @@ def test_one_that_is_gone_gives_up_its_place() -> None:
     budget = FrameBudget(100)
     resumed: list[str] = []
     budget.charge(120)
-    budget.may_read("a", lambda: None)
-    budget.may_read("b", lambda: resumed.append("b"))
-    budget.may_read("c", lambda: resumed.append("c"))
+    budget.may_take("a", 1, never)
+    budget.may_take("b", 1, lambda: resumed.append("b"))
+    budget.may_take("c", 1, lambda: resumed.append("c"))
     budget.forget("b")
     budget.forget("a")
     assert resumed == ["c"]
+
+
+def never() -> None:
+    raise AssertionError("it did not have to wait")

@@ -1,0 +1,349 @@
+"""One open connection: pipelining, deadlines, cancelled waiters, and every way to end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.node import Purpose
+from aiokq.connection.options import ConnectionOptions
+from aiokq.core.errors import (
+    Closed,
+    ConnectionLost,
+    ProtocolError,
+    RequestTimeout,
+    UnsupportedVersion,
+)
+from tests.peers.scripted import Close, Delay, Raw, Silence
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.support import BROKER, metadata, one_broker
+
+
+def named(cluster_id: str) -> wire.MetadataResponse:
+    return wire.MetadataResponse(cluster_id=cluster_id)
+
+
+def test_requests_are_pipelined_and_answered_in_order() -> None:
+    """Five requests leave before the first answer comes; each gets its own."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, *(named(f"c{n}") for n in range(5)))
+            futures = [connection.send(metadata()) for _ in range(5)]
+            assert connection.in_flight == 5
+            assert [(await f).cluster_id for f in futures] == ["c0", "c1", "c2", "c3", "c4"]
+            assert connection.in_flight == 0
+
+    run(1, main)
+
+
+def test_a_cancelled_wait_drops_only_its_own_response() -> None:
+    """Its answer arrives all the same and must not be given to the next request."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, Delay(1.0, named("late")), named("next"))
+            first = connection.send(metadata())
+            second = connection.send(metadata())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(first, 0.1)
+            assert (await second).cluster_id == "next"
+            assert not connection.closed
+
+    run(1, main)
+
+
+def test_a_request_past_its_deadline_closes_the_connection() -> None:
+    """A broker hangs: as it answers in order, whatever follows is lost too, and says so."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, Silence())
+            started = world.loop.time()
+            late = connection.send(metadata(), timeout=2.0)
+            behind = connection.send(metadata(), timeout=60.0)
+            with pytest.raises(RequestTimeout, match=r"no answer from .* within 2 s") as caught:
+                await late
+            assert caught.value.origin == "client"
+            assert (caught.value.api, caught.value.node) == ("Metadata", 1)
+            with pytest.raises(ConnectionLost, match="Metadata was not answered"):
+                await behind
+            assert 2.0 <= world.loop.time() - started < 2.1
+            assert connection.closed
+
+    run(1, main)
+
+
+def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
+    """The timer of the first request must not decide over the second."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, Silence())
+            started = world.loop.time()
+            first = connection.send(metadata(), timeout=60.0)
+            with pytest.raises(RequestTimeout):
+                await connection.send(metadata(), timeout=1.0)
+            assert world.loop.time() - started < 1.1
+            with pytest.raises(ConnectionLost):
+                await first
+
+    run(1, main)
+
+
+def test_an_answer_in_time_leaves_no_deadline_behind() -> None:
+    """The connection is used again and again; old deadlines must not close it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, _, node):
+            connection = await node.connection(Purpose.CONTROL)
+            for _ in range(20):
+                await connection.request(metadata(), timeout=1.0)
+                await asyncio.sleep(0.9)
+            assert not connection.closed
+
+    run(1, main)
+
+
+def test_a_lost_connection_fails_everything_in_flight_with_its_own_error() -> None:
+    """The broker dies: each waiter has an error with its API, and knows it may have been done."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.PRODUCE)
+            kafka[1].script(wire.MetadataRequest, Silence())
+            futures = [connection.send(metadata()) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            simulation.network.kill(BROKER)
+            errors = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(e) for e in errors] == [ConnectionLost] * 3
+            assert len(set(map(id, errors))) == 3
+            assert all(e.may_have_been_written for e in errors)
+            with pytest.raises(ConnectionLost, match="was not sent") as caught:
+                connection.send(metadata())
+            assert caught.value.may_have_been_written is False
+
+    run(1, main)
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        (Raw(b"\0\0\0\x08" + (77).to_bytes(4, "big") + b"\0\0\0\0"), "correlation id 77"),
+        (Raw((2**30).to_bytes(4, "big")), "above the limit"),
+        (Raw(b"\xff\xff\xff\xff"), "negative size"),
+        (Raw(b"\0\0\0\0"), "no correlation id"),
+    ],
+)
+def test_nonsense_ends_the_connection_and_says_what_it_was(raw: Raw, error: str) -> None:
+    """A broken proxy in between: no response after it can be trusted."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, raw)
+            with pytest.raises(ConnectionLost, match=error):
+                await connection.request(metadata())
+            assert isinstance(connection.error, ProtocolError)
+            assert isinstance(node.last_error, ProtocolError)
+
+    run(1, main)
+
+
+def test_a_malformed_response_fails_its_request_as_such() -> None:
+    """The frame is right, the message is not: its request has the error, others a loss."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(
+                wire.MetadataRequest,
+                lambda request, call: Raw(
+                    b"\0\0\0\x05" + call.header.correlation_id.to_bytes(4, "big") + b"\xff"
+                ),
+            )
+            first, second = connection.send(metadata()), connection.send(metadata())
+            with pytest.raises(ProtocolError) as caught:
+                await first
+            assert caught.value.api == "Metadata"
+            with pytest.raises(ConnectionLost, match="malformed"):
+                await second
+
+    run(1, main)
+
+
+def test_a_broker_that_closes_fails_what_is_pending() -> None:
+    """A broker closes on an API it does not like."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            await node.request(metadata())
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, Close())
+            with pytest.raises(ConnectionLost, match="closed by the peer"):
+                await connection.request(metadata())
+
+    run(1, main)
+
+
+def test_a_close_on_the_first_request_hints_at_sasl() -> None:
+    """A SASL listener answers ApiVersions and closes on all else: users look for hours."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].on(wire.MetadataRequest, Close())
+            with pytest.raises(ConnectionLost, match="security_protocol=SASL_PLAINTEXT"):
+                await node.request(metadata())
+
+    run(1, main)
+
+
+def test_closing_fails_what_is_pending_and_is_harmless_twice() -> None:
+    """The application ends while requests are in flight: nobody waits for ever."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            kafka[1].script(wire.MetadataRequest, Silence())
+            pending = connection.send(metadata())
+            await asyncio.gather(connection.close(), connection.close())
+            with pytest.raises(ConnectionLost, match="closed by this client"):
+                await pending
+            assert isinstance(connection.error, Closed)
+            assert node.up  # this end wanted it: the broker is not down
+
+    run(1, main)
+
+
+def test_closing_does_not_wait_for_a_peer_that_reads_nothing() -> None:
+    """The peer's machine is gone with a megabyte unsent: close takes a second, not for ever."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, _, node):
+            connection = await node.connection(Purpose.PRODUCE)
+            simulation.network.power_off(BROKER)
+            for _ in range(4):
+                connection.send_no_reply(produce(1_000_000))
+            started = world.loop.time()
+            await connection.close()
+            assert world.loop.time() - started <= 1.1
+            assert connection.closed
+
+    run(1, main)
+
+
+def produce(size: int) -> wire.ProduceRequest:
+    data = wire.PartitionProduceData(index=0, records=bytes(size))
+    return wire.ProduceRequest(
+        acks=0,
+        timeout_ms=1000,
+        topic_data=[wire.TopicProduceData(name="t", partition_data=[data])],
+    )
+
+
+def test_drain_waits_for_a_slow_peer() -> None:
+    """Backpressure: a sender that awaits drain holds about a megabyte, not all it has."""
+
+    async def main(simulation: Simulation) -> None:
+        simulation.network.bytes_per_second = 1_000_000
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].on(wire.ProduceRequest, None)
+            kafka[1].versions[0] = (9, 9)
+            connection = await node.connection(Purpose.PRODUCE)
+            most = 0
+            for _ in range(10):
+                connection.send_no_reply(produce(500_000))
+                await connection.drain()
+                most = max(most, connection.transport.unsent)
+            assert most <= 1_100_000
+            await asyncio.sleep(20)
+            assert len(kafka[1].seen_of(wire.ProduceRequest)) == 10
+
+    run(1, main)
+
+
+def test_drain_ends_with_the_connection() -> None:
+    """The peer dies while a sender waits for room."""
+
+    async def main(simulation: Simulation) -> None:
+        simulation.network.bytes_per_second = 100_000
+        async with one_broker(simulation) as (_, _, node):
+            connection = await node.connection(Purpose.PRODUCE)
+            connection.send_no_reply(produce(5_000_000))
+            draining = asyncio.create_task(connection.drain())
+            await asyncio.sleep(1)
+            assert not draining.done()
+            simulation.network.kill(BROKER)
+            with pytest.raises(ConnectionLost):
+                await draining
+
+    run(1, main)
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    """Before the broker does it at ten minutes: a request then would meet a closed socket."""
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(max_idle=10.0)
+        async with one_broker(simulation, options) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            for _ in range(4):
+                await asyncio.sleep(8)
+                await connection.request(metadata())
+            kafka[1].script(wire.MetadataRequest, Delay(25.0, named("slow")))
+            assert (await connection.request(metadata())).cluster_id == "slow"
+            await asyncio.sleep(21)
+            assert connection.closed
+            assert "idle" in str(connection.error)
+            assert node.up
+            assert kafka[1].connections == 0
+
+    run(1, main)
+
+
+def test_versions_are_the_newest_that_both_sides_have() -> None:
+    """An old broker, a newer one, and one with which there is nothing in common."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].versions[3] = (0, 4)
+            kafka[1].versions[0] = (3, 99)
+            kafka[1].versions[1] = (90, 99)
+            del kafka[1].versions[75]
+            connection = await node.connection(Purpose.CONTROL)
+            assert connection.version_for(wire.MetadataRequest) == 4
+            assert connection.version_for(wire.ProduceRequest) == wire.ProduceRequest.MAX_VERSION
+            with pytest.raises(UnsupportedVersion, match="versions 90-99"):
+                connection.version_for(wire.FetchRequest)
+            with pytest.raises(UnsupportedVersion, match="does not have this API"):
+                connection.send(wire.DescribeTopicPartitionsRequest())
+            await connection.request(metadata())
+            assert kafka[1].seen[-1].version == 4
+
+    run(1, main)
+
+
+def test_traffic_is_counted() -> None:
+    """What metrics show: requests, latency and bytes per API, and the open connections."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, _, node):
+            for _ in range(3):
+                await node.request(metadata())
+            counters = world.counters
+            assert counters.requests == {"ApiVersions": 1, "Metadata": 3}
+            assert counters.request_seconds["Metadata"].count == 3
+            assert counters.request_seconds["Metadata"].sum > 0
+            assert counters.bytes_sent > 60
+            assert counters.bytes_received > 60
+            assert (counters.connections.read(), counters.connections_opened) == (1, 1)
+            await node.close()
+            assert counters.connections.read() == 0
+
+    run(1, main)

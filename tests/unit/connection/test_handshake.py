@@ -1,0 +1,346 @@
+"""Opening a connection: versions, login, and each failure with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.node import Node, NodeDown, Purpose
+from aiokq.connection.options import ConnectionOptions
+from aiokq.connection.sasl.mechanism import MechanismFactory
+from aiokq.connection.sasl.plain import plain
+from aiokq.connection.security import security
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    IllegalSaslState,
+    ProtocolError,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+)
+from tests.peers.scripted import Call, Close, ScriptedCluster, Silence
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.support import BROKER, RawServer, client, metadata, one_broker
+
+
+def sasl(mechanism: MechanismFactory) -> ConnectionOptions:
+    return ConnectionOptions(security=security("SASL_PLAINTEXT", mechanism=mechanism))
+
+
+LOGIN = sasl(plain("anna", "secret"))
+
+
+def asked_versions(kafka: ScriptedCluster) -> list[int]:
+    return [s.version for s in kafka[1].seen if isinstance(s.request, wire.ApiVersionsRequest)]
+
+
+def test_the_newest_api_versions_is_asked_with_our_name() -> None:
+    """Brokers count clients by name and version (KIP-511)."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            (asked,) = kafka[1].seen_of(wire.ApiVersionsRequest)
+            assert asked.client_software_name == "aiokq"
+            assert asked.client_software_version
+            assert asked_versions(kafka) == [4]
+            assert connection.api_versions == kafka[1].versions
+
+    run(1, main)
+
+
+@pytest.mark.parametrize(("newest", "names_range", "asked"), [(3, True, [3]), (2, False, [0])])
+def test_an_older_broker_is_asked_again_in_its_version(
+    newest: int, names_range: bool, asked: list[int]
+) -> None:
+    """Kafka 2.4 to 3.8 name their range in the refusal; before 2.4 only version 0 is safe."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].versions[18] = (0, newest)
+            kafka[1].names_range = names_range
+            await node.request(metadata())
+            assert asked_versions(kafka) == asked
+
+    run(1, main)
+
+
+def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
+    """Kafka 0.9 closes: once may be chance, twice is a typed error that says what it may be."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].on(wire.ApiVersionsRequest, Close())
+            with pytest.raises(ConnectionLost, match=r"older than 0\.10") as once:
+                await node.request(metadata())
+            assert once.value.retriable
+            with pytest.raises(UnsupportedVersion, match=r"older than 0\.10") as twice:
+                await node.request(metadata())
+            assert not twice.value.retriable
+
+    run(1, main)
+
+
+def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
+    """It closes once, then works: nothing of it is remembered."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            for _ in range(3):
+                kafka[1].script(wire.ApiVersionsRequest, Close())
+                with pytest.raises(ConnectionLost):
+                    await node.request(metadata())
+                await node.request(metadata())
+                await (await node.connection(Purpose.CONTROL)).close()
+
+    run(1, main)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x28", "set security_protocol=SSL"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
+    ],
+)
+def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> None:
+    """The wrong port in bootstrap_servers; the error is not retried in a loop."""
+
+    async def main(simulation: Simulation) -> None:
+        network = simulation.network.at(BROKER)
+        listener = await network.listen(lambda: RawServer(answer), None, 80)
+        async with client(simulation) as world:
+            node = world.node(BROKER, 80)
+            with pytest.raises(ProtocolError, match=told):
+                await node.request(metadata())
+            attempts = world.counters.connections_failed
+            with pytest.raises(ProtocolError, match=told):
+                await node.request(metadata())
+            assert world.counters.connections_failed == attempts
+            await node.close()
+        listener.close()
+
+    run(1, main)
+
+
+def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
+    """Half dead: the port is open, nobody answers; the setup timeout covers the handshake too."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, node):
+            kafka[1].on(wire.ApiVersionsRequest, Silence())
+            started = world.loop.time()
+            with pytest.raises(ConnectionLost, match="no answer within"):
+                await node.request(metadata())
+            assert 8 <= world.loop.time() - started <= 12.1
+
+    run(1, main)
+
+
+# -- SASL
+
+
+class Login:
+    """The broker's side of SASL PLAIN."""
+
+    def __init__(self, kafka: ScriptedCluster, *, lifetime_ms: int = 0) -> None:
+        self.tokens: list[bytes] = []
+        self.lifetime_ms = lifetime_ms
+        kafka[1].on(wire.SaslHandshakeRequest, self.handshake)
+        kafka[1].on(wire.SaslAuthenticateRequest, self.authenticate)
+
+    def handshake(self, request: object, call: Call) -> wire.SaslHandshakeResponse:
+        assert isinstance(request, wire.SaslHandshakeRequest)
+        known = request.mechanism == "PLAIN"
+        return wire.SaslHandshakeResponse(error_code=0 if known else 33, mechanisms=["PLAIN"])
+
+    def authenticate(self, request: object, call: Call) -> wire.SaslAuthenticateResponse:
+        assert isinstance(request, wire.SaslAuthenticateRequest)
+        self.tokens.append(bytes(request.auth_bytes))
+        if request.auth_bytes != b"\0anna\0secret":
+            return wire.SaslAuthenticateResponse(
+                error_code=58, error_message="Authentication failed: Invalid username or password"
+            )
+        return wire.SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_plain_logs_in_before_anything_else(version: int) -> None:
+    """ApiVersions, SaslHandshake v1, SaslAuthenticate in what the broker has, then requests."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            kafka[1].versions[36] = (0, version)
+            login = Login(kafka)
+            await node.request(metadata())
+            assert login.tokens == [b"\0anna\0secret"]
+            assert [(type(s.request).NAME, s.version) for s in kafka[1].seen[1:3]] == [
+                ("SaslHandshake", 1),
+                ("SaslAuthenticate", version),
+            ]
+
+    run(1, main)
+
+
+def test_a_wrong_password_is_typed_and_asked_seldom() -> None:
+    """Accounts are locked by clients that try often: many calls, one attempt in ten seconds."""
+
+    async def main(simulation: Simulation) -> None:
+        options = sasl(plain("anna", "wrong"))
+        async with one_broker(simulation, options) as (world, kafka, node):
+            login = Login(kafka)
+            for _ in range(50):
+                with pytest.raises(AuthenticationFailed, match="Invalid username") as caught:
+                    await node.request(metadata())
+                assert "wrong" not in str(caught.value)
+                await asyncio.sleep(0.1)
+            assert len(login.tokens) == 1
+            await asyncio.sleep(10)
+            with pytest.raises(AuthenticationFailed):
+                await node.request(metadata())
+            assert len(login.tokens) == 2
+            assert isinstance(world.states[-1], NodeDown)
+
+    run(1, main)
+
+
+def test_a_mechanism_that_is_not_enabled_names_those_that_are() -> None:
+    """sasl_mechanism is SCRAM-SHA-512 here and PLAIN there."""
+
+    class Other:
+        name = "SCRAM-SHA-512"
+
+        async def start(self) -> bytes:
+            raise AssertionError("not asked")
+
+        def step(self, challenge: bytes) -> bytes | None:
+            raise AssertionError("not asked")
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(
+            security=security("SASL_PLAINTEXT", mechanism=lambda _: Other())
+        )
+        async with one_broker(simulation, options) as (_, kafka, node):
+            Login(kafka)
+            with pytest.raises(UnsupportedSaslMechanism, match="one of: PLAIN"):
+                await node.request(metadata())
+
+    run(1, main)
+
+
+def test_a_listener_without_sasl_says_so() -> None:
+    """SASL settings, but the PLAINTEXT port: Kafka answers ILLEGAL_SASL_STATE."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            kafka[1].on(wire.SaslHandshakeRequest, wire.SaslHandshakeResponse(error_code=34))
+            with pytest.raises(IllegalSaslState, match="does not use SASL"):
+                await node.request(metadata())
+
+    run(1, main)
+
+
+def test_a_broker_that_hangs_up_during_login_has_refused_it() -> None:
+    """Older brokers close on wrong credentials instead of saying so."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            Login(kafka)
+            kafka[1].on(wire.SaslAuthenticateRequest, Close())
+            with pytest.raises(AuthenticationFailed, match="closed the connection during"):
+                await node.request(metadata())
+
+    run(1, main)
+
+
+def test_a_mechanism_of_several_steps_is_asked_until_it_is_done() -> None:
+    """The extension point: SCRAM and others answer challenges, and check the broker's last word."""
+    heard: list[bytes] = []
+
+    class Steps:
+        name = "STEPS"
+
+        async def start(self) -> bytes:
+            return b"one"
+
+        def step(self, challenge: bytes) -> bytes | None:
+            heard.append(bytes(challenge))
+            return {b"1": b"two", b"2": b"three"}.get(bytes(challenge))
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(
+            security=security("SASL_PLAINTEXT", mechanism=lambda _: Steps())
+        )
+        async with one_broker(simulation, options) as (_, kafka, node):
+            kafka[1].on(wire.SaslHandshakeRequest, wire.SaslHandshakeResponse())
+            kafka[1].script(
+                wire.SaslAuthenticateRequest,
+                *(wire.SaslAuthenticateResponse(auth_bytes=b) for b in (b"1", b"2", b"ok")),
+            )
+            await node.request(metadata())
+            assert [m.auth_bytes for m in kafka[1].seen_of(wire.SaslAuthenticateRequest)] == [
+                b"one",
+                b"two",
+                b"three",
+            ]
+            assert heard == [b"1", b"2", b"ok"]
+
+    run(1, main)
+
+
+def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
+    """The broker closes at the end of the lifetime: the connection is replaced before."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (world, kafka, node):
+            login = Login(kafka, lifetime_ms=10_000)
+            connections = set()
+            for _ in range(40):
+                await node.request(metadata())
+                connections.add(await node.connection(Purpose.CONTROL))
+                await asyncio.sleep(1)
+            assert len(login.tokens) == len(connections) == 5
+            assert node.up
+            assert len(world.states) == 1
+
+    run(1, main)
+
+
+def test_a_busy_connection_is_replaced_when_what_is_in_flight_is_answered() -> None:
+    """Two connections would not keep the order of a partition's batches."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            Login(kafka, lifetime_ms=10_000)
+            old = await node.connection(Purpose.PRODUCE)
+            kafka[1].script(wire.MetadataRequest, lambda request, call: slow(call))
+            pending = old.send(metadata())
+            await asyncio.sleep(9)
+            assert old.retiring
+            assert not old.closed
+            new = await node.connection(Purpose.PRODUCE)
+            assert pending.done()
+            assert new is not old
+
+    async def slow(call: Call) -> wire.MetadataResponse:
+        await asyncio.sleep(9.5)
+        return wire.MetadataResponse()
+
+    run(1, main)
+
+
+def test_a_node_is_named_in_every_refusal() -> None:
+    """With three brokers one must know which."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            del kafka[1].versions[17]
+            with pytest.raises(UnsupportedVersion, match="SaslHandshake") as caught:
+                await node.request(metadata())
+            assert caught.value.node == 1
+            assert isinstance(node, Node)
+
+    run(1, main)

@@ -1,0 +1,703 @@
+"""The accepting side: order, bounds, and clients that are slow, gone, hostile or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.framing import FrameReader
+from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.environment import Address
+from aiokq.core.errors import ProtocolError
+from aiokq.core.files import FileRange
+from tests.sim.harness.simulation import Simulation, run
+
+SERVER = "10.0.0.1"
+CLIENT = "10.0.0.9"
+
+Handle = Callable[[RequestContext, memoryview], Awaitable[Sequence[wire.Fragment] | None]]
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+class Handler:
+    """Answers each request with itself, or as the test says."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.contexts: list[RequestContext] = []
+        self.in_work = 0
+        self.most_in_work = 0
+        self.answer: Handle = self.echo
+
+    async def handle(
+        self, context: RequestContext, frame: memoryview
+    ) -> Sequence[wire.Fragment] | None:
+        self.frames.append(bytes(frame))
+        self.contexts.append(context)
+        self.in_work += 1
+        self.most_in_work = max(self.most_in_work, self.in_work)
+        try:
+            return await self.answer(context, frame)
+        finally:
+            self.in_work -= 1
+
+    @staticmethod
+    async def echo(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+        return [len(data).to_bytes(4, "big"), data]
+
+
+class Client(asyncio.BufferedProtocol):
+    """A client that speaks frames, and misbehaves when told to."""
+
+    def __init__(self) -> None:
+        self.reader = FrameReader()
+        self.frames: list[memoryview] = []
+        self.received = 0
+        self.lost = asyncio.Event()
+        self.got = asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += nbytes
+        self.frames += self.reader.buffer_updated(nbytes)
+        self.got.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+        self.got.set()
+
+    def send(self, *payloads: bytes) -> None:
+        self.transport.write(b"".join(map(frame, payloads)))
+
+    async def receive(self, count: int) -> list[bytes]:
+        while len(self.frames) < count and not self.lost.is_set():
+            self.got.clear()
+            await self.got.wait()
+        return [bytes(f) for f in self.frames]
+
+
+class Bench:
+    """A server in a simulated world."""
+
+    def __init__(self, simulation: Simulation, limits: ServerLimits) -> None:
+        environment = simulation.environment(SERVER)
+        self.simulation = simulation
+        self.environment = environment
+        self.handler = Handler()
+        self.server = Server(
+            environment.network,
+            None,
+            9092,
+            self.handler,
+            clock=environment.clock,
+            counters=BrokerCounters(),
+            limits=limits,
+        )
+
+    async def client(self, host: str = CLIENT) -> Client:
+        network = self.simulation.network.at(host)
+        _, protocol = await network.connect(Client, Address(SERVER, 9092))
+        return protocol
+
+
+@asynccontextmanager
+async def bench(simulation: Simulation, limits: ServerLimits | None = None) -> AsyncIterator[Bench]:
+    made = Bench(simulation, limits or ServerLimits())
+    await made.server.start()
+    try:
+        yield made
+    finally:
+        await made.server.close(drain=1.0)
+
+
+def test_requests_of_a_connection_are_handled_one_at_a_time_and_in_order() -> None:
+    """A client pipelines ten: its second must not overtake the first, or order is lost."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+
+            async def slow(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                await asyncio.sleep(1.0 / (data[0] + 1))
+                return await Handler.echo(context, data)
+
+            b.handler.answer = slow
+            client.send(*(bytes([n]) for n in range(10)))
+            assert await client.receive(10) == [bytes([n]) for n in range(10)]
+            assert b.handler.most_in_work == 1
+
+    run(1, main)
+
+
+def test_connections_do_not_wait_for_each_other() -> None:
+    """One client's long poll is nobody else's business."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            one, two = await b.client(), await b.client()
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"slow":
+                    await asyncio.sleep(5)
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            one.send(b"slow")
+            two.send(b"fast")
+            async with asyncio.timeout(1):
+                assert await two.receive(1) == [b"fast"]
+            assert await one.receive(1) == [b"slow"]
+
+    run(1, main)
+
+
+def test_a_client_that_sends_without_end_is_stopped() -> None:
+    """Ten megabytes of requests while the first is in work: the rest stays with the client."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            b.handler.answer = sleeper(10)
+            client.send(*([bytes(100_000)] * 100))
+            await asyncio.sleep(5)
+            assert b.server.budget.used <= 400_000
+            assert client.transport.get_write_buffer_size() > 9_000_000
+
+    run(1, main)
+
+
+def sleeper(seconds: float) -> Handle:
+    async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+        await asyncio.sleep(seconds)
+        return await Handler.echo(context, data)
+
+    return answer
+
+
+def test_a_client_that_sends_byte_by_byte_is_served() -> None:
+    """Slow, but alive."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            for byte in frame(b"hello") + frame(b"world"):
+                client.transport.write(bytes([byte]))
+                await asyncio.sleep(3)
+            assert await client.receive(2) == [b"hello", b"world"]
+
+    run(1, main)
+
+
+def test_a_client_that_stops_within_a_request_is_given_up() -> None:
+    """Half a request, then nothing: the memory for it is given back after a minute."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(read_stall=10.0)) as b:
+            client = await b.client()
+            client.transport.write((1_000_000).to_bytes(4, "big") + b"x")
+            await asyncio.sleep(5)
+            assert b.server.budget.used == 1_000_000
+            await asyncio.sleep(10)
+            assert client.lost.is_set()
+            assert b.server.budget.used == 0
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_a_request_cannot_be_dripped_for_ever() -> None:
+    """A byte a second keeps the connection active; the idle time bounds the whole request."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = ServerLimits(read_stall=10.0, max_idle=60.0)
+        async with bench(simulation, limits) as b:
+            client = await b.client()
+            client.transport.write((1000).to_bytes(4, "big"))
+            for _ in range(100):
+                client.transport.write(b"x")
+                await asyncio.sleep(1)
+            assert client.lost.is_set()
+
+    run(1, main)
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    """connections.max.idle.ms counts from the last request, and not during one."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(max_idle=10.0)) as b:
+            idle, busy = await b.client(), await b.client()
+            b.handler.answer = sleeper(30)
+            busy.send(b"x")
+            await asyncio.sleep(20)
+            assert idle.lost.is_set()
+            assert not busy.lost.is_set()
+            assert await busy.receive(1) == [b"x"]
+            await asyncio.sleep(15)
+            assert busy.lost.is_set()
+
+    run(1, main)
+
+
+def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
+    """Half-open: no FIN ever comes; the idle time ends it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(max_idle=10.0)) as b:
+            client = await b.client()
+            client.send(b"x")
+            await client.receive(1)
+            simulation.network.power_off(CLIENT)
+            await asyncio.sleep(20)
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
+    """It asks for fifty megabytes and sleeps: the server holds a few hundred KB for it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
+            file = b.environment.files.open("/log", create=True)
+            file.pwritev([bytes(50_000_000)], 0)
+
+            async def fetch(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [(50_000_000).to_bytes(4, "big"), FileRange(file, 0, 50_000_000)]
+
+            b.handler.answer = fetch
+            client = await b.client()
+            client.transport.pause_reading()
+            client.send(b"x", b"y")
+            await asyncio.sleep(5)
+            (wire_,) = simulation.network.connections(SERVER)
+            assert wire_.server.get_write_buffer_size() <= 600_000
+            await asyncio.sleep(10)
+            assert b.server.connections == 0
+            assert len(b.handler.frames) == 1
+            file.close()
+
+    run(1, main)
+
+
+def test_a_slow_reader_that_takes_something_is_kept() -> None:
+    """A consumer on a bad line needs minutes for a response: progress is what counts."""
+
+    async def main(simulation: Simulation) -> None:
+        simulation.network.bytes_per_second = 20_000
+        async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
+            file = b.environment.files.open("/log", create=True)
+            file.pwritev([bytes(3_000_000)], 0)
+
+            async def fetch(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [(3_000_000).to_bytes(4, "big"), FileRange(file, 0, 3_000_000)]
+
+            b.handler.answer = fetch
+            client = await b.client()
+            client.send(b"x")
+            await client.receive(1)
+            assert len(client.frames[0]) == 3_000_000
+            assert simulation.loop.time() > 30  # thrice what one may take nothing
+            file.close()
+
+    run(1, main)
+
+
+def test_responses_of_buffers_and_files_arrive_whole() -> None:
+    """Fetch responses are headers and file ranges, small and large, one after the other."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            content = bytes(range(256)) * 8192
+            file = b.environment.files.open("/log", create=True)
+            file.pwritev([content], 0)
+            sizes = [10, 16 * 1024, 16 * 1024 + 1, 700_000, 1]
+            parts: list[wire.Fragment] = []
+            expected, position = b"", 0
+            for size in sizes:
+                parts += [b"head", FileRange(file, position, size)]
+                expected += b"head" + content[position : position + size]
+                position += size
+            parts.append(memoryview(b"tail"))
+            expected += b"tail"
+
+            async def fetch(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [len(expected).to_bytes(4, "big"), *parts]
+
+            b.handler.answer = fetch
+            client = await b.client()
+            client.send(b"x", b"y")
+            assert await client.receive(2) == [expected, expected]
+            assert b.server.counters.bytes_out == 2 * (len(expected) + 4)
+            file.close()
+
+    run(1, main)
+
+
+def test_a_file_that_shrinks_under_a_response_ends_the_connection() -> None:
+    """The size is promised already: closing is the only way to say that the rest will not come."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            file = b.environment.files.open("/log", create=True)
+            file.pwritev([bytes(1000)], 0)
+
+            async def fetch(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [(400_000).to_bytes(4, "big"), FileRange(file, 0, 400_000)]
+
+            b.handler.answer = fetch
+            client = await b.client()
+            client.send(b"x")
+            await client.lost.wait()
+            assert client.frames == []
+            file.close()
+
+    run(1, main)
+
+
+def test_an_error_in_a_handler_closes_its_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A bug: it is logged with the API and the traceback, and the server lives."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data[:2] == b"\0\x03":
+                    raise ZeroDivisionError
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            bad, good = await b.client(), await b.client()
+            bad.send(b"\0\x03xxxx")
+            await bad.lost.wait()
+            good.send(b"fine")
+            assert await good.receive(1) == [b"fine"]
+
+    with caplog.at_level(logging.DEBUG, "aiokq.connection"):
+        run(1, main)
+    (record,) = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert "api=Metadata" in record.getMessage()
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize("error", [CloseConnection("not supported"), ProtocolError("malformed")])
+def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """An unsupported version or a malformed request: closed without an answer, and no traceback."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                raise error
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"x", b"y")
+            await client.lost.wait()
+            assert (client.frames, len(b.handler.frames)) == ([], 1)
+
+    run(1, main)
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_requests_without_answer_are_followed_by_the_next() -> None:
+    """Produce with acks=0: no response, and the next request is handled."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(
+                context: RequestContext, data: memoryview
+            ) -> Sequence[wire.Fragment] | None:
+                return None if data == b"none" else await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"none", b"none", b"ack")
+            assert await client.receive(1) == [b"ack"]
+            assert len(b.handler.frames) == 3
+
+    run(1, main)
+
+
+def test_what_a_client_sent_whole_is_handled_though_it_left() -> None:
+    """A producer with acks=0 sends its last batches and closes: they are appended, as in Kafka."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(1)
+            client = await b.client()
+            client.send(b"a", b"b", b"c")
+            client.transport.close()
+            await asyncio.sleep(10)
+            assert b.handler.frames == [b"a", b"b", b"c"]
+            assert b.server.connections == 0
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
+def test_a_handler_hears_that_its_client_is_gone() -> None:
+    """A long poll for a dead consumer ends early instead of holding its place."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            heard: list[float] = []
+
+            async def answer(context: RequestContext, data: memoryview) -> None:
+                gone = asyncio.Event()
+                context.on_disconnect(gone.set)
+                async with asyncio.timeout(60):
+                    await gone.wait()
+                assert not context.connected
+                context.on_disconnect(lambda: heard.append(simulation.loop.time()))
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"poll")
+            await asyncio.sleep(1)
+            client.transport.abort()
+            await asyncio.sleep(1)
+            assert heard
+            assert heard[0] < 1.5
+
+    run(1, main)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+    ],
+)
+def test_hostile_bytes_close_the_connection_and_cost_nothing(
+    hostile: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scanners, browsers and TLS clients come to every port."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            client.transport.write(hostile)
+            await client.lost.wait()
+            assert b.server.budget.used == 0
+            assert b.handler.frames == []
+            other = await b.client()
+            other.send(b"fine")
+            assert await other.receive(1) == [b"fine"]
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(1, main)
+    assert "closing connection" in caplog.text
+
+
+def test_requests_before_nonsense_are_answered() -> None:
+    """What came whole counts, as if the nonsense had come a moment later."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            client.transport.write(frame(b"ok"))
+            await client.receive(1)
+            client.transport.write(frame(b"last") + b"\xff\xff\xff\xff")
+            await client.lost.wait()
+            assert b.handler.frames[0] == b"ok"
+
+    run(1, main)
+
+
+async def attempt(b: Bench, host: str) -> None:
+    """A connection that is refused: reset at once, or before it is made."""
+    try:
+        client = await b.client(host)
+    except ConnectionResetError:
+        return
+    await client.lost.wait()
+
+
+def test_connection_limits_hold_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that leaks connections must not lock out the others; the log must not fill."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = ServerLimits(max_connections=4, max_connections_per_ip=2)
+        async with bench(simulation, limits) as b:
+            leaking = [await b.client("10.0.0.8") for _ in range(2)]
+            for _ in range(20):
+                await attempt(b, "10.0.0.8")
+            others = [await b.client("10.0.0.7"), await b.client("10.0.0.6")]
+            for client in (*leaking, *others):
+                client.send(b"x")
+                assert await client.receive(1) == [b"x"]
+            await attempt(b, "10.0.0.5")
+            assert b.server.counters.connections_refused == 21
+            assert b.server.connections == 4
+            leaking[0].transport.close()
+            await asyncio.sleep(1)
+            again = await b.client("10.0.0.8")
+            again.send(b"y")
+            assert await again.receive(1) == [b"y"]
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(1, main)
+    assert len([r for r in caplog.records if "connection refused" in r.getMessage()]) <= 2
+
+
+def test_large_requests_share_a_budget_and_all_get_through() -> None:
+    """Twenty clients send ten megabytes each to a server that may hold twenty-five in all."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = ServerLimits(queued_max_request_bytes=25_000_000, read_stall=1000.0)
+        async with bench(simulation, limits) as b:
+            most = 0
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                nonlocal most
+                await asyncio.sleep(0.1)
+                most = max(most, b.server.budget.used)
+                return [b"\0\0\0\x02", b"ok"]
+
+            b.handler.answer = answer
+            clients = [await b.client() for _ in range(20)]
+            for client in clients:
+                client.send(bytes(10_000_000))
+            for client in clients:
+                assert await client.receive(1) == [b"ok"]
+            assert 20_000_000 < most <= 25_000_000 + 10_000_000 + 20 * 65_536
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
+def test_a_throttled_client_is_not_read_from() -> None:
+    """KIP-219: it has its answer, and its next request waits in its own socket."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"throttle":
+                    context.mute_until = simulation.loop.time() + 5
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"throttle")
+            await client.receive(1)
+            assert simulation.loop.time() < 1
+            client.send(b"next")
+            await client.receive(2)
+            assert 5 <= simulation.loop.time() < 5.1
+
+    run(1, main)
+
+
+def test_each_connection_has_a_session_of_its_own() -> None:
+    """What ApiVersions and SASL learn of a client belongs to its connection."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            one, two = await b.client(), await b.client("10.0.0.8")
+            for client in (one, one, two):
+                before = len(client.frames)
+                client.send(b"x")
+                await client.receive(before + 1)
+            first, again, other = b.handler.contexts
+            assert first is again
+            assert first.session is not other.session
+            assert first.connection_id != other.connection_id
+            assert other.peer_host == "10.0.0.8"
+            assert other.peer.startswith("10.0.0.8:")
+            assert other.listener == "PLAINTEXT"
+
+    run(1, main)
+
+
+def test_requests_are_counted_by_api() -> None:
+    """Latency counts the time in the handler; an unknown key is no label of its own."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(0.2)
+            client = await b.client()
+            client.send(b"\0\x03...", b"\0\x03...", b"\x7f\x7f...")
+            await client.receive(3)
+            await asyncio.sleep(0)
+            counters = b.server.counters
+            assert counters.requests == {"Metadata": 2, "unknown": 1}
+            assert counters.request_seconds["Metadata"].sum >= 0.4
+            assert counters.bytes_in == counters.bytes_out == 3 * 9
+            assert (counters.connections.read(), counters.connections_accepted) == (1, 1)
+
+    run(1, main)
+
+
+def test_closing_answers_what_is_in_work() -> None:
+    """A clean shutdown: the batch that is being appended is acknowledged, the next is not taken."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(0.5)
+            idle, busy = await b.client(), await b.client()
+            busy.send(b"in work", b"too late")
+            await asyncio.sleep(0.1)
+            await b.server.close(drain=5.0)
+            assert await busy.receive(2) == [b"in work"]
+            assert idle.lost.is_set()
+            assert b.handler.frames == [b"in work"]
+            with pytest.raises(ConnectionRefusedError):
+                await b.client()
+
+    run(1, main)
+
+
+def test_closing_does_not_wait_longer_than_it_was_told() -> None:
+    """A request in work never ends: it is cancelled, and the connection closed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(1000)
+            client = await b.client()
+            client.send(b"x")
+            await asyncio.sleep(0.1)
+            started = simulation.loop.time()
+            await b.server.close(drain=2.0)
+            assert simulation.loop.time() - started < 3.1
+            await client.lost.wait()
+            assert b.handler.in_work == 0
+            await b.server.close()
+
+    run(1, main)
+
+
+def test_a_port_in_use_is_the_systems_error() -> None:
+    """The broker is started twice."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation):
+            second = Bench(simulation, ServerLimits())
+            with pytest.raises(OSError, match="in use"):
+                await second.server.start()
+            await second.server.close()
+
+    run(1, main)
