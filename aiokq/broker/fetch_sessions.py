@@ -212,8 +212,7 @@ class FetchSessionCache:
         candidates = [
             session
             for session in self._sessions.values()
-            if (privileged and not session.privileged)
-            or now - session.created > EVICTION_SECONDS
+            if (privileged and not session.privileged) or now - session.created > EVICTION_SECONDS
         ]
         if not candidates:
             return False

@@ -7,9 +7,14 @@ again when it is woken.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.connection.context import RequestContext
 
 __all__ = ["FetchPurgatory"]
 
@@ -44,6 +49,7 @@ class FetchPurgatory:
 
     def __init__(self) -> None:
         self._watchers: dict[TopicPartition, set[_DelayedFetch]] = {}
+        self._by_connection: dict[int, _DelayedFetch | None] = {}
         self._delayed = 0
         self._closed = False
 
@@ -51,11 +57,16 @@ class FetchPurgatory:
         return self._delayed
 
     async def wait(
-        self, lacking: int, room: Mapping[TopicPartition, int], timeout: float
+        self,
+        connection: RequestContext,
+        lacking: int,
+        room: Mapping[TopicPartition, int],
+        timeout: float,
     ) -> bool:
         """Wait until `lacking` more bytes are visible in these partitions.
 
         Args:
+            connection: who waits; when it is gone, so is the reason to wait.
             lacking: bytes short of the fetch's `min_bytes`.
             room: per watched partition, the most bytes it may still contribute.
             timeout: seconds.
@@ -69,6 +80,11 @@ class FetchPurgatory:
         delayed = _DelayedFetch(loop.create_future(), lacking, dict(room))
         deadline = loop.call_later(timeout, delayed.wake, False)
         self._delayed += 1
+        identity = connection.connection_id
+        known = identity in self._by_connection
+        self._by_connection[identity] = delayed
+        if not known:
+            connection.on_disconnect(functools.partial(self._disconnected, identity))
         for partition in delayed.room:
             self._watchers.setdefault(partition, set()).add(delayed)
         try:
@@ -76,6 +92,8 @@ class FetchPurgatory:
         finally:
             deadline.cancel()
             self._delayed -= 1
+            if identity in self._by_connection:
+                self._by_connection[identity] = None
             for partition in delayed.room:
                 watchers = self._watchers[partition]
                 watchers.discard(delayed)
@@ -90,9 +108,15 @@ class FetchPurgatory:
                 delayed.add(partition, size)
 
     def wake(self, partition: TopicPartition) -> None:
-        """The partition changed otherwise (deleted, moved, start raised): its waiters look again."""
+        """The partition changed otherwise (deleted, moved): those who wait for it look again."""
         for delayed in self._watchers.get(partition, ()):
             delayed.wake(True)
+
+    def _disconnected(self, identity: int) -> None:
+        """A client has gone; requests in work go on, so its fetch must end itself."""
+        delayed = self._by_connection.pop(identity, None)
+        if delayed is not None:
+            delayed.wake(False)
 
     def close(self) -> None:
         """Answer every waiting fetch with what there is; later ones do not wait."""

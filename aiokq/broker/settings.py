@@ -134,7 +134,9 @@ class BrokerSettings:
         1, "Replicas of a topic created without a factor.", at_least=1, at_most=32767
     )
     min_insync_replicas: int = _setting(
-        1, "Replicas that must be in sync for acks=all, at most those the partition has.", at_least=1
+        1,
+        "Replicas that must be in sync for acks=all, at most those the partition has.",
+        at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
         False, "Let a replica that is not in sync lead when no other is left."
@@ -167,7 +169,10 @@ class BrokerSettings:
         LONG_MAX, "How far a CreateTime may lie behind the broker's clock.", kind="long", at_least=0
     )
     log_message_timestamp_after_max_ms: int = _setting(
-        3600000, "How far a CreateTime may lie ahead of the broker's clock.", kind="long", at_least=0
+        3600000,
+        "How far a CreateTime may lie ahead of the broker's clock.",
+        kind="long",
+        at_least=0,
     )
     log_segment_bytes: int = _setting(
         1073741824, "Size at which a log rolls to a new segment.", at_least=1048576
@@ -258,6 +263,9 @@ class BrokerSettings:
         600000, "Idle time after which a connection is closed, -1 for never.", kind="long"
     )
     max_connections: int = _setting(INT_MAX, "Connections accepted at a time.", at_least=0)
+    max_connections_per_ip: int = _setting(
+        INT_MAX, "Connections accepted from one address at a time.", at_least=0
+    )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
     # Groups and transactions: read by the group and transaction coordinators
@@ -353,7 +361,7 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
         "group.consumer.min.session.timeout.ms": 1000,
         "offsets.topic.num.partitions": 1,  # one log to open instead of fifty
         "offsets.topic.replication.factor": 1,
-        "log.segment.delete.delay.ms": 0,  # nobody reads on from a deleted segment
+        "log.segment.delete.delay.ms": 1000,  # a test disk is small
     },
 }
 
@@ -399,4 +407,3 @@ def _unknown(spelled: str, name: str) -> str:
 
     near = get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
     return f"unknown broker setting {spelled!r}: did you mean {near[0]}?"
-

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from aiokq.broker.purgatory import FetchPurgatory
+from aiokq.connection.context import RequestContext
 from aiokq.core.types import TopicPartition
 
 A = TopicPartition("a", 0)
 B = TopicPartition("b", 0)
 
 
-async def waiting(purgatory, *args):
-    task = asyncio.create_task(purgatory.wait(*args))
+def client():
+    return RequestContext(1, "127.0.0.1:5000", "127.0.0.1", "PLAINTEXT")
+
+
+async def waiting(purgatory, *args, connection=None):
+    task = asyncio.create_task(purgatory.wait(connection or client(), *args))
     await asyncio.sleep(0)
     return task
 
@@ -54,7 +59,7 @@ async def test_appends_elsewhere_do_not_wake():
 async def test_the_deadline_ends_the_wait_without_bytes():
     """A consumer gets its empty answer in time."""
     purgatory = FetchPurgatory()
-    assert await purgatory.wait(1, {A: 10}, 0.001) is False
+    assert await purgatory.wait(client(), 1, {A: 10}, 0.001) is False
     assert len(purgatory) == 0
 
 
@@ -74,7 +79,7 @@ async def test_closing_answers_everybody_and_lets_nobody_wait_again():
     task = await waiting(purgatory, 1, {A: 10}, 60.0)
     purgatory.close()
     assert await task is False
-    assert await purgatory.wait(1, {A: 10}, 60.0) is False
+    assert await purgatory.wait(client(), 1, {A: 10}, 60.0) is False
 
 
 async def test_several_fetches_of_one_partition_wake_together():
@@ -83,3 +88,24 @@ async def test_several_fetches_of_one_partition_wake_together():
     tasks = [await waiting(purgatory, 10, {A: 100}, 60.0) for _ in range(3)]
     purgatory.appended(A, 10)
     assert await asyncio.gather(*tasks) == [True, True, True]
+
+
+async def test_a_fetch_ends_when_its_client_is_gone():
+    """Requests in work go on without their client: a long poll would go on for nobody."""
+    purgatory = FetchPurgatory()
+    connection = client()
+    task = await waiting(purgatory, 1, {A: 10}, 60.0, connection=connection)
+    connection.disconnected()
+    assert await task is False
+    assert purgatory._by_connection == {}
+
+
+async def test_a_connection_that_polls_for_ever_is_remembered_once():
+    """One disconnect callback per connection, not one per poll."""
+    purgatory = FetchPurgatory()
+    connection = client()
+    for _ in range(5):
+        task = await waiting(purgatory, 1, {A: 10}, 60.0, connection=connection)
+        purgatory.appended(A, 10)
+        assert await task is True
+    assert len(connection._disconnect_callbacks) == 1

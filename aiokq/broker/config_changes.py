@@ -1,0 +1,61 @@
+"""What a set of incremental changes makes of a topic's settings (KIP-339). Stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiokq.broker.settings import BrokerSettings
+from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
+from aiokq.core.errors import InvalidConfiguration, InvalidRequest
+
+__all__ = ["changed_configs"]
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
+
+def changed_configs(
+    configs: Mapping[str, str],
+    changes: Sequence[tuple[str, int, str | None]],
+    settings: BrokerSettings,
+) -> dict[str, str]:
+    """The settings after these changes, which are (name, operation, value).
+
+    APPEND and SUBTRACT change lists; a list that was not set is changed from its default.
+
+    Raises:
+        InvalidRequest: a setting changed twice, no value, or an unknown operation.
+        InvalidConfiguration: APPEND or SUBTRACT to what is no list, or an unknown setting.
+    """
+    names = [name for name, _, _ in changes]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"setting {name} is changed twice")
+    changed = dict(configs)
+    for name, operation, value in changes:
+        if operation == DELETE:
+            changed.pop(name, None)
+            continue
+        if value is None:
+            raise InvalidRequest(f"setting {name} has no value")
+        if operation == SET:
+            changed[name] = value
+        elif operation in (APPEND, SUBTRACT):
+            row = TOPIC_CONFIGS.get(name)
+            if row is None or row.kind != "list":
+                raise InvalidConfiguration(f"{name} is no list: it can be set, not changed in part")
+            present = config_text(log_config(configs, settings), name).split(",")
+            changed[name] = ",".join(_change(present, value.split(","), operation))
+        else:
+            raise InvalidRequest(f"unknown operation {operation} on setting {name}")
+    return changed
+
+
+def _change(present: Sequence[str], items: Sequence[str], operation: int) -> list[str]:
+    items = [item.strip() for item in items]
+    if operation == SUBTRACT:
+        return [item for item in present if item and item not in items]
+    return list(dict.fromkeys(item for item in (*present, *items) if item))

@@ -1,0 +1,80 @@
+"""From a frame to its handler and back: versions, decoding, encoding.
+
+Owns no state of the broker; a connection's order, limits and counters are `connection`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers import APIS, Api, Handler
+from aiokq.broker.handlers.call import Call
+from aiokq.connection.context import CloseConnection, RequestContext
+from aiokq.core.errors import UnsupportedVersion
+from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
+from aiokq.wire.catalog import api as request_class
+from aiokq.wire.codec import decode
+from aiokq.wire.fields import Fragment
+from aiokq.wire.frames import RequestHeader, decode_request_header, encode_response
+from aiokq.wire.struct import Request, Response
+
+if TYPE_CHECKING:
+    from aiokq.broker.node import BrokerNode
+
+__all__ = ["Dispatcher"]
+
+API_VERSIONS: Final = 18
+
+
+class Dispatcher:
+    """Implements `connection.RequestHandler` for one node."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._legacy = node.settings.legacy
+        self._routes: dict[int, tuple[Api, type[Request[Response]], Handler]] = {}
+
+    async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
+        """Answer one request.
+
+        Raises:
+            CloseConnection: an API or version that is not served; Kafka closes here too.
+            ProtocolError: the frame is no request.
+        """
+        header = decode_request_header(frame)
+        api, message, handler = self._route(header.api_key)
+        version = header.api_version
+        if not api.oldest(self._legacy) <= version <= api.max_version:
+            if api.key == API_VERSIONS:
+                return _refuse_api_versions(header)
+            raise CloseConnection(f"{api.name} version {version} is not supported")
+        request = decode(message, frame, version, header.body_offset)
+        del frame  # what the request does not hold of it may go while the handler waits
+        response = await handler(self._node, request, Call(version, header.client_id, context))
+        if response is None:
+            return None
+        return encode_response(response, version=version, correlation_id=header.correlation_id)
+
+    def _route(self, key: int) -> tuple[Api, type[Request[Response]], Handler]:
+        route = self._routes.get(key)
+        if route is None:
+            api = APIS.get(key)
+            if api is None:
+                raise CloseConnection(f"unknown API key {key}")
+            route = self._routes[key] = (api, request_class(key), api.load())
+        return route
+
+
+def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
+    """The answer every client can read: version 0, error 35, and the range to retry with.
+
+    Java retries with that maximum; a range that is missing or wrong makes it loop (KIP-511).
+    """
+    api = APIS[API_VERSIONS]
+    response = ApiVersionsResponse(
+        error_code=UnsupportedVersion.code,
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        ],
+    )
+    return encode_response(response, version=0, correlation_id=header.correlation_id)

@@ -1,0 +1,269 @@
+"""`EmbeddedCluster`: a broker inside this process, on the caller's loop or on a thread of its own.
+
+Owns where the node runs and its data directory's life; the node itself is `node.BrokerNode`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.settings import broker_settings
+from aiokq.broker.topics import TopicSpec
+from aiokq.connection.network import system_environment
+from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    import os
+
+    from aiokq.core.environment import Environment
+
+__all__ = ["EmbeddedCluster"]
+
+T = TypeVar("T")
+
+STOP_SECONDS: Final = 30.0
+"""How long leaving `with` waits for the loop thread before it says that it hangs."""
+
+
+class EmbeddedCluster:
+    """A Kafka cluster in this process, for any client.
+
+    `async with` runs it on the running loop, `with` on a thread with a loop of its own, for
+    blocking code beside it.
+
+    Args:
+        brokers: how many nodes; one, until replication exists.
+        data_dir: where the data is kept; None for a temporary directory that is removed at the end.
+        port: TCP port on 127.0.0.1, 0 for a free one.
+        profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
+        settings: broker settings by Kafka's names; `.` or `_` between words.
+
+    Raises:
+        ConfigError: a setting that does not exist or is out of range.
+        OSError: when entered: the port is in use, the directory cannot be written or is in use.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        profile: str = "dev",
+        settings: Mapping[str, object] | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        if brokers != 1:
+            raise ConfigError(
+                f"an embedded cluster has one broker, not {brokers}: brokers do not replicate yet"
+            )
+        self._settings = broker_settings(settings, profile=profile)
+        self._data_dir = data_dir
+        self._port = port
+        self._given_environment = environment
+        self._environment: Environment | None = None
+        self._node: BrokerNode | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop: asyncio.Event | None = None
+        self._temporary: str | None = None
+        self._bootstrap_servers: str | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every node, separated by commas.
+
+        Raises:
+            Closed: it is not running.
+        """
+        if self._bootstrap_servers is None:
+            raise Closed(
+                "the embedded cluster is not running: enter it with `with` or `async with`"
+            )
+        return self._bootstrap_servers
+
+    @property
+    def node(self) -> BrokerNode:
+        """The node itself, to be touched only from the loop it runs on.
+
+        Raises:
+            Closed: it is not running.
+        """
+        if self._node is None:
+            raise Closed(
+                "the embedded cluster is not running: enter it with `with` or `async with`"
+            )
+        return self._node
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; from any loop or, with `run()`, from any thread.
+
+        Raises:
+            BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
+        """
+        spec = TopicSpec(name=name, partitions=partitions, configs=dict(configs or {}))
+        await self._on_loop(functools.partial(self._create, spec))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records; from anywhere, as `create_topic`.
+
+        Raises:
+            UnknownTopicOrPartition: there is none of that name.
+        """
+        await self._on_loop(functools.partial(self._delete, name))
+
+    def run(self, coro: Coroutine[object, object, T], timeout: float | None = STOP_SECONDS) -> T:
+        """Run a coroutine on the thread of `with` and wait: `kafka.run(kafka.create_topic("t"))`.
+
+        Args:
+            timeout: seconds to wait; None waits for ever.
+        """
+        if self._loop is None or self._thread is None:
+            coro.close()
+            raise Closed("run() is for a cluster that was entered with `with`, while it runs")
+        return asyncio.run_coroutine_threadsafe(coro, self._loop).result(timeout)
+
+    async def _create(self, spec: TopicSpec) -> None:
+        await self.node.topics.create(spec)
+
+    async def _delete(self, name: str) -> None:
+        topic = self.node.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        await self.node.topics.delete(topic)
+
+    async def _on_loop(self, call: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Node state is touched only from its own loop: calls from another are handed over."""
+        loop = self._loop
+        if loop is None:
+            raise Closed(
+                "the embedded cluster is not running: enter it with `with` or `async with`"
+            )
+        if asyncio.get_running_loop() is loop:
+            return await call()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), loop))
+
+    # async with: on the caller's loop
+
+    async def __aenter__(self) -> EmbeddedCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start on the running loop; `async with` does it.
+
+        Raises:
+            OSError: the port is in use, the directory cannot be written or is in use.
+        """
+        if self._node is not None or self._thread is not None:
+            raise ConfigError("this embedded cluster is running already")
+        environment = self._given_environment or system_environment()
+        if self._data_dir is not None:
+            directory = str(self._data_dir)
+        elif self._given_environment is None:
+            directory = self._temporary = tempfile.mkdtemp(prefix="aiokq-")
+        else:
+            directory = self._temporary = "/aiokq-ephemeral"
+        self._environment = environment
+        node = BrokerNode(self._settings, environment, data_dir=directory, port=self._port)
+        try:
+            await node.start()
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+        self._bootstrap_servers = f"{node.advertised_host}:{node.advertised_port}"
+
+    async def close(self) -> None:
+        """Stop, keeping the data unless it was temporary. Safe twice."""
+        node, self._node = self._node, None
+        self._loop = None
+        self._bootstrap_servers = None
+        if node is None:
+            return
+        try:
+            await node.close()
+        finally:
+            self._remove_temporary()
+            if self._environment is not None and self._given_environment is None:
+                self._environment.offload.close()
+
+    def _remove_temporary(self) -> None:
+        directory, self._temporary = self._temporary, None
+        if directory is not None and self._environment is not None:
+            self._environment.files.remove_tree(Path(directory))
+
+    # with: on a thread of its own
+
+    def __enter__(self) -> EmbeddedCluster:
+        ready: threading.Event = threading.Event()
+        failure: list[BaseException] = []
+
+        async def main() -> None:
+            stop = self._stop = asyncio.Event()
+            try:
+                await self.start()
+            except BaseException as error:
+                failure.append(error)
+                raise
+            finally:
+                ready.set()
+            try:
+                await stop.wait()
+            finally:
+                await self.close()
+
+        def run() -> None:
+            try:
+                asyncio.run(main())
+            except BaseException as error:
+                if error not in failure:
+                    raise  # threading.excepthook shows it: nobody else would
+
+        thread = threading.Thread(target=run, name="aiokq-broker", daemon=True)
+        thread.start()
+        ready.wait()
+        if failure:
+            thread.join()
+            raise failure[0]
+        self._thread = thread
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        thread, self._thread = self._thread, None
+        loop, stop = self._loop, self._stop
+        if thread is None:
+            return
+        if loop is not None and stop is not None:
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(STOP_SECONDS)
+        if thread.is_alive():
+            raise TimeoutError(f"the embedded broker did not stop within {STOP_SECONDS:g} s")

@@ -1,0 +1,76 @@
+"""The APIs this broker serves: one row each, one module each, imported when first asked for.
+
+Owns what is advertised. A version that stands here works; what does not work does not stand here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from aiokq.wire.struct import Request, Response
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+__all__ = ["APIS", "Api", "Handler", "advertised_versions"]
+
+Handler = Callable[["BrokerNode", Request[Response], "Call"], Awaitable[Response | None]]
+"""Answers one request; None where the protocol has no answer (Produce with acks=0)."""
+
+
+class Api(NamedTuple):
+    """One API: the versions served, those that `legacy` adds below, and its module."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    module: str
+    legacy_min_version: int | None = None
+
+    def oldest(self, legacy: bool) -> int:
+        """The oldest version served."""
+        if legacy and self.legacy_min_version is not None:
+            return self.legacy_min_version
+        return self.min_version
+
+    def load(self) -> Handler:
+        """Import the module and give its `handle`."""
+        module = importlib.import_module(f"{__name__}.{self.module}")
+        return cast("Handler", module.handle)
+
+
+APIS: Final = {
+    api.key: api
+    for api in (
+        # Produce 0-2 are advertised and refused in the body: librdkafka before 2.11 takes a
+        # minimum above 0 for a broker without compression, and silently sends uncompressed.
+        Api(0, "Produce", 0, 13, "h00_produce"),
+        Api(1, "Fetch", 4, 18, "h01_fetch", legacy_min_version=0),
+        Api(2, "ListOffsets", 1, 11, "h02_list_offsets", legacy_min_version=0),
+        Api(3, "Metadata", 0, 13, "h03_metadata"),
+        Api(10, "FindCoordinator", 0, 6, "h10_find_coordinator"),
+        Api(18, "ApiVersions", 0, 4, "h18_api_versions"),
+        Api(19, "CreateTopics", 2, 7, "h19_create_topics"),
+        Api(20, "DeleteTopics", 1, 6, "h20_delete_topics"),
+        Api(21, "DeleteRecords", 0, 2, "h21_delete_records"),
+        Api(22, "InitProducerId", 0, 5, "h22_init_producer_id"),
+        Api(23, "OffsetForLeaderEpoch", 2, 4, "h23_offset_for_leader_epoch"),
+        Api(32, "DescribeConfigs", 1, 4, "h32_describe_configs"),
+        Api(33, "AlterConfigs", 0, 2, "h33_alter_configs"),
+        Api(37, "CreatePartitions", 0, 3, "h37_create_partitions"),
+        Api(44, "IncrementalAlterConfigs", 0, 1, "h44_incremental_alter_configs"),
+        Api(60, "DescribeCluster", 0, 2, "h60_describe_cluster"),
+        Api(75, "DescribeTopicPartitions", 0, 0, "h75_describe_topic_partitions"),
+    )
+}
+"""Every API by its key."""
+
+
+def advertised_versions(legacy: bool) -> Iterator[tuple[int, int, int]]:
+    """Key, oldest and newest version of each API."""
+    for api in APIS.values():
+        yield api.key, api.oldest(legacy), api.max_version

@@ -1,0 +1,238 @@
+"""Produce (0), versions 3-13; 0-2 are refused in the body, or served with `legacy`.
+
+v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
+v2   append time              v8   errors of records     v11  error 120
+v3   format v2, transactions  v9   flexible              v13  topic ids
+v5   log start offset
+Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as format 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.validation import (
+    InvalidRecords,
+    InvalidTimestamps,
+    produced_headers,
+    stored_form,
+    validate_batch,
+)
+from aiokq.connection.context import CloseConnection
+from aiokq.core.errors import (
+    BrokerError,
+    CorruptRecord,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    TransactionAbortable,
+    TransactionalIdAuthorization,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from aiokq.core.offload import FAST_CODEC_THRESHOLD
+from aiokq.records.header import read_header
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.partitions import Partition
+    from aiokq.core.types import Buffer
+    from aiokq.records.header import BatchHeader
+
+FIRST_V2_VERSION: Final = 3
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes appended in one turn of the loop; then other connections have theirs."""
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The one client id that may write to internal topics, by Kafka's convention."""
+
+
+async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> ProduceResponse | None:
+    """Append each partition's batch; a refused one leaves the others alone.
+
+    # hot: benchmarks/raw_broker.py
+    """
+    refused = False
+    turn = 0
+    topics = []
+    for topic in request.topic_data:
+        responses = []
+        for data in topic.partition_data:
+            try:
+                response = await _append(node, request, topic, data, call)
+            except BrokerError as error:
+                refused = True
+                node.counters.errors[error.name] += 1
+                response = _refusal(data.index, error)
+            responses.append(response)
+            turn += 0 if data.records is None else len(data.records)
+            if turn > TURN_BYTES:
+                turn = 0
+                await asyncio.sleep(0)
+        topics.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=responses
+            )
+        )
+    if request.acks == 0:
+        if refused:
+            # There is no response to say it in: the client must look at its metadata again.
+            raise CloseConnection("a batch sent with acks=0 was refused")
+        return None
+    return ProduceResponse(responses=topics)
+
+
+async def _append(
+    node: BrokerNode,
+    request: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    call: Call,
+) -> PartitionProduceResponse:
+    """Append one partition's batch, after the checks in Kafka's order."""
+    version = call.version
+    records = memoryview(data.records) if data.records is not None else memoryview(b"")  # type: ignore[arg-type]
+    if version < FIRST_V2_VERSION and not node.settings.legacy:
+        raise UnsupportedVersion(
+            f"Produce version {version} with message formats 0 and 1 is served with `legacy` only"
+        )
+    header = _peek_header(records)
+    transactional = header is not None and header.is_transactional
+    if transactional and request.transactional_id is None:
+        raise TransactionalIdAuthorization("a transactional batch without a transactional id")
+    if request.acks not in (-1, 0, 1):
+        raise InvalidRequiredAcks(f"acks is -1, 0 or 1, not {request.acks}")
+    partition = _find(node, topic, data.index, version)
+    if partition.topic.is_internal and call.client_id != ADMIN_CLIENT_ID:
+        raise InvalidTopic(f"{partition.topic.name} is written by the broker itself")
+    if version < FIRST_V2_VERSION:
+        records = await _convert_up(node, records)
+        headers = produced_headers(records, FIRST_V2_VERSION)
+    else:
+        headers = produced_headers(records, version)
+    if transactional:
+        kind = TransactionAbortable if version >= 11 else InvalidTxnState
+        raise kind("this broker coordinates no transactions")
+    needed = min(partition.topic.config.min_insync_replicas, len(partition.replicas))
+    if request.acks == -1 and len(partition.isr) < needed:
+        raise NotEnoughReplicas(f"{len(partition.isr)} replicas in sync, {needed} needed")
+    if len(records) >= FAST_CODEC_THRESHOLD and _changes_codec(
+        partition.topic.config, headers[0].codec
+    ):
+        records, headers = await _recompress(node, partition, records, headers[0])
+    result = partition.append(records, headers, now_ms=node.environment.clock.timestamp_ms())
+    counters = node.counters
+    if not result.duplicate:
+        counters.batches_appended += len(headers)
+        counters.records_appended += headers[0].count
+        counters.record_bytes_appended += len(records)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+
+
+def _peek_header(records: memoryview) -> BatchHeader | None:
+    try:
+        return read_header(records)
+    except CorruptRecord:
+        return None  # what is wrong with it is said after the checks that come first
+
+
+def _find(node: BrokerNode, topic: TopicProduceData, index: int, version: int) -> Partition:
+    if version >= 13:
+        found = node.topics.by_id(topic.topic_id)
+        if found is None:
+            raise UnknownTopicId()
+        partition = found.partition(index)
+    else:
+        partition = node.topics.partition(topic.name, index)
+    if partition is None:
+        raise UnknownTopicOrPartition()
+    return partition
+
+
+def _refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
+    response = PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        error_message=error.message,
+    )
+    if isinstance(error, InvalidRecords | InvalidTimestamps):
+        response.record_errors = [
+            BatchIndexAndErrorMessage(
+                batch_index=record.index, batch_index_error_message=record.message
+            )
+            for record in error.record_errors
+        ]
+    return response
+
+
+async def _convert_up(node: BrokerNode, records: memoryview) -> memoryview:
+    """A message set of format 0 or 1 as one batch of format 2.
+
+    The offsets in it are the producer's own (old ones write 0 everywhere) and are counted anew.
+
+    Raises:
+        InvalidRecord: no whole message.
+        CorruptRecord, RecordTooLarge: as `records.legacy.decode_message_set`.
+    """
+    from aiokq.records.legacy import decode_message_set
+
+    def convert() -> bytes:
+        numbered = (
+            RawRecord(index, message.timestamp_ms, message.key, message.value)
+            for index, message in enumerate(decode_message_set(records))
+        )
+        codec = read_header(records).codec
+        try:
+            return encode_batch(numbered, crc32c=node.crc32c, codec=codec)
+        except ValueError:
+            raise InvalidRecord("no whole message in the message set") from None
+
+    return memoryview(await node.environment.offload.run(convert))
+
+
+def _changes_codec(config: LogConfig, codec: int) -> bool:
+    return config.compression_type != "producer" and _CODECS[config.compression_type] != codec
+
+
+_CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+async def _recompress(
+    node: BrokerNode, partition: Partition, records: memoryview, header: BatchHeader
+) -> tuple[memoryview, list[BatchHeader]]:
+    """Do off the loop what an append would do on it, where the batch is large."""
+    config = partition.topic.config
+    now_ms = node.environment.clock.timestamp_ms()
+
+    def convert() -> tuple[Buffer, BatchHeader]:
+        validate_batch(
+            records, header, config, origin=Origin.CLIENT, now_ms=now_ms, crc32c=node.crc32c
+        )
+        return stored_form(records, header, config, now_ms=now_ms, crc32c=node.crc32c)
+
+    stored, changed = await node.environment.offload.run(convert)
+    return memoryview(stored), [changed]

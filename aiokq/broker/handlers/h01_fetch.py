@@ -1,0 +1,204 @@
+"""Fetch (1), versions 4-18, 0-3 with `legacy`: records, as the log holds them.
+
+v4   isolation level       v10  zstd                 v13  topic ids
+v5   log start offset      v11  rack                 v15  replica state
+v7   sessions (KIP-227)    v12  flexible, divergence v16  endpoints of leaders
+v9   leader epochs         (KIP-320)                 v18  high watermark of followers
+Versions 0-3 get message formats 0 and 1, converted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.fetch_sessions import FetchTarget
+from aiokq.broker.partitions import CONSUMER, check_leader_epoch
+from aiokq.core.errors import (
+    BrokerError,
+    OffsetOutOfRange,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from aiokq.core.types import TopicPartition
+from aiokq.wire.fetch import (
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.partitions import Partition
+    from aiokq.core.files import FileRange
+
+READ_COMMITTED: Final = 1
+FIRST_V2_VERSION: Final = 4
+"""Clients of older versions read message formats 0 and 1 only."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """One look at all partitions of a fetch: what it found, and whether it must be answered."""
+
+    results: list[tuple[FetchTarget, FetchPartitionData]] = field(default_factory=list)
+    size: int = 0
+    immediate: bool = False
+    room: dict[TopicPartition, int] = field(default_factory=dict)
+    """How many bytes each partition could still add: what a waiting fetch watches."""
+
+
+async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchResponse:
+    """Read; if that gives less than `min_bytes`, wait for more and read again."""
+    context = node.fetch_sessions.open(request, call.version)
+    if context.error_code:
+        return FetchResponse(error_code=context.error_code, session_id=0)
+    max_bytes = min(request.max_bytes, node.settings.fetch_max_bytes)
+    min_bytes = min(request.min_bytes, max_bytes)
+    clock = node.environment.clock
+    deadline = clock.monotonic() + request.max_wait_ms / 1000
+    while True:
+        found = _read_all(node, context.targets, request, call.version, max_bytes)
+        if found.immediate or found.size >= min_bytes or not context.targets:
+            break
+        left = deadline - clock.monotonic()
+        if left <= 0:
+            break
+        if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
+            # The time is up: what came in meanwhile goes along, even if it is too little.
+            found = _read_all(node, context.targets, request, call.version, max_bytes)
+            break
+    replica_id = _replica_id(request, call.version)
+    session_id, results = context.finish(found.results, privileged=replica_id >= 0)
+    response = FetchResponse(responses=_by_topic(results))
+    if call.version >= 7:
+        response.session_id = session_id
+    if call.version < FIRST_V2_VERSION:
+        for target, data in results:
+            await _convert_down(node, target, data, call.version)
+    return response
+
+
+def _replica_id(request: FetchRequest, version: int) -> int:
+    if version < 15:
+        return request.replica_id
+    return CONSUMER if request.replica_state is None else request.replica_state.replica_id
+
+
+def _read_all(
+    node: BrokerNode,
+    targets: Sequence[FetchTarget],
+    request: FetchRequest,
+    version: int,
+    max_bytes: int,
+) -> Pass:
+    """# hot: benchmarks/raw_broker.py. Partitions in order, each within what the others left."""
+    found = Pass()
+    topics = node.topics
+    replica_id = _replica_id(request, version)
+    read_committed = request.isolation_level == READ_COMMITTED
+    left = max_bytes
+    for target in targets:
+        try:
+            if version >= 13:
+                topic = topics.by_id(target.topic_id)
+                if topic is None:
+                    raise UnknownTopicId()
+                partition = topic.partition(target.partition)
+            else:
+                partition = topics.partition(target.topic, target.partition)
+            if partition is None:
+                raise UnknownTopicOrPartition()
+            if version < 10 and partition.topic.config.compression_type == "zstd":
+                raise UnsupportedCompressionType()
+            check_leader_epoch(partition, target.current_leader_epoch)
+            end = partition.visible_end(replica_id, read_committed)
+            data = _read(partition, target, end, left, found)
+            if read_committed:
+                data.aborted_transactions = []
+        except BrokerError as error:
+            found.immediate = True
+            data = FetchPartitionData(
+                partition_index=target.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+        else:
+            if data.diverging_epoch is not None:
+                found.immediate = True
+            size = sum(map(len, data.records)) if isinstance(data.records, list) else 0
+            found.size += size
+            left = max(left - size, 0)
+            found.room[partition.name] = max(target.max_bytes - size, 0)
+        found.results.append((target, data))
+    return found
+
+
+def _read(
+    partition: Partition, target: FetchTarget, end: int, left: int, found: Pass
+) -> FetchPartitionData:
+    log = partition.log
+    offset = target.fetch_offset
+    data = FetchPartitionData(
+        partition_index=target.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
+    if target.last_fetched_epoch >= 0:
+        epoch, epoch_end = partition.end_offset_for_epoch(target.last_fetched_epoch)
+        if epoch_end < 0 or epoch < 0:
+            raise OffsetOutOfRange(f"epoch {target.last_fetched_epoch} is not in this log")
+        if epoch < target.last_fetched_epoch or epoch_end < offset:
+            data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=epoch_end)
+            return data
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRange()
+    if offset < end:
+        # The first partition that has records gives a whole batch, however large (KIP-74).
+        read = log.read(
+            offset,
+            min(target.max_bytes, left),
+            upper_bound=end,
+            at_least_one=found.size == 0,
+        )
+        data.records = read.fragments
+    return data
+
+
+def _by_topic(
+    results: Sequence[tuple[FetchTarget, FetchPartitionData]],
+) -> list[FetchableTopicResponse]:
+    return [
+        FetchableTopicResponse(
+            topic=name, topic_id=topic_id, partitions=[data for _, data in group]
+        )
+        for (name, topic_id), group in groupby(
+            results, key=lambda result: (result[0].topic, result[0].topic_id)
+        )
+    ]
+
+
+async def _convert_down(
+    node: BrokerNode, target: FetchTarget, data: FetchPartitionData, version: int
+) -> None:
+    """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1."""
+    from aiokq.records.legacy import downconvert
+
+    fragments: list[FileRange] = data.records if isinstance(data.records, list) else []  # type: ignore[assignment]
+    if not fragments:
+        return
+    stored = b"".join([fragment.read() for fragment in fragments])
+    magic = 0 if version < 2 else 1
+    data.records = await node.environment.offload.run(downconvert, stored, magic)

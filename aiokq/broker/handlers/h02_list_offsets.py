@@ -1,0 +1,151 @@
+"""ListOffsets (2), versions 1-11, 0 with `legacy`: offsets by time or by place in the log.
+
+v1  one offset with its timestamp   v7   -3, the record with the largest timestamp
+v2  isolation level                 v8   -4, the start of what is local
+v4  leader epochs                   v9   -5, the end of what is tiered: nothing is
+v6  flexible                        v11  -6, the first offset still to be tiered: none is
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.partitions import check_leader_epoch
+from aiokq.core.errors import (
+    BrokerError,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from aiokq.wire.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.partitions import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+_SINCE: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+READ_COMMITTED: Final = 1
+
+
+class Found(NamedTuple):
+    """An offset with its record's timestamp and leader epoch; -1 for what is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING: Final = Found(-1, -1, -1)
+
+
+async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    """Answer each partition; one that is named twice is refused with 42."""
+    named: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            (twice if key in named else named).add(key)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            try:
+                if (topic.name, asked.partition_index) in twice:
+                    raise InvalidRequest("partition named twice")
+                partition = node.topics.partition(topic.name, asked.partition_index)
+                if partition is None:
+                    raise UnknownTopicOrPartition()
+                answers.append(_answer(partition, asked, request, call.version))
+            except BrokerError as error:
+                answers.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index, error_code=error.code
+                    )
+                )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    partition: Partition,
+    asked: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    version: int,
+) -> ListOffsetsPartitionResponse:
+    check_leader_epoch(partition, asked.current_leader_epoch)
+    since = _SINCE.get(asked.timestamp)
+    if asked.timestamp < 0 and (since is None or version < since):
+        raise UnsupportedVersion(f"timestamp {asked.timestamp} in version {version}")
+    end = partition.visible_end(request.replica_id, request.isolation_level == READ_COMMITTED)
+    if version == 0:
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            error_code=0,
+            old_style_offsets=_old_style(partition, asked, end),
+        )
+    found = _find(partition, asked.timestamp, end)
+    answer = ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=0,
+        timestamp=found.timestamp,
+        offset=found.offset,
+    )
+    if version >= 4:
+        answer.leader_epoch = found.leader_epoch
+    return answer
+
+
+def _find(partition: Partition, timestamp: int, end: int) -> Found:
+    log = partition.log
+    if timestamp == LATEST:
+        return Found(-1, end, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return Found(-1, start, log.epoch_for_offset(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
+    found = (
+        log.offset_of_max_timestamp()
+        if timestamp == MAX_TIMESTAMP
+        else log.offset_for_timestamp(timestamp)
+    )
+    # What lies above the visible end is not found: a consumer could not read it.
+    if found is None or found[1] >= end:
+        return NOTHING
+    return Found(*found)
+
+
+def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
+    """Version 0 lists segment starts, newest first; two of them are enough for any client."""
+    start = partition.log.log_start_offset
+    if asked.timestamp == LATEST:
+        offsets = [end] if end == start else [end, start]
+    elif asked.timestamp == EARLIEST:
+        offsets = [start]
+    else:
+        found = _find(partition, asked.timestamp, end)
+        offsets = [start if found.offset < 0 else found.offset]
+    return offsets[: max(asked.max_num_offsets, 0)]

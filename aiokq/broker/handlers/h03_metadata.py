@@ -1,0 +1,121 @@
+"""Metadata (3), versions 0-13: brokers, topics, and topics created by being asked for.
+
+v0   an empty list means all topics       v8   authorized operations
+v1   null means all, empty none; racks    v9   flexible
+v2   cluster id                           v10  topic ids in answers
+v4   the client may forbid auto-creation  v11  cluster operations moved to DescribeCluster
+v5   offline replicas                     v12  topics may be asked for by id
+v7   leader epochs                        v13  an error code of the whole
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from aiokq.core.errors import (
+    BrokerError,
+    InvalidRequest,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.topics import Topic
+
+
+async def handle(node: BrokerNode, request: MetadataRequest, call: Call) -> MetadataResponse:
+    """Describe the asked topics. One that is created here is answered at once, with its leaders:
+    Kafka answers 3 or 5 first and creates it later, every client takes both."""
+    version = call.version
+    operations = NOT_ASKED
+    if version >= 8 and request.include_topic_authorized_operations:
+        operations = TOPIC_OPERATIONS
+    if request.topics is None or (version == 0 and not request.topics):
+        topics = [_describe(topic, operations) for topic in node.topics.sorted()]
+    else:
+        topics = []
+        for asked in _distinct(request.topics):
+            topics.append(await _answer(node, asked, request, version, operations))
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in node.brokers()
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=topics,
+    )
+    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _distinct(asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+
+
+async def _answer(
+    node: BrokerNode,
+    asked: MetadataRequestTopic,
+    request: MetadataRequest,
+    version: int,
+    operations: int,
+) -> MetadataResponseTopic:
+    if asked.name is None:
+        if version < 12 or asked.topic_id == ZERO_UUID:
+            return _refusal("" if version < 12 else None, asked.topic_id, InvalidRequest.code)
+        topic = node.topics.by_id(asked.topic_id)
+        if topic is None:
+            return _refusal(None, asked.topic_id, UnknownTopicId.code)
+        return _describe(topic, operations)
+    topic = node.topics.get(asked.name)
+    if topic is None:
+        try:
+            topic = await node.topics.create_if_allowed(
+                asked.name, allowed=version < 4 or request.allow_auto_topic_creation
+            )
+        except BrokerError as error:
+            return _refusal(asked.name, ZERO_UUID, error.code)
+        if topic is None:
+            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code)
+    return _describe(topic, operations)
+
+
+def _refusal(name: str | None, topic_id: uuid.UUID, code: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+
+
+def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0,
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=operations,
+    )

@@ -1,0 +1,38 @@
+"""ApiVersions (18), versions 0-4: which APIs this node serves.
+
+v0  the ranges            v3  client software name and version, features
+v1  throttle time         v4  features whose minimum is 0 may be sent
+A version above 4 is answered in the dispatcher, with a body of version 0 and error 35.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import InvalidRequest
+from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+async def handle(node: BrokerNode, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+    """The advertised ranges; 42 for a software name or version that Kafka's pattern refuses."""
+    if call.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=InvalidRequest.code)
+    # No feature is finalized, so none is listed: a client that sees `transaction.version` or
+    # `group.version` would go on to use it.
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, low, high in node.advertised_versions
+        ],
+        finalized_features_epoch=0 if call.version >= 3 else -1,
+    )

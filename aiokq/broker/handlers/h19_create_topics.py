@@ -1,0 +1,94 @@
+"""CreateTopics (19), versions 2-7: topics with partitions, replicas and settings.
+
+v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the answer
+v6  error 89 (no quotas here)        v7  topic id in the answer
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from aiokq.broker.config_sources import topic_config_entries
+from aiokq.broker.topics import TopicSpec
+from aiokq.core.errors import BrokerError, InvalidRequest
+from aiokq.wire.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: CreateTopicsRequest, call: Call
+) -> CreateTopicsResponse:
+    """Create each topic, or only check it; a name given twice is refused with 42."""
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    for asked in request.topics:
+        if asked.name not in results:
+            results[asked.name] = await _create(
+                node, asked, times[asked.name], validate_only=request.validate_only
+            )
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+async def _create(
+    node: BrokerNode, asked: CreatableTopic, times: int, *, validate_only: bool
+) -> CreatableTopicResult:
+    try:
+        if times > 1:
+            raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
+        created = await node.topics.create(_spec(asked), validate_only=validate_only)
+    except BrokerError as error:
+        return CreatableTopicResult(
+            name=asked.name, error_code=error.code, error_message=error.message, configs=[]
+        )
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=created.topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=created.partition_count,
+        replication_factor=created.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in topic_config_entries(created.configs, node.settings)
+        ],
+    )
+
+
+def _spec(asked: CreatableTopic) -> TopicSpec:
+    configs: dict[str, str | None] = {}
+    for config in asked.configs:
+        if config.name in configs:
+            raise InvalidRequest(f"setting {config.name} is given twice")
+        configs[config.name] = config.value
+    assignments: dict[int, list[int]] | None = None
+    if asked.assignments:
+        assignments = {a.partition_index: a.broker_ids for a in asked.assignments}
+        if len(assignments) != len(asked.assignments):
+            raise InvalidRequest("a partition is assigned twice")
+        if asked.num_partitions != -1 or asked.replication_factor != -1:
+            raise InvalidRequest(
+                "with an assignment of replicas, the counts of partitions and replicas must be -1"
+            )
+    return TopicSpec(
+        name=asked.name,
+        partitions=None if asked.num_partitions == -1 else asked.num_partitions,
+        replication_factor=None if asked.replication_factor == -1 else asked.replication_factor,
+        assignments=assignments,
+        configs=configs,
+    )

@@ -1,0 +1,66 @@
+"""DeleteRecords (21), versions 0-2: raise a partition's log start offset. v2 flexible.
+
+The records are hidden at once; their segments go when retention runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import (
+    BrokerError,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+HIGH_WATERMARK: Final = -1
+
+
+async def handle(
+    node: BrokerNode, request: DeleteRecordsRequest, call: Call
+) -> DeleteRecordsResponse:
+    """The new low watermark of each partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_delete(node, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(
+    node: BrokerNode, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    try:
+        partition = node.topics.partition(topic, asked.partition_index)
+        if partition is None:
+            raise UnknownTopicOrPartition()
+        if "delete" not in partition.topic.config.cleanup_policy:
+            raise PolicyViolation(f"cleanup.policy of {topic} does not include delete")
+        high_watermark = partition.log.high_watermark
+        offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+        if not 0 <= offset <= high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is not in [0, {high_watermark}]")
+        low_watermark = partition.delete_records(offset)
+    except BrokerError as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
+        )
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0
+    )

@@ -1,0 +1,27 @@
+"""InitProducerId (22), versions 0-5: a producer id for an idempotent producer.
+
+v2  flexible   v3  a producer may name its old id and epoch   v4  error 90   v5  error 120
+Without a transactional id every request gets a new id, as in Kafka, whatever old one it names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.core.errors import CoordinatorNotAvailable, InvalidRequest
+from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: InitProducerIdRequest, call: Call
+) -> InitProducerIdResponse:
+    """A fresh producer id with epoch 0; 15 for a transactional id, which nobody coordinates."""
+    if request.transactional_id is not None:
+        code = CoordinatorNotAvailable.code if request.transactional_id else InvalidRequest.code
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    producer_id = await node.producer_ids.next()
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,53 @@
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ends in the log (KIP-101, KIP-320).
+
+v2  the current leader epoch fences   v3  replica id   v4  flexible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.partitions import check_leader_epoch
+from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
+from aiokq.wire.offset_for_leader_epoch import (
+    OffsetForLeaderEpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: OffsetForLeaderEpochRequest, call: Call
+) -> OffsetForLeaderEpochResponse:
+    """Latest epoch: the log's end. Unknown higher: (-1, -1). Otherwise the floor epoch's end."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_answer(node, topic.topic, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    node: BrokerNode, topic: str, asked: OffsetForLeaderPartition
+) -> OffsetForLeaderEpochEndOffset:
+    try:
+        partition = node.topics.partition(topic, asked.partition)
+        if partition is None:
+            raise UnknownTopicOrPartition()
+        check_leader_epoch(partition, asked.current_leader_epoch)
+        epoch, end = partition.end_offset_for_epoch(asked.leader_epoch)
+    except BrokerError as error:
+        return OffsetForLeaderEpochEndOffset(error_code=error.code, partition=asked.partition)
+    return OffsetForLeaderEpochEndOffset(
+        error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end
+    )

@@ -1,0 +1,90 @@
+"""DescribeConfigs (32), versions 1-4: settings of topics and brokers, with where they come from.
+
+v1  sources and synonyms   v3  types and documentation   v4  flexible
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiokq.broker.config_sources import (
+    BROKER,
+    TOPIC,
+    ConfigEntry,
+    broker_config_entries,
+    check_broker_name,
+    topic_config_entries,
+)
+from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
+from aiokq.wire.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResponse:
+    """Each resource's settings, all or those that are named."""
+    return DescribeConfigsResponse(
+        results=[_describe(node, resource, request) for resource in request.resources]
+    )
+
+
+def _describe(
+    node: BrokerNode, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_code=0,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    try:
+        entries = _entries(node, resource)
+    except BrokerError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    names = resource.configuration_keys
+    result.configs = [
+        _encode(entry, request) for entry in entries if names is None or entry.name in names
+    ]
+    return result
+
+
+def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    if resource.resource_type == TOPIC:
+        topic = node.topics.get(resource.resource_name)
+        if topic is None:
+            raise UnknownTopicOrPartition()
+        return topic_config_entries(topic.configs, node.settings)
+    if resource.resource_type == BROKER:
+        if not check_broker_name(resource.resource_name, node.node_id):
+            return ()  # the cluster-wide dynamic settings, of which there are none
+        return broker_config_entries(node.node_id, node.settings)
+    raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
+
+
+def _encode(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,84 @@
+"""AlterConfigs (33), versions 0-2: replace all of a topic's settings. v2 flexible.
+
+Kafka's older way, which resets what it does not name; IncrementalAlterConfigs is the newer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from aiokq.broker.config_sources import BROKER, TOPIC, check_broker_name
+from aiokq.core.errors import (
+    BrokerError,
+    InvalidConfiguration,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.topics import Topic
+
+
+async def handle(
+    node: BrokerNode, request: AlterConfigsRequest, call: Call
+) -> AlterConfigsResponse:
+    """Replace each resource's settings by those that are given."""
+    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    responses = []
+    for resource in request.resources:
+        code, message = 0, None
+        try:
+            if times[(resource.resource_type, resource.resource_name)] > 1:
+                raise InvalidRequest("the request names this resource twice")
+            await _alter(node, resource, validate_only=request.validate_only)
+        except BrokerError as error:
+            code, message = error.code, error.message
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _alter(node: BrokerNode, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    topic = find_topic(node, resource.resource_type, resource.resource_name)
+    configs: dict[str, str] = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise InvalidRequest(f"setting {config.name} has no value")
+        configs[config.name] = config.value
+    await node.topics.alter_configs(topic, configs, validate_only=validate_only)
+
+
+def find_topic(node: BrokerNode, resource_type: int, name: str) -> Topic:
+    """The topic whose settings are to change.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        InvalidConfiguration: a broker's settings, which change only with its start.
+        InvalidRequest: another type of resource, or another broker.
+    """
+    if resource_type == TOPIC:
+        topic = node.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition()
+        return topic
+    if resource_type == BROKER:
+        check_broker_name(name, node.node_id)
+        raise InvalidConfiguration(
+            "settings of a running broker cannot be changed: start it with --set name=value"
+        )
+    raise InvalidRequest(f"resources of type {resource_type} have no settings here")

@@ -1,0 +1,52 @@
+"""CreatePartitions (37), versions 0-3: more partitions for a topic. v2 flexible, v3 error 89."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
+from aiokq.wire.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: CreatePartitionsRequest, call: Call
+) -> CreatePartitionsResponse:
+    """Grow each topic to the count it asks for, which is the new total."""
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for asked in request.topics:
+        if asked.name not in results:
+            results[asked.name] = await _grow(
+                node, asked, times[asked.name], validate_only=request.validate_only
+            )
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+async def _grow(
+    node: BrokerNode, asked: CreatePartitionsTopic, times: int, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if times > 1:
+            raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
+        topic = node.topics.get(asked.name)
+        if topic is None:
+            raise UnknownTopicOrPartition()
+        assignments = None
+        if asked.assignments is not None:
+            assignments = [assignment.broker_ids for assignment in asked.assignments]
+        await node.topics.grow(topic, asked.count, assignments, validate_only=validate_only)
+    except BrokerError as error:
+        return CreatePartitionsTopicResult(
+            name=asked.name, error_code=error.code, error_message=error.message
+        )
+    return CreatePartitionsTopicResult(name=asked.name, error_code=0)

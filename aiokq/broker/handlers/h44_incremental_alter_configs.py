@@ -1,0 +1,58 @@
+"""IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from settings.
+
+v1  flexible. Topic settings take effect at once; those of a broker are read when it starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from aiokq.broker.config_changes import changed_configs
+from aiokq.broker.handlers.h33_alter_configs import find_topic
+from aiokq.core.errors import BrokerError, InvalidRequest
+from aiokq.wire.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: IncrementalAlterConfigsRequest, call: Call
+) -> IncrementalAlterConfigsResponse:
+    """Change each resource, all of its changes or none."""
+    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    responses = []
+    for resource in request.resources:
+        twice = times[(resource.resource_type, resource.resource_name)] > 1
+        code, message = 0, None
+        try:
+            if twice:
+                raise InvalidRequest("the request names this resource twice")
+            await _alter(node, resource, validate_only=request.validate_only)
+        except BrokerError as error:
+            code, message = error.code, error.message
+        responses.append(
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(
+    node: BrokerNode, resource: IncrementalAlterConfigsResource, *, validate_only: bool
+) -> None:
+    topic = find_topic(node, resource.resource_type, resource.resource_name)
+    changes = [(change.name, change.config_operation, change.value) for change in resource.configs]
+    configs = changed_configs(topic.configs, changes, node.settings)
+    await node.topics.alter_configs(topic, configs, validate_only=validate_only)

@@ -1,0 +1,57 @@
+"""DescribeCluster (60), versions 0-2: the brokers, the controller and the cluster's id.
+
+v1  endpoint type (KIP-919)   v2  fenced brokers (KIP-1073): there are none
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS
+from aiokq.core.errors import MismatchedEndpointType, UnsupportedEndpointType
+from aiokq.wire.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+async def handle(
+    node: BrokerNode, request: DescribeClusterRequest, call: Call
+) -> DescribeClusterResponse:
+    """Describe this cluster to whoever asks for its brokers."""
+    if request.endpoint_type == CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=MismatchedEndpointType.code,
+            error_message="this is a broker's endpoint, not a controller's",
+            endpoint_type=BROKERS,
+            cluster_id=node.cluster_id,
+        )
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=UnsupportedEndpointType.code,
+            error_message=f"unknown endpoint type {request.endpoint_type}",
+            endpoint_type=BROKERS,
+            cluster_id=node.cluster_id,
+        )
+    response = DescribeClusterResponse(
+        error_code=0,
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in node.brokers()
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

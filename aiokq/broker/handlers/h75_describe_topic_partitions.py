@@ -1,0 +1,94 @@
+"""DescribeTopicPartitions (75), version 0: partitions of topics, page by page (KIP-966).
+
+Java's Admin asks this before Metadata. The lists of eligible leaders are empty, never null: its
+4.0 client fails on null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.operations import TOPIC_OPERATIONS
+from aiokq.broker.topic_names import check_topic_name
+from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
+from aiokq.wire.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.topics import Topic
+
+
+async def handle(
+    node: BrokerNode, request: DescribeTopicPartitionsRequest, call: Call
+) -> DescribeTopicPartitionsResponse:
+    """Topics by name from the cursor on, until the limit of partitions; no names means all."""
+    asked_all = not request.topics
+    names = (
+        [topic.name for topic in node.topics.sorted()]
+        if asked_all
+        else sorted({topic.name for topic in request.topics})
+    )
+    first_partition = 0
+    if request.cursor is not None:
+        start = request.cursor.topic_name
+        names = [name for name in names if name >= start]
+        if names and names[0] == start:
+            first_partition = max(request.cursor.partition_index, 0)
+    ceiling = node.settings.max_request_partition_size_limit
+    left = max(min(request.response_partition_limit, ceiling), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        topic = node.topics.get(name)
+        if topic is None:
+            response.topics.append(_refusal(name))
+            continue
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        stop = min(first_partition + left, len(topic.partitions))
+        response.topics.append(_describe(topic, first_partition, stop))
+        if stop < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=stop)
+            break
+        left -= max(stop - first_partition, 0)
+        first_partition = 0
+    return response
+
+
+def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = UnknownTopicOrPartition.code
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _describe(topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=0,
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for partition in topic.partitions[first:stop]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,34 @@
+"""The operations a client is told it is authorized for: all of them, as nobody is refused here.
+
+Source: Kafka's `AclEntry.supportedOperations`, KIP-430.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["CLUSTER_OPERATIONS", "NOT_ASKED", "TOPIC_OPERATIONS"]
+
+NOT_ASKED: Final = -(2**31)
+"""The bit field's value where the client did not ask for it."""
+
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS: Final = _bits(
+    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+)
+CLUSTER_OPERATIONS: Final = _bits(
+    _CREATE,
+    _ALTER,
+    _DESCRIBE,
+    _CLUSTER_ACTION,
+    _DESCRIBE_CONFIGS,
+    _ALTER_CONFIGS,
+    _IDEMPOTENT_WRITE,
+)

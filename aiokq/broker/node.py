@@ -1,0 +1,285 @@
+"""One broker node: its directory, topics, sessions, waiting fetches and listening socket.
+
+Owns the life of them all; what a request does is in `handlers`. Everything here runs on one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.dispatch import Dispatcher
+from aiokq.broker.fetch_sessions import FetchSessionCache
+from aiokq.broker.handlers import advertised_versions
+from aiokq.broker.purgatory import FetchPurgatory
+from aiokq.broker.storage import Storage
+from aiokq.connection.server import Server, ServerLimits
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.errors import Closed
+from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.fastpath import crc32c
+
+if TYPE_CHECKING:
+    from aiokq.broker.partitions import Partition
+    from aiokq.broker.producer_ids import ProducerIds
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.topics import TopicRegistry
+    from aiokq.core.environment import Environment
+
+__all__ = ["BrokerEndpoint", "BrokerNode"]
+
+logger = logging.getLogger("aiokq.broker")
+
+EXPIRE_PRODUCERS_SECONDS: Final = 600.0
+"""How often silent producers are looked for, as in Kafka."""
+
+
+class BrokerEndpoint(NamedTuple):
+    """A live node as clients are told of it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class BrokerNode:
+    """One broker.
+
+    Args:
+        settings: made by `settings.broker_settings`.
+        environment: clock, random, network, files and offload.
+        data_dir: its log directory, made if it is missing.
+        host: address to listen on; "" for all.
+        port: 0 for a free one.
+        node_id: None takes the stored one, 0 for a new directory.
+        advertise: host and port that clients are told instead, where not None.
+
+    Attributes:
+        purgatory: fetches that wait for records.
+        counters: what metrics show of this node.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        environment: Environment,
+        *,
+        data_dir: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        node_id: int | None = None,
+        advertise: tuple[str | None, int | None] = (None, None),
+    ) -> None:
+        self.settings = settings
+        self.environment = environment
+        self.crc32c = crc32c
+        self.counters = BrokerCounters()
+        self.advertised_versions = tuple(advertised_versions(settings.legacy))
+        self.dispatcher = Dispatcher(self)
+        self.purgatory = FetchPurgatory()
+        self.fetch_sessions = FetchSessionCache(
+            settings.max_incremental_fetch_session_cache_slots,
+            clock=environment.clock,
+            rng=environment.random,
+        )
+        self._data_dir = data_dir
+        self._host = host
+        self._port = port
+        self._given_node_id = node_id
+        self._advertise = advertise
+        self._storage: Storage | None = None
+        self._server: Server | None = None
+        self._supervisor = Supervisor("broker", on_failure=self._fail)
+        self._failure: asyncio.Future[None] | None = None
+        self._purge_timer: asyncio.TimerHandle | None = None
+
+    # who it is
+
+    @property
+    def node_id(self) -> int:
+        return self.storage.directory.properties.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.storage.directory.properties.cluster_id
+
+    @property
+    def advertised_host(self) -> str:
+        return self._advertise[0] or self._host
+
+    @property
+    def advertised_port(self) -> int:
+        if self._advertise[1] is not None:
+            return self._advertise[1]
+        return self._port if self._server is None else self._server.port
+
+    def brokers(self) -> list[BrokerEndpoint]:
+        """The live nodes of the cluster."""
+        return [
+            BrokerEndpoint(
+                self.node_id,
+                self.advertised_host,
+                self.advertised_port,
+                self.settings.broker_rack,
+            )
+        ]
+
+    # what it has
+
+    @property
+    def storage(self) -> Storage:
+        """Its open directory.
+
+        Raises:
+            Closed: it is not open.
+        """
+        if self._storage is None:
+            raise Closed("this broker is not running")
+        return self._storage
+
+    @property
+    def topics(self) -> TopicRegistry:
+        return self.storage.topics
+
+    @property
+    def producer_ids(self) -> ProducerIds:
+        return self.storage.producer_ids
+
+    # its life
+
+    async def open(self) -> None:
+        """Open the directory and all logs in it, recovering those that were not closed.
+
+        Raises:
+            KafkaStorage: the directory cannot be used; says what to do.
+            ConfigError: it belongs to another node.
+        """
+        self._storage = await Storage.open(
+            self.environment,
+            self.settings,
+            self._data_dir,
+            node_id=self._given_node_id,
+            opened=self._partition_opened,
+            changed=self._partition_changed,
+        )
+        self.counters.name = str(self.node_id)
+        self.counters.partitions.add_source(self._count_partitions)
+        self.counters.log_bytes.add_source(self._log_sizes)
+        self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+
+    async def start(self) -> None:
+        """Open the directory, then accept clients.
+
+        Raises:
+            OSError: the port is in use or the address not ours.
+            KafkaStorage, ConfigError: as `open`.
+        """
+        self._failure = asyncio.get_running_loop().create_future()
+        await self.open()
+        try:
+            await self._supervisor.start()
+            self._supervisor.spawn(self._expire_producers(), name="expire producers")
+            self._server = Server(
+                self.environment.network,
+                self._host or None,
+                self._port,
+                self.dispatcher,
+                clock=self.environment.clock,
+                counters=self.counters,
+                limits=self._limits(),
+            )
+            await self._server.start()
+        except BaseException:
+            self._server = None
+            await shielded(self.close(), name="close the broker that did not start")
+            raise
+        logger.info(
+            "broker started: node=%d cluster=%s address=%s:%d topics=%d",
+            self.node_id,
+            self.cluster_id,
+            self.advertised_host,
+            self.advertised_port,
+            len(self.topics),
+        )
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Wait until `stop` is set; raises what made the node fail, if that comes first."""
+        assert self._failure is not None
+        waiting = self._supervisor.spawn(stop.wait(), name="until stopped")
+        await asyncio.wait([waiting, self._failure], return_when=asyncio.FIRST_COMPLETED)
+        if self._failure.done():
+            self._failure.result()
+
+    async def close(self) -> None:
+        """Answer what is in work, close every connection and then the logs, clean. Safe twice."""
+        self.purgatory.close()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+        await self._supervisor.close()
+        if self._purge_timer is not None:
+            self._purge_timer.cancel()
+        storage, self._storage = self._storage, None
+        if storage is not None:
+            await storage.close()
+            logger.info("broker stopped: node=%d", storage.directory.properties.node_id)
+
+    def _limits(self) -> ServerLimits:
+        settings = self.settings
+        return ServerLimits(
+            max_frame_bytes=settings.socket_request_max_bytes,
+            max_connections=settings.max_connections,
+            max_connections_per_ip=settings.max_connections_per_ip,
+            max_idle=max(settings.connections_max_idle_ms, 0) / 1000,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    # what its partitions tell it
+
+    def _partition_opened(self, partition: Partition) -> None:
+        partition.log.append_listeners.append(
+            functools.partial(self.purgatory.appended, partition.name)
+        )
+
+    def _partition_changed(self, partition: Partition) -> None:
+        """Deleted: those who wait for it learn of it, and its files go when nobody sends them."""
+        self.purgatory.wake(partition.name)
+        if self._purge_timer is None:
+            delay = self.settings.log_segment_delete_delay_ms / 1000
+            self._purge_timer = asyncio.get_running_loop().call_later(delay, self._purge)
+
+    def _purge(self) -> None:
+        self._purge_timer = None
+        if self._storage is not None:
+            self._storage.directory.purge()
+
+    async def _expire_producers(self) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        clock = self.environment.clock
+        while True:
+            await asyncio.sleep(EXPIRE_PRODUCERS_SECONDS)
+            now_ms = clock.timestamp_ms()
+            for topic in list(self.topics):
+                for partition in topic.partitions:
+                    partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
+                await asyncio.sleep(0)
+
+    def _count_partitions(self) -> int:
+        if self._storage is None:
+            return 0
+        return sum(len(topic.partitions) for topic in list(self._storage.topics))
+
+    def _log_sizes(self) -> dict[tuple[str, ...], int]:
+        if self._storage is None:
+            return {}
+        return {
+            (topic.name, str(partition.index)): partition.log.size_bytes
+            for topic in list(self._storage.topics)
+            for partition in list(topic.partitions)
+        }

@@ -1,0 +1,254 @@
+"""`aiokq broker`: a node as a process of its own, without Typer.
+
+Owns the command's arguments, its one line of output, signals and exit codes.
+Exit codes: 0 stopped by a signal, 1 the node could not start or failed, 2 bad arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import gc
+import ipaddress
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.settings import PROFILES, BrokerSettings, broker_settings
+from aiokq.core.errors import ConfigError, KafkaError
+
+if TYPE_CHECKING:
+    from aiokq.broker.node import BrokerNode
+
+__all__ = ["main"]
+
+FAILED: Final = 1
+BAD_ARGUMENTS: Final = 2
+
+WILDCARDS: Final = ("", "0.0.0.0", "::", "[::]", "*")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a broker until SIGTERM or SIGINT; the exit code."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    options = _parser().parse_args(arguments)
+    try:
+        settings = _settings(options)
+        host, advertised = _addresses(options)
+    except ConfigError as error:
+        return _complain(error.message, BAD_ARGUMENTS)
+    except OSError as error:
+        return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
+    if not _is_loopback(host):
+        logging.getLogger("aiokq.broker").warning(
+            "listening on %s: ANYONE who reaches this machine may read, write and delete every "
+            "topic; there is no authentication",
+            host or "all addresses",
+        )
+    with contextlib.ExitStack() as stack:
+        directory = options.data_dir
+        if directory is None:
+            directory = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="aiokq-", ignore_cleanup_errors=True)
+            )
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        try:
+            runner.run(_serve(options, settings, directory, host, advertised))
+        except (ConfigError, OSError) as error:
+            return _complain(_explain(error, options, host, directory), FAILED)
+        except KafkaError as error:
+            return _complain(str(error), FAILED)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aiokq broker",
+        description="Run an embedded Kafka broker as a process; any Kafka client works with it.",
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
+    add("--advertise", metavar="HOST[:PORT]", help="address that clients are told to connect to")
+    add("--data-dir", metavar="DIR", help="Kafka log directory; without it nothing is kept")
+    add("--node-id", type=int, metavar="N", help="default: the stored one, 0 for a new directory")
+    add("--profile", choices=tuple(PROFILES), default="kafka", help="default: %(default)s")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="assignments",
+        help="a broker setting by Kafka's name, as num.partitions=4; may be repeated",
+    )
+    add("--config", metavar="FILE", help="a properties file of broker settings; --set wins")
+    add("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics on it")
+    add("--json", action="store_true", help="print the address line as JSON")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _settings(options: argparse.Namespace) -> BrokerSettings:
+    given: dict[str, object] = {}
+    if options.config is not None:
+        from aiokq.core.properties import parse_properties
+
+        with open(options.config, encoding="utf-8") as file:
+            given.update(parse_properties(file.read()))
+    for assignment in options.assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}")
+        given[name] = value
+    return broker_settings(given, profile=options.profile)
+
+
+def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int | None]]:
+    """Where to listen, and what to advertise instead, if anything."""
+    host: str = options.host
+    if host == "localhost":
+        host = "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
+    if options.advertise is None:
+        if host in WILDCARDS:
+            raise ConfigError(
+                f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT]: clients must "
+                "be told an address that they can connect to"
+            )
+        return host, (None, None)
+    name, colon, port = options.advertise.rpartition(":")
+    if not colon or options.advertise.endswith("]"):
+        name, port = options.advertise, ""
+    if not name or (port and (not port.isdecimal() or int(port) > 65535)):
+        raise ConfigError(f"--advertise takes HOST[:PORT], not {options.advertise!r}")
+    name = name.strip("[]")
+    if name in WILDCARDS:
+        raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
+    return ("" if host in WILDCARDS and host != "::" else host), (
+        name,
+        int(port) if port else None,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one: this process is ours, a library would not choose."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(
+    options: argparse.Namespace,
+    settings: BrokerSettings,
+    directory: str,
+    host: str,
+    advertised: tuple[str | None, int | None],
+) -> None:
+    from aiokq.broker.node import BrokerNode
+    from aiokq.connection.network import system_environment
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = BrokerNode(
+        settings,
+        system_environment(),
+        data_dir=directory,
+        host=host,
+        port=options.port,
+        node_id=options.node_id,
+        advertise=advertised,
+    )
+    await node.start()
+    try:
+        with contextlib.ExitStack() as stack:
+            metrics_port = None
+            if options.metrics_port is not None:
+                from aiokq import metrics
+
+                metrics_port = stack.enter_context(metrics.serve(options.metrics_port)).port
+            # What was made until now lives as long as the process: keep it out of collections.
+            gc.collect()
+            gc.freeze()
+            print(_address_line(node, options, directory, metrics_port), flush=True)
+            await node.run_until(stop)
+    finally:
+        await node.close()
+
+
+def _address_line(
+    node: BrokerNode, options: argparse.Namespace, directory: str, metrics_port: int | None
+) -> str:
+    address = f"{node.advertised_host}:{node.advertised_port}"
+    ephemeral = options.data_dir is None
+    if options.json:
+        return json.dumps(
+            {
+                "bootstrap_servers": address,
+                "node_id": node.node_id,
+                "cluster_id": node.cluster_id,
+                "data_dir": None if ephemeral else os.path.abspath(directory),
+                "ephemeral": ephemeral,
+                "profile": node.settings.profile,
+                "metrics_port": metrics_port,
+                "pid": os.getpid(),
+            }
+        )
+    kept = "ephemeral: nothing is kept when it stops" if ephemeral else f"data in {directory}"
+    metrics = "" if metrics_port is None else f", metrics on port {metrics_port}"
+    return f"aiokq broker {node.node_id} listens on {address} ({kept}{metrics})"
+
+
+def _explain(
+    error: ConfigError | OSError, options: argparse.Namespace, host: str, directory: str
+) -> str:
+    """What went wrong, in one line that says what to do."""
+    if isinstance(error, ConfigError):
+        return error.message
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {options.port} is in use on {host or 'some address'}: stop what listens there, "
+            "or take a free port with --port 0"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: give --host one that is"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return (
+            f"no permission: {error.filename or directory}: {error.strerror}; the data directory "
+            "must be writable, and ports below 1024 need rights"
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {directory} is full: free space and start again"
+    if isinstance(error, BlockingIOError):
+        return f"{directory} is in use by another broker: stop it, or give another --data-dir"
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return f"{error.filename or directory} is not a directory: give another --data-dir"
+    return str(error)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"aiokq broker: {' '.join(message.split())}", file=sys.stderr)
+    return code

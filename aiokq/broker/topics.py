@@ -1,0 +1,415 @@
+"""The topics of a node: what exists, with which partitions, ids and settings.
+
+Owns the registry and the order of its changes: first durable in the metadata log, then done, then
+answered. A partition's records are `log`'s, its visibility is `partitions`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.metadata_records import TopicDeleted, TopicRecord
+from aiokq.broker.partitions import Partition
+from aiokq.broker.topic_configs import check_topic_configs, log_config
+from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
+from aiokq.core.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    KafkaStorage,
+    PolicyViolation,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.supervisor import shielded
+from aiokq.core.types import TopicPartition
+from aiokq.wire.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata_log import MetadataLog
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.core.environment import Environment
+
+__all__ = ["CreatedTopic", "Topic", "TopicRegistry", "TopicSpec"]
+
+logger = logging.getLogger("aiokq.broker")
+
+MAX_PARTITIONS: Final = 10_000
+"""Most partitions that one request makes, as in Kafka: more is refused with 44."""
+
+PARTITIONS_PER_TURN: Final = 32
+"""Logs opened in one turn of the loop; each takes a directory and three files."""
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic that exists.
+
+    Attributes:
+        configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    configs: Mapping[str, str]
+    config: LogConfig
+    partitions: list[Partition] = field(default_factory=list)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+    def partition(self, index: int) -> Partition | None:
+        """The partition of this number, if there is one."""
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """What somebody wants to be created; None takes the broker's default."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What was created, or would have been."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+class TopicRegistry:
+    """Every topic of the cluster, by name and by id.
+
+    Changes run one at a time and finish once begun, whoever asked for them and left.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        environment: Environment,
+        directory: LogDirectory,
+        metadata: MetadataLog,
+        new_id: Callable[[], uuid.UUID],
+        opened: Callable[[Partition], None],
+        changed: Callable[[Partition], None],
+    ) -> None:
+        self._settings = settings
+        self._clock = environment.clock
+        self._offload = environment.offload
+        self._node_id = directory.properties.node_id
+        self._directory = directory
+        self._metadata = metadata
+        self._new_id = new_id
+        self._opened = opened
+        self._changed = changed
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._lock = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def sorted(self) -> list[Topic]:
+        """All topics by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name, if there is one."""
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic of this id, if there is one."""
+        return self._by_id.get(topic_id)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """A partition by its topic's name, if there is one."""
+        found = self._topics.get(topic)
+        return None if found is None else found.partition(index)
+
+    async def load(self) -> None:
+        """Open every topic that the metadata log has; off the loop, as logs may need recovery.
+
+        Raises:
+            KafkaStorage: a log cannot be opened.
+        """
+        for record in list(self._metadata.image.topics.values()):
+            config = log_config(record.configs, self._settings)
+            topic = Topic(record.name, record.topic_id, record.configs, config)
+            await shielded(
+                self._offload.run(self._open_all, topic, record.partitions),
+                name=f"open {record.name}",
+            )
+            self._add(topic)
+            for partition in topic.partitions:
+                self._opened(partition)
+
+    def _open_all(self, topic: Topic, count: int) -> None:
+        for index in range(count):
+            self._open_partition(topic, index)
+
+    async def create_if_allowed(self, name: str, *, allowed: bool) -> Topic | None:
+        """Create a topic because somebody asked for its metadata; None where that may not be.
+
+        Raises:
+            BrokerError: the name is not one a topic can have, or the creation failed.
+        """
+        check_topic_name(name)
+        if name in INTERNAL_TOPICS or not (allowed and self._settings.auto_create_topics_enable):
+            return None
+        try:
+            await self.create(TopicSpec(name=name))
+        except TopicExists:
+            pass  # somebody else asked at the same time
+        return self._topics.get(name)
+
+    async def create(self, spec: TopicSpec, *, validate_only: bool = False) -> CreatedTopic:
+        """Create a topic; durable when this returns.
+
+        Raises:
+            BrokerError: InvalidTopic, TopicExists, InvalidPartitions, InvalidReplicationFactor,
+                InvalidReplicaAssignment, InvalidConfiguration, PolicyViolation.
+        """
+        return await shielded(self._create(spec, validate_only), name=f"create {spec.name}")
+
+    async def _create(self, spec: TopicSpec, validate_only: bool) -> CreatedTopic:
+        async with self._lock:
+            self._check_new_name(spec.name)
+            count, factor = self._check_layout(spec)
+            configs = check_topic_configs(spec.configs)
+            config = log_config(configs, self._settings)
+            created = CreatedTopic(
+                spec.name, ZERO_UUID if validate_only else self._new_id(), count, factor, configs
+            )
+            if validate_only:
+                return created
+            topic = Topic(spec.name, created.topic_id, configs, config)
+            await self._record(topic, count, configs)
+            try:
+                await self._open_partitions(topic, range(count))
+            except BaseException:
+                # Nobody was told of it, so it may go as if it had never been.
+                await self._remove(topic)
+                raise
+            self._add(topic)
+        logger.info("topic created: topic=%s partitions=%d", spec.name, count)
+        return created
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete a topic and its records.
+
+        Raises:
+            UnknownTopicOrPartition: somebody else deleted it meanwhile.
+        """
+        await shielded(self._delete(topic), name=f"delete {topic.name}")
+
+    async def _delete(self, topic: Topic) -> None:
+        async with self._lock:
+            self._check_present(topic)
+            del self._topics[topic.name]
+            del self._by_id[topic.topic_id]
+            try:
+                await self._remove(topic)
+            except KafkaStorage:
+                if topic.name in self._metadata.image.topics:
+                    self._add(topic)  # it is there as before
+                raise
+        logger.info("topic deleted: topic=%s", topic.name)
+
+    async def grow(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Give a topic more partitions; `count` is the new total, `assignments` of the new ones.
+
+        Raises:
+            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation.
+        """
+        await shielded(
+            self._grow(topic, count, assignments, validate_only), name=f"grow {topic.name}"
+        )
+
+    async def _grow(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+    ) -> None:
+        async with self._lock:
+            self._check_present(topic)
+            present = len(topic.partitions)
+            if count == present:
+                raise InvalidPartitions(f"{topic.name} has {present} partitions already")
+            if count < present:
+                raise InvalidPartitions(
+                    f"{topic.name} has {present} partitions: they can only become more, not {count}"
+                )
+            if count - present > MAX_PARTITIONS:
+                raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request")
+            if assignments is not None:
+                if len(assignments) != count - present:
+                    raise InvalidReplicaAssignment(
+                        f"{len(assignments)} assignments for {count - present} new partitions"
+                    )
+                self._check_assignments(assignments)
+            if validate_only:
+                return
+            await self._record(topic, count, topic.configs)
+            await self._open_partitions(topic, range(present, count))
+        logger.info("partitions added: topic=%s partitions=%d", topic.name, count)
+
+    async def alter_configs(
+        self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        """Replace a topic's settings; they take effect at once.
+
+        Raises:
+            InvalidConfiguration: an unknown setting or a bad value.
+            UnknownTopicOrPartition: somebody deleted the topic meanwhile.
+        """
+        await shielded(
+            self._alter_configs(topic, configs, validate_only), name=f"alter {topic.name}"
+        )
+
+    async def _alter_configs(
+        self, topic: Topic, configs: Mapping[str, str], validate_only: bool
+    ) -> None:
+        async with self._lock:
+            self._check_present(topic)
+            checked = check_topic_configs(configs)
+            config = log_config(checked, self._settings)
+            if validate_only:
+                return
+            await self._record(topic, len(topic.partitions), checked)
+            topic.configs = checked
+            topic.config = config
+            for partition in topic.partitions:
+                partition.log.update_config(config)
+        logger.info("topic settings changed: topic=%s configs=%s", topic.name, dict(checked))
+
+    # on disk
+
+    async def _record(self, topic: Topic, count: int, configs: Mapping[str, str]) -> None:
+        record = TopicRecord(topic.name, topic.topic_id, count, dict(configs))
+        await self._offload.run(self._metadata.append, record)
+
+    async def _remove(self, topic: Topic) -> None:
+        """Record that a topic is gone, then let go of its logs; their files go later."""
+        await self._offload.run(self._metadata.append, TopicDeleted(topic.name, topic.topic_id))
+        for partition in topic.partitions:
+            self._directory.delete_partition(partition.name)
+            self._changed(partition)
+
+    async def _open_partitions(self, topic: Topic, indexes: range) -> None:
+        """Make logs, some in each turn of the loop."""
+        for index in indexes:
+            self._opened(self._open_partition(topic, index))
+            if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+
+    def _open_partition(self, topic: Topic, index: int) -> Partition:
+        log = self._directory.open_partition(
+            TopicPartition(topic.name, index),
+            topic.topic_id,
+            topic.config,
+            now_ms=self._clock.timestamp_ms(),
+        )
+        epoch = log.epochs.latest_epoch
+        if epoch < 0:
+            epoch = 0
+        elif not self._directory.clean:
+            # What a kill took away may be written anew, with the same offsets and other
+            # records: a new epoch lets readers find out (KIP-320).
+            epoch += 1
+            log.assign_epoch(epoch)
+        replicas = (self._node_id,)
+        partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
+        topic.partitions.append(partition)
+        return partition
+
+    def _add(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+
+    # what may be created
+
+    def _check_new_name(self, name: str) -> None:
+        check_topic_name(name)
+        if name in self._topics:
+            raise TopicExists(f"topic {name!r} exists")
+        other = colliding_topic(name, self._topics)
+        if other is not None:
+            raise InvalidTopic(f"topic {name!r} differs from {other!r} only in '.' and '_'")
+
+    def _check_layout(self, spec: TopicSpec) -> tuple[int, int]:
+        """The counts of partitions and replicas that a spec means."""
+        if spec.assignments is not None:
+            if sorted(spec.assignments) != list(range(len(spec.assignments))):
+                raise InvalidReplicaAssignment("assigned partitions must be numbered from 0 on")
+            count = len(spec.assignments)
+            factor = self._check_assignments(list(spec.assignments.values()))
+        else:
+            count = self._settings.num_partitions if spec.partitions is None else spec.partitions
+            factor = (
+                self._settings.default_replication_factor
+                if spec.replication_factor is None
+                else spec.replication_factor
+            )
+        if count < 1:
+            raise InvalidPartitions(f"a topic has at least one partition, not {count}")
+        if count > MAX_PARTITIONS:
+            raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request, not {count}")
+        if factor < 1:
+            raise InvalidReplicationFactor(f"a partition has at least one replica, not {factor}")
+        if factor > 1:
+            raise InvalidReplicationFactor(
+                f"replication factor {factor} needs {factor} live brokers, there is 1"
+            )
+        return count, factor
+
+    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> int:
+        """Each partition has distinct live replicas, all the same number of them: that number."""
+        for brokers in assignments:
+            if not brokers or len(set(brokers)) != len(brokers):
+                raise InvalidReplicaAssignment(
+                    f"replicas {list(brokers)} are none, or not distinct"
+                )
+            if len(brokers) != len(assignments[0]):
+                raise InvalidReplicaAssignment("every partition must have as many replicas")
+            unknown = [broker for broker in brokers if broker != self._node_id]
+            if unknown:
+                raise InvalidReplicaAssignment(f"there is no live broker {unknown[0]}")
+        return len(assignments[0])
+
+    def _check_present(self, topic: Topic) -> None:
+        if self._topics.get(topic.name) is not topic:
+            raise UnknownTopicOrPartition(f"topic {topic.name!r} was deleted")

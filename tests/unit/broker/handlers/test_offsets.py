@@ -1,0 +1,222 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: places in the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq import wire
+from tests.unit.broker.harness import NOW_MS, Broker, batch
+
+
+async def list_offsets(broker, timestamp, *, version=7, topic="t", partition=0, **options):
+    epoch = options.pop("current_leader_epoch", -1)
+    asked = wire.ListOffsetsPartition(
+        partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
+    )
+    if version == 0:
+        asked.max_num_offsets = options.pop("max_num_offsets", 1)
+    request = wire.ListOffsetsRequest(
+        replica_id=options.pop("replica_id", -1),
+        topics=[wire.ListOffsetsTopic(name=topic, partitions=[asked])],
+        **options,
+    )
+    response = await broker.ask(request, version)
+    [answered] = response.topics
+    [result] = answered.partitions
+    return result
+
+
+async def filled(broker):
+    """Records 0..5, of which 2n and 2n+1 are at NOW + n seconds and a millisecond later."""
+    await broker.create("t")
+    for second in range(3):
+        await broker.produce("t", batch(2, timestamp_ms=NOW_MS + second * 1000))
+
+
+def found(result):
+    return result.error_code, result.timestamp, result.offset
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_latest_and_earliest_in_every_version(version):
+    """What auto.offset.reset asks."""
+    async with Broker() as broker:
+        await filled(broker)
+        broker.node.topics.partition("t", 0).delete_records(2)
+        assert found(await list_offsets(broker, -1, version=version)) == (0, -1, 6)
+        assert found(await list_offsets(broker, -2, version=version)) == (0, -1, 2)
+
+
+async def test_by_time_the_first_record_not_earlier():
+    """offsetsForTimes; nothing later is (-1, -1)."""
+    async with Broker() as broker:
+        await filled(broker)
+        assert found(await list_offsets(broker, 0)) == (0, NOW_MS, 0)
+        assert found(await list_offsets(broker, NOW_MS + 1)) == (0, NOW_MS + 1, 1)
+        assert found(await list_offsets(broker, NOW_MS + 2)) == (0, NOW_MS + 1000, 2)
+        assert found(await list_offsets(broker, NOW_MS + 2000)) == (0, NOW_MS + 2000, 4)
+        assert found(await list_offsets(broker, NOW_MS + 9000)) == (0, -1, -1)
+
+
+async def test_the_record_with_the_largest_timestamp():
+    """-3, from version 7 on; it need not be the last."""
+    async with Broker() as broker:
+        await filled(broker)
+        await broker.produce("t", batch(timestamp_ms=NOW_MS))
+        assert found(await list_offsets(broker, -3)) == (0, NOW_MS + 2001, 5)
+        await broker.create("empty")
+        assert found(await list_offsets(broker, -3, topic="empty")) == (0, -1, -1)
+
+
+async def test_sentinels_are_35_before_the_version_that_brought_them():
+    """A broker that guessed would answer a question that was not asked."""
+    async with Broker() as broker:
+        await filled(broker)
+        for timestamp, since in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
+            before = await list_offsets(broker, timestamp, version=since - 1)
+            assert before.error_code == 35
+            assert (await list_offsets(broker, timestamp, version=since)).error_code == 0
+        assert (await list_offsets(broker, -7, version=11)).error_code == 35
+
+
+async def test_local_start_and_tiered_end():
+    """Nothing is tiered: the local start is the start, the tiered end is nowhere."""
+    async with Broker() as broker:
+        await filled(broker)
+        assert found(await list_offsets(broker, -4, version=8)) == (0, -1, 0)
+        assert found(await list_offsets(broker, -5, version=9)) == (0, -1, -1)
+        assert found(await list_offsets(broker, -6, version=11)) == (0, -1, -1)
+
+
+async def test_leader_epochs_come_along_and_fence():
+    """From version 4 on."""
+    async with Broker() as broker:
+        await filled(broker)
+        partition = broker.node.topics.partition("t", 0)
+        assert (await list_offsets(broker, -1)).leader_epoch == 0
+        assert (await list_offsets(broker, NOW_MS)).leader_epoch == 0
+        partition.leader_epoch = 2
+        assert (await list_offsets(broker, -1, current_leader_epoch=1)).error_code == 74
+        assert (await list_offsets(broker, -1, current_leader_epoch=3)).error_code == 75
+
+
+async def test_unknown_partitions_are_3_and_doubled_ones_42():
+    """Each in its own answer."""
+    async with Broker() as broker:
+        await filled(broker)
+        assert (await list_offsets(broker, -1, topic="absent")).error_code == 3
+        assert (await list_offsets(broker, -1, partition=1)).error_code == 3
+        twice = [wire.ListOffsetsPartition(partition_index=0, timestamp=-1) for _ in range(2)]
+        request = wire.ListOffsetsRequest(
+            replica_id=-1, topics=[wire.ListOffsetsTopic(name="t", partitions=twice)]
+        )
+        [topic] = (await broker.ask(request, 7)).topics
+        assert [p.error_code for p in topic.partitions] == [42, 42]
+
+
+async def test_version_0_lists_offsets_with_legacy():
+    """Clients from before 2016: the newest first, as many as asked for."""
+    async with Broker(legacy=True) as broker:
+        await filled(broker)
+        result = await list_offsets(broker, -1, version=0, max_num_offsets=5)
+        assert result.old_style_offsets == [6, 0]
+        result = await list_offsets(broker, -1, version=0, max_num_offsets=1)
+        assert result.old_style_offsets == [6]
+        result = await list_offsets(broker, -2, version=0, max_num_offsets=5)
+        assert result.old_style_offsets == [0]
+
+
+# OffsetForLeaderEpoch
+
+
+async def epoch_end(broker, epoch, *, version=4, current=-1, topic="t", partition=0):
+    asked = wire.OffsetForLeaderPartition(
+        partition=partition, leader_epoch=epoch, current_leader_epoch=current
+    )
+    request = wire.OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[wire.OffsetForLeaderTopic(topic=topic, partitions=[asked])]
+    )
+    [answered] = (await broker.ask(request, version)).topics
+    [result] = answered.partitions
+    return result.error_code, result.leader_epoch, result.end_offset
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+async def test_epochs_end_where_the_next_begins(version):
+    """KIP-101: how a consumer finds out that its log was truncated."""
+    async with Broker() as broker:
+        await filled(broker)
+        partition = broker.node.topics.partition("t", 0)
+        partition.leader_epoch = 4
+        await broker.produce("t", batch())
+        assert await epoch_end(broker, 4, version=version) == (0, 4, 7)  # the latest: the end
+        assert await epoch_end(broker, 0, version=version) == (0, 0, 6)
+        assert await epoch_end(broker, 3, version=version) == (0, 0, 6)  # the floor
+        assert await epoch_end(broker, 5, version=version) == (0, -1, -1)  # not known yet
+        assert await epoch_end(broker, -1, version=version) == (0, -1, -1)
+
+
+async def test_an_epoch_before_all_known_ones_ends_where_they_begin():
+    """The log does not go back so far."""
+    async with Broker() as broker:
+        await broker.create("t")
+        broker.node.topics.partition("t", 0).leader_epoch = 3
+        await broker.produce("t", batch(2))
+        assert await epoch_end(broker, 1) == (0, 1, 0)
+
+
+async def test_epoch_questions_are_fenced_and_refused_like_others():
+    """74, 75 and 3."""
+    async with Broker() as broker:
+        await filled(broker)
+        broker.node.topics.partition("t", 0).leader_epoch = 2
+        assert (await epoch_end(broker, 0, current=1))[0] == 74
+        assert (await epoch_end(broker, 0, current=3))[0] == 75
+        assert (await epoch_end(broker, 0, topic="absent"))[0] == 3
+        assert (await epoch_end(broker, 0, partition=5))[0] == 3
+
+
+# DeleteRecords
+
+
+async def delete_records(broker, offset, *, version=2, topic="t", partition=0):
+    asked = wire.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = wire.DeleteRecordsRequest(
+        topics=[wire.DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=1000
+    )
+    [answered] = (await broker.ask(request, version)).topics
+    [result] = answered.partitions
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_deleted_records_are_gone_at_once(version):
+    """-1 deletes all there are."""
+    async with Broker() as broker:
+        await filled(broker)
+        assert await delete_records(broker, 2, version=version) == (0, 2)
+        assert (await broker.fetch_one("t", 0, 1)).error_code == 1
+        assert await delete_records(broker, 1, version=version) == (0, 2)  # never back
+        assert await delete_records(broker, -1, version=version) == (0, 6)
+        assert (await broker.fetch_one("t", 0, 6)).log_start_offset == 6
+
+
+async def test_deleting_is_refused_above_the_end_and_where_nothing_may_be_deleted():
+    """1 above the high watermark or below zero, 44 on a compacted topic, 3 if it is not there."""
+    async with Broker() as broker:
+        await filled(broker)
+        assert await delete_records(broker, 7) == (1, -1)
+        assert await delete_records(broker, -2) == (1, -1)
+        assert await delete_records(broker, 0, topic="absent") == (3, -1)
+        await broker.create("c", cleanup_policy="compact")
+        assert await delete_records(broker, 0, topic="c") == (44, -1)
+
+
+async def test_deleted_records_stay_deleted_over_a_restart():
+    """The log start is kept in its checkpoint."""
+    async with Broker() as broker:
+        await filled(broker)
+        await delete_records(broker, 3)
+        files = broker.files
+    async with Broker(files) as broker:
+        assert found(await list_offsets(broker, -2)) == (0, -1, 3)

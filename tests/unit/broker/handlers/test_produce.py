@@ -1,0 +1,360 @@
+"""Produce: the order of the checks, what each refusal says, and what is stored."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+import pytest
+
+from aiokq.connection.context import CloseConnection
+from aiokq.fastpath import crc32c
+from aiokq.records import compression
+from aiokq.records.header import iter_headers, read_header
+from aiokq.records.legacy import encode_message_set
+from aiokq.records.record import RawRecord, encode_batch
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+
+
+def with_crc(data: bytes) -> bytes:
+    """The batch with its checksum made right after a change."""
+    return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
+
+
+def patched(data: bytes, position: int, layout: str, value: int) -> bytes:
+    size = struct.calcsize(layout)
+    return with_crc(data[:position] + struct.pack(layout, value) + data[position + size :])
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_every_version_appends_and_answers_with_the_offset(version):
+    """Fields came and went; the offset is always there."""
+    async with Broker() as broker:
+        await broker.create("t")
+        for expected in (0, 3):
+            result = await broker.produce("t", batch(3), version=version)
+            assert (result.error_code, result.base_offset) == (0, expected)
+            assert result.log_append_time_ms == -1
+        if version >= 5:
+            assert result.log_start_offset == 0
+
+
+async def test_version_13_names_the_topic_by_id():
+    """An unknown or stale id is 100: the topic was deleted, or made anew."""
+    async with Broker() as broker:
+        topic_id = await broker.create("t")
+        result = await broker.produce(topic_id, batch(), version=13)
+        assert (result.error_code, result.base_offset) == (0, 0)
+        result = await broker.produce(uuid.UUID(int=5), batch(), version=13)
+        assert (result.error_code, result.base_offset) == (100, -1)
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_old_versions_are_refused_in_the_body(version):
+    """They are advertised for librdkafka's sake, so the connection must live on."""
+    message_set = encode_message_set([RawRecord(0, NOW_MS, b"k", b"v")], 0, 0)
+    async with Broker() as broker:
+        await broker.create("t")
+        result = await broker.produce("t", message_set, version=version)
+        assert (result.error_code, result.base_offset) == (35, -1)
+
+
+@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+async def test_legacy_stores_old_formats_as_the_new_one(version, codec):
+    """Clients from before 2017, where `legacy` says so; their codec is kept."""
+    magic = 1 if version == 2 else 0
+    message_set = encode_message_set(
+        [RawRecord(n, NOW_MS, b"k", b"v%d" % n) for n in range(3)], magic, codec
+    )
+    async with Broker(legacy=True) as broker:
+        await broker.create("t")
+        result = await broker.produce("t", message_set, version=version)
+        assert (result.error_code, result.base_offset) == (0, 0)
+        stored = await broker.fetch_one("t", 0, 0)
+        assert offsets(stored.records) == [0, 1, 2]
+        header = read_header(stored.records)
+        assert (header.magic, header.codec) == (2, codec)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+async def test_each_kind_of_acknowledgement_appends(acks):
+    """acks=0 has no response."""
+    async with Broker() as broker:
+        await broker.create("t")
+        result = await broker.produce("t", batch(2), acks=acks)
+        assert (result is None) == (acks == 0)
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 2
+
+
+async def test_a_refusal_with_acks_0_closes_the_connection():
+    """There is no response to say it in; the client then looks at its metadata."""
+    async with Broker() as broker:
+        with pytest.raises(CloseConnection):
+            await broker.produce("absent", batch(), acks=0)
+
+
+async def test_acks_other_than_0_1_and_all_are_21():
+    """And nothing is appended."""
+    async with Broker() as broker:
+        await broker.create("t")
+        result = await broker.produce("t", batch(), acks=2)
+        assert result.error_code == 21
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 0
+
+
+async def test_a_topic_or_partition_that_does_not_exist_is_3():
+    """Producing creates no topic: asking for metadata does."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("absent", batch())).error_code == 3
+        assert (await broker.produce("t", batch(), partition=1)).error_code == 3
+        assert (await broker.produce("t", batch(), partition=-1)).error_code == 3
+
+
+@pytest.mark.parametrize("data", [b"", None, batch() + batch()])
+async def test_anything_but_one_batch_per_partition_is_87(data):
+    """From version 3 on; two batches could not be answered with one offset."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", data)).error_code == 87
+
+
+async def test_a_batch_of_an_old_format_is_87_from_version_3_on():
+    """The version says which format the records have."""
+    message_set = encode_message_set([RawRecord(0, NOW_MS, b"k", b"v")], 1, 0)
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", message_set)).error_code == 87
+
+
+async def test_zstd_needs_version_7():
+    """Consumers of that age could not read it: 76."""
+    async with Broker() as broker:
+        await broker.create("t")
+        data = batch(codec=compression.ZSTD)
+        assert (await broker.produce("t", data, version=6)).error_code == 76
+        assert (await broker.produce("t", data, version=7)).error_code == 0
+
+
+async def test_a_batch_above_the_topics_limit_is_10():
+    """max.message.bytes of the topic, after compression."""
+    async with Broker() as broker:
+        await broker.create("t", max_message_bytes=200)
+        assert (await broker.produce("t", batch(value=b"x" * 200))).error_code == 10
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+async def test_a_changed_byte_is_2():
+    """CRC-32C covers all from the attributes on."""
+    async with Broker() as broker:
+        await broker.create("t")
+        data = bytearray(batch())
+        data[-1] ^= 1
+        result = await broker.produce("t", bytes(data))
+        assert result.error_code == 2
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        patched(batch(), 0, ">q", 5),  # base offset
+        patched(batch(), 57, ">i", 0),  # count
+        patched(batch(2), 57, ">i", 1),  # count and last offset delta disagree
+        batch(attributes=0x20),  # control
+        batch(producer_id=1, producer_epoch=0, base_sequence=-1),
+    ],
+    ids=["base offset", "no records", "wrong count", "control", "no sequence"],
+)
+async def test_a_header_that_no_producer_writes_is_87(data):
+    """Believed as it is, it would give offsets twice or forge a transaction's end."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", data)).error_code == 87
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 0
+
+
+async def test_records_without_a_key_are_refused_one_by_one_on_compacted_topics():
+    """From version 8 on the answer names them."""
+    records = [RawRecord(0, NOW_MS, b"k", b"v"), RawRecord(1, NOW_MS, None, b"v")]
+    data = encode_batch(records, crc32c=crc32c)
+    async with Broker() as broker:
+        await broker.create("t", cleanup_policy="compact")
+        result = await broker.produce("t", data, version=8)
+        assert result.error_code == 87
+        assert [record.batch_index for record in result.record_errors] == [1]
+        assert result.error_message
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+async def test_timestamps_too_far_ahead_are_32_with_their_records():
+    """One record from next year would keep a segment from ever expiring."""
+    records = [RawRecord(0, NOW_MS, b"k", b"v"), RawRecord(1, NOW_MS + 7_200_000, b"k", b"v")]
+    async with Broker() as broker:
+        await broker.create("t")
+        result = await broker.produce("t", encode_batch(records, crc32c=crc32c), version=8)
+        assert result.error_code == 32
+        assert [record.batch_index for record in result.record_errors] == [1]
+
+
+async def test_a_producer_may_not_claim_log_append_time():
+    """Only the broker stamps it: 32."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", batch(timestamp_type=1))).error_code == 32
+
+
+async def test_log_append_time_stamps_the_batch_and_says_when():
+    """Attribute bit, largest timestamp and CRC are made anew."""
+    async with Broker() as broker:
+        await broker.create("t", message_timestamp_type="LogAppendTime")
+        broker.clock.now_ms = NOW_MS + 5000
+        result = await broker.produce("t", batch(2))
+        assert (result.error_code, result.log_append_time_ms) == (0, NOW_MS + 5000)
+        stored = (await broker.fetch_one("t", 0, 0)).records
+        header = read_header(stored)
+        assert (header.timestamp_type, header.max_timestamp_ms) == (1, NOW_MS + 5000)
+        assert crc32c(bytes(stored)[21:]) == header.crc
+
+
+async def test_idempotent_batches_are_taken_once_each():
+    """A retry gets the offset of the original; a gap is 45, an older epoch 47."""
+    async with Broker() as broker:
+        await broker.create("t")
+
+        async def send(sequence, count=1, epoch=0):
+            data = batch(count, producer_id=9, producer_epoch=epoch, base_sequence=sequence)
+            result = await broker.produce("t", data)
+            return result.error_code, result.base_offset
+
+        assert await send(0, 2) == (0, 0)
+        assert await send(2) == (0, 2)
+        assert await send(0, 2) == (0, 0)
+        assert await send(2) == (0, 2)
+        assert (await send(4))[0] == 45
+        assert await send(3) == (0, 3)
+        assert (await send(1, epoch=1))[0] == 45
+        assert await send(0, epoch=1) == (0, 4)
+        assert (await send(4, epoch=0))[0] == 47
+        for sequence in range(1, 6):
+            assert (await send(sequence, epoch=1))[0] == 0
+        assert (await send(0, epoch=1))[0] == 45  # the sixth oldest is forgotten
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 10
+
+
+async def test_a_producer_that_is_not_known_may_begin_anywhere():
+    """Its state may have expired; modern brokers never answer 59."""
+    async with Broker() as broker:
+        await broker.create("t")
+        data = batch(producer_id=9, producer_epoch=3, base_sequence=77)
+        assert (await broker.produce("t", data)).error_code == 0
+
+
+async def test_transactional_batches_are_refused():
+    """53 without a transactional id; with one nobody coordinates it: 48, 120 from version 11."""
+    data = batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10)
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", data)).error_code == 53
+        assert (await broker.produce("t", data, transactional_id="x")).error_code == 48
+        result = await broker.produce("t", data, version=11, transactional_id="x")
+        assert result.error_code == 120
+
+
+async def test_clients_may_not_write_to_internal_topics():
+    """But for Kafka's own admin client, by convention."""
+    async with Broker() as broker:
+        await broker.create("__consumer_offsets")
+        assert (await broker.produce("__consumer_offsets", batch())).error_code == 17
+        result = await broker.produce("__consumer_offsets", batch(), client_id="__admin_client")
+        assert result.error_code == 0
+
+
+async def test_more_in_sync_replicas_than_there_are_replicas_cannot_be_needed():
+    """min.insync.replicas=2 on a topic with one replica: as Kafka, one is enough."""
+    async with Broker() as broker:
+        await broker.create("t", min_insync_replicas=2)
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+@pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_a_topic_may_want_another_codec_than_the_producers(wanted, size):
+    """compression.type other than producer; large batches are converted off the loop."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type=wanted)
+        data = batch(2, value=b"x" * size, codec=compression.GZIP if size < 100 else 0)
+        assert (await broker.produce("t", data)).error_code == 0
+        stored = (await broker.fetch_one("t", 0, 0)).records
+        [header] = iter_headers(stored)
+        assert header.codec == (0 if wanted == "uncompressed" else compression.codec_id(wanted))
+        assert crc32c(bytes(stored)[21:]) == header.crc
+        assert offsets(stored) == [0, 1]
+
+
+async def test_one_refused_partition_leaves_the_others_alone():
+    """Each partition has an answer of its own."""
+    from aiokq import wire
+
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        request = wire.ProduceRequest(
+            acks=1,
+            timeout_ms=1,
+            topic_data=[
+                wire.TopicProduceData(
+                    name="t",
+                    partition_data=[
+                        wire.PartitionProduceData(index=index, records=batch())
+                        for index in (0, 7, 1)
+                    ],
+                )
+            ],
+        )
+        response = await broker.ask(request, 9)
+        [topic] = response.responses
+        assert [(p.index, p.error_code) for p in topic.partition_responses] == [
+            (0, 0),
+            (7, 3),
+            (1, 0),
+        ]
+
+
+async def test_a_full_disk_is_56_and_loses_nothing_acknowledged():
+    """KAFKA_STORAGE_ERROR; what was there before is still served."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", batch())).error_code == 0
+        broker.files.fail("pwritev", 28, matches=lambda path: path.endswith(".log"))
+        assert (await broker.produce("t", batch())).error_code == 56
+        broker.files.heal()
+        assert (await broker.produce("t", batch())).error_code == 0
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1]
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_init_producer_id_never_gives_one_twice(version):
+    """Also not after a restart: blocks are durable before they are used."""
+    from aiokq import wire
+
+    async with Broker() as broker:
+        request = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        ids = [(await broker.ask(request, version)).producer_id for _ in range(3)]
+        files = broker.files
+    async with Broker(files) as broker:
+        ids += [(await broker.ask(request, version)).producer_id for _ in range(3)]
+    assert len(set(ids)) == 6
+    assert min(ids) >= 0
+
+
+async def test_init_producer_id_for_a_transaction_is_refused():
+    """15 for an id, 42 for an empty one."""
+    from aiokq import wire
+
+    async with Broker() as broker:
+        for transactional_id, code in (("x", 15), ("", 42)):
+            request = wire.InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=1000
+            )
+            assert (await broker.ask(request, 4)).error_code == code

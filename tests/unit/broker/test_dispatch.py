@@ -1,0 +1,130 @@
+"""aiokq.broker.dispatch: which frames are answered, and which close the connection."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokq import wire
+from aiokq.broker.handlers import APIS, advertised_versions
+from aiokq.connection.context import CloseConnection
+from aiokq.core.errors import ProtocolError
+from tests.unit.broker.harness import Broker
+
+
+def frame(key: int, version: int, body: bytes = b"", client_id: bytes | None = b"t") -> bytes:
+    length = -1 if client_id is None else len(client_id)
+    return struct.pack(">hhih", key, version, 7, length) + (client_id or b"") + body
+
+
+async def test_an_unknown_api_closes_the_connection():
+    """There is no error code that such a client could read."""
+    async with Broker() as broker:
+        with pytest.raises(CloseConnection, match="999"):
+            await broker.frame(frame(999, 0))
+
+
+@pytest.mark.parametrize("api", [api for api in APIS.values() if api.key != 18])
+async def test_a_version_that_is_not_advertised_closes_the_connection(api):
+    """Below and above the range; the body is not even looked at."""
+    async with Broker() as broker:
+        with pytest.raises(CloseConnection, match=api.name):
+            await broker.frame(frame(api.key, api.max_version + 1, b"\0"))
+        if api.min_version > 0:
+            with pytest.raises(CloseConnection, match=api.name):
+                await broker.frame(frame(api.key, api.min_version - 1, b"\0"))
+
+
+async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
+    """A range wider than the messages would fail at the first request of that version."""
+    async with Broker() as broker:
+        response = await broker.ask(
+            wire.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
+        )
+        ranges = {(api.api_key, api.min_version, api.max_version) for api in response.api_keys}
+        assert ranges == set(advertised_versions(False))
+        for key, low, high in ranges:
+            assert low >= wire.api(key).MIN_VERSION
+            assert high <= wire.api(key).MAX_VERSION
+        assert (0, 0, 13) in ranges  # librdkafka loses compression without Produce 0
+
+
+async def test_legacy_advertises_the_versions_that_kafka_4_dropped():
+    """They are served then, so they may stand there."""
+    async with Broker(legacy=True) as broker:
+        response = await broker.ask(wire.ApiVersionsRequest(), 0)
+        ranges = {api.api_key: api.min_version for api in response.api_keys}
+        assert ranges[1] == 0
+        assert ranges[2] == 0
+
+
+async def test_a_newer_api_versions_is_answered_in_version_0_with_the_range_to_retry():
+    """Java sends its highest version to a broker it does not know, and retries by the answer."""
+    async with Broker() as broker:
+        answer = await broker.frame(frame(18, 100, b"\x00\x02x\x02y\x00"))
+        correlation_id, response = wire.decode_response(wire.ApiVersionsResponse, answer, 0)
+        assert correlation_id == 7
+        assert response.error_code == 35
+        [own] = response.api_keys
+        assert (own.api_key, own.min_version, own.max_version) == (18, 0, 4)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("ok", "-1"), ("x", "")])
+async def test_a_client_software_name_that_kafka_refuses_is_42(name, version):
+    """KIP-511's pattern, from version 3 on."""
+    async with Broker() as broker:
+        request = wire.ApiVersionsRequest(
+            client_software_name=name, client_software_version=version
+        )
+        assert (await broker.ask(request, 3)).error_code == 42
+        request = wire.ApiVersionsRequest(
+            client_software_name="apache-kafka-java", client_software_version="4.2.0"
+        )
+        assert (await broker.ask(request, 4)).error_code == 0
+
+
+async def test_no_feature_is_announced_that_a_client_would_then_use():
+    """`transaction.version` would make Java producers send what is not served."""
+    async with Broker() as broker:
+        response = await broker.ask(
+            wire.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4
+        )
+        assert response.supported_features == []
+        assert response.finalized_features == []
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_only_close_the_connection(data):
+    """A port scanner must not see a traceback, nor make one."""
+    import asyncio
+
+    async def main():
+        async with Broker() as broker:
+            try:
+                await broker.frame(data)
+            except (CloseConnection, ProtocolError):
+                pass
+
+    asyncio.run(main())
+
+
+@given(st.sampled_from(sorted(APIS)), st.data(), st.binary(max_size=120))
+def test_arbitrary_bodies_of_every_api_only_close_the_connection(key, data, body):
+    """Valid headers with garbage behind them, in every version served."""
+    import asyncio
+
+    api = APIS[key]
+    version = data.draw(st.integers(api.min_version, api.max_version))
+    tags = b"\0" if wire.api(key).is_flexible(version) else b""
+
+    async def main():
+        async with Broker() as broker:
+            try:
+                await broker.frame(frame(key, version, tags + body))
+            except (CloseConnection, ProtocolError):
+                pass
+
+    asyncio.run(main())
