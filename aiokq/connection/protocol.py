@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from aiokq.connection.framing import FrameReader
 from aiokq.core.errors import KafkaError, ProtocolError
 from aiokq.wire import Request, Response, decode_response, encode_request
-from aiokq.wire.api_versions import ApiVersionsRequest
+from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     import asyncio
@@ -121,7 +121,6 @@ class ClientProtocol:
         Raises:
             ProtocolError: the bytes are no such response.
         """
-        version = sent.version
         # A broker that does not know this version of ApiVersions answers in version 0, whose
         # error code stands where that of every version stands (KIP-511).
         if (
@@ -129,8 +128,8 @@ class ClientProtocol:
             and len(frame) >= 6
             and int.from_bytes(frame[4:6], "big", signed=True) == _UNSUPPORTED_VERSION
         ):
-            version = 0
-        return cast("R", decode_response(sent.request_class.RESPONSE, frame, version)[1])
+            return cast("R", _refused_api_versions(frame))
+        return cast("R", decode_response(sent.request_class.RESPONSE, frame, sent.version)[1])
 
     def receive(self, frame: memoryview) -> tuple[PendingRequest[Response], Response]:
         """`match` and `decode` in one.
@@ -150,3 +149,11 @@ class ClientProtocol:
         dropped = list(self.pending)
         self.pending.clear()
         return dropped
+
+
+def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:
+    """A refusal, whose list of versions is empty where it is not in version 0 either."""
+    try:
+        return decode_response(ApiVersionsResponse, frame, 0)[1]
+    except ProtocolError:  # librdkafka's mock cluster mixes the encodings of versions 0 and 3
+        return ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION)

@@ -98,6 +98,15 @@ def test_a_refused_api_versions_is_read_in_version_0() -> None:
     assert response == refusal
 
 
+def test_a_refusal_in_no_known_version_is_a_refusal_all_the_same() -> None:
+    """librdkafka's mock cluster (2.x) mixes encodings; these are its bytes. Version 0 works there."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.ApiVersionsRequest(), 4)
+    refusal = bytes.fromhex("00000000 0023 01 0012 0000 0002 00000000")
+    _, response = protocol.receive(memoryview(refusal))
+    assert response == wire.ApiVersionsResponse(error_code=35)
+
+
 def test_correlation_ids_stay_positive() -> None:
     """After two thousand million requests the number begins anew, as it is a signed int32."""
     protocol = ClientProtocol("me")
