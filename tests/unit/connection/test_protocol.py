@@ -99,7 +99,7 @@ def test_a_refused_api_versions_is_read_in_version_0() -> None:
 
 
 def test_a_refusal_in_no_known_version_is_a_refusal_all_the_same() -> None:
-    """librdkafka's mock cluster (2.x) mixes encodings; these are its bytes. Version 0 works there."""
+    """librdkafka's mock cluster mixes encodings; these are its bytes. Version 0 works."""
     protocol = ClientProtocol("me")
     protocol.send(wire.ApiVersionsRequest(), 4)
     refusal = bytes.fromhex("00000000 0023 01 0012 0000 0002 00000000")
