@@ -48,7 +48,9 @@ class Dispatcher:
             if api.key == API_VERSIONS:
                 return _refuse_api_versions(header)
             raise CloseConnection(f"{api.name} version {version} is not supported")
-        request = decode(message, frame, version, header.body_offset)
+        # Bytes behind a request are skipped, as Kafka does: librdkafka leaves three of them behind
+        # its Metadata request for all topics.
+        request = decode(message, frame, version, header.body_offset, exact=False)
         del frame  # what the request does not hold of it may go while the handler waits
         response = await handler(self._node, request, Call(version, header.client_id, context))
         if response is None:

@@ -54,10 +54,15 @@ def encode_bytes(message: Message, version: int) -> bytes:
     return b"".join(cast("list[bytes]", fragments))
 
 
-def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
+def decode(
+    cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True
+) -> M:
     """Decode a message that fills the data from `position` to the end.
 
     Record data is a view of `data`, which must not change while it is used; all else is copied.
+
+    Args:
+        exact: refuse bytes behind the message; without it they are skipped.
 
     Raises:
         ProtocolError: the bytes are no such message; nothing else is raised for any bytes.
@@ -65,7 +70,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
     decoder = _decoders.get((cls, version))
     if decoder is None:
         decoder = _compile_decoder(cls, version)
-    return cast("M", decoder(data, position))
+    return cast("M", decoder(data, position, exact))
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:

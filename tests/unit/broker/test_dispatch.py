@@ -52,6 +52,16 @@ async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
         assert (0, 0, 13) in ranges  # librdkafka loses compression without Produce 0
 
 
+async def test_bytes_behind_a_request_are_skipped():
+    """librdkafka's Metadata request for all topics has three too many, and Kafka takes it."""
+    async with Broker() as broker:
+        await broker.create("t")
+        body = bytes.fromhex("00" "00" "00000000" "010000")[1:]
+        answer = await broker.frame(frame(3, 13, b"\0" + body))
+        _, response = wire.decode_response(wire.MetadataResponse, answer, 13)
+        assert [topic.name for topic in response.topics] == ["t"]
+
+
 async def test_legacy_advertises_the_versions_that_kafka_4_dropped():
     """They are served then, so they may stand there."""
     async with Broker(legacy=True) as broker:
