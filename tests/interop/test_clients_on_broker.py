@@ -12,6 +12,9 @@ import pytest
 from aiokq.records.compression import CODEC_NAMES
 from tests.peers.broker_process import BrokerProcess, broker_process
 
+# The peers' own: kafka-python reads its schemas by a deprecated function.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 300
 _numbers = itertools.count()
