@@ -1,0 +1,1 @@
+"""The admin client: topics, partitions, configs, offsets and records; public as `aiokq.Admin`."""

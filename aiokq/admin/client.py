@@ -1,0 +1,376 @@
+"""Admin: the public face of the admin client; what each call does is in the module of its area."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, Unpack
+from uuid import UUID
+
+from aiokq.admin import clusters as cluster_calls
+from aiokq.admin import config_changes, configs
+from aiokq.admin import offsets as offset_calls
+from aiokq.admin import partitions as partition_calls
+from aiokq.admin import records as record_calls
+from aiokq.admin import topics as topic_calls
+from aiokq.admin.clusters import ClusterDescription
+from aiokq.admin.config_types import (
+    ChangeLike,
+    ConfigDescription,
+    ConfigResource,
+    ConfigsAltered,
+    ResourceLike,
+)
+from aiokq.admin.offsets import OffsetListing
+from aiokq.admin.partitions import NewPartitions, PartitionsCreated
+from aiokq.admin.records import RecordsDeleted
+from aiokq.admin.results import Results
+from aiokq.admin.settings import AdminSettings
+from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
+from aiokq.core.errors import Closed, ConfigError
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.admin.overrides import AdminOverrides
+    from aiokq.core.environment import Environment
+
+__all__ = ["Admin"]
+
+
+class Admin:
+    """Manages topics, configs, offsets and records of a cluster.
+
+    `async with Admin("host:9092") as admin:` opens a cluster of its own; `cluster.admin()` shares
+    one. Calls about several things give `Results`: one result per thing, each with an ``error``
+    that is None if it succeeded; nothing is raised for single things unless ``raise_errors`` is
+    given or `Results.raise_for_errors` called. What is raised concerns the whole call.
+
+    All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
+    They repeat what can be repeated (another controller, leaders that move, lost connections) and
+    raise, whichever the call:
+
+    - RequestTimeout: nothing succeeded in time; the cause says why;
+    - UnsupportedVersion: the broker is too old for it;
+    - ConfigError: the arguments contradict each other;
+    - Closed, WrongLoop: not started, closed, or used from elsewhere.
+
+    Args:
+        bootstrap_servers: "host:port", several comma separated or in a list.
+        settings: to start from; defaults if not given.
+        **overrides: single settings, by Kafka's names in snake_case.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        /,
+        *,
+        settings: AdminSettings | None = None,
+        _engine: ClusterEngine | None = None,
+        _environment: Environment | None = None,
+        **overrides: Unpack[AdminOverrides],
+    ) -> None:
+        values: dict[str, object] = dict(overrides)
+        if bootstrap_servers is not None:
+            if "bootstrap_servers" in values:
+                raise ConfigError("bootstrap_servers is given twice")
+            values["bootstrap_servers"] = bootstrap_servers
+        base = AdminSettings() if settings is None else settings
+        self._settings = base.with_overrides(**values) if values else base
+        self._owns_engine = _engine is None
+        self._engine = _engine or ClusterEngine(self._settings, _environment)
+        self._started = False
+        self._closed = False
+
+    # -- lifecycle
+
+    @property
+    def settings(self) -> AdminSettings:
+        """The settings in force."""
+        return self._settings
+
+    async def start(self) -> None:
+        """Open the cluster if it is this object's own. Harmless if started.
+
+        Raises:
+            BootstrapFailed: no address gave metadata; each is named with its reason.
+            Closed: it was closed.
+        """
+        if self._closed:
+            raise Closed("this Admin is closed: make a new one")
+        if self._owns_engine:
+            await self._engine.start()
+        else:
+            self._engine.bind()
+        self._started = True
+
+    async def close(self) -> None:
+        """Close the cluster if it is this object's own. Harmless twice and concurrently."""
+        self._closed = True
+        if self._owns_engine:
+            await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed and self._owns_engine:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await close()",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"<Admin of {self._engine.settings.client_id}>"
+
+    def _check(self) -> ClusterEngine:
+        if self._closed:
+            raise Closed("this Admin is closed: make a new one")
+        if not self._started:
+            raise Closed("this Admin is not started: use `async with`, or await start()")
+        self._engine.bind()
+        return self._engine
+
+    # -- topics
+
+    async def create_topics(
+        self,
+        new_topics: NewTopic | str | Iterable[NewTopic | str],
+        *,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str | int | float | bool | None] | None = None,
+        validate_only: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, TopicCreated]:
+        """Create topics.
+
+        Args:
+            new_topics: what to create; a name stands for a NewTopic with the next three arguments.
+            num_partitions: of topics given by name; -1 for the broker's default.
+            replication_factor: likewise.
+            configs: likewise, by Kafka's names.
+            validate_only: check only, create nothing.
+            raise_errors: raise the first topic's error (TopicAlreadyExists, InvalidTopic,
+                InvalidReplicationFactor, PolicyViolation ...).
+
+        Returns:
+            By name, what was created.
+        """
+        engine = self._check()
+        items = [new_topics] if isinstance(new_topics, NewTopic | str) else list(new_topics)
+        wanted = [
+            NewTopic(item, num_partitions, replication_factor, configs=configs)
+            if isinstance(item, str)
+            else item
+            for item in items
+        ]
+        results = await topic_calls.create_topics(
+            engine, wanted, validate_only=validate_only, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def delete_topics(
+        self,
+        topics: str | UUID | Iterable[str | UUID],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str | UUID, TopicDeleted]:
+        """Delete topics, by name or by topic id.
+
+        Returns:
+            By what was given; the error is UnknownTopicOrPartition, UnknownTopicId,
+            TopicDeletionDisabled ...
+        """
+        engine = self._check()
+        items = [topics] if isinstance(topics, str | UUID) else topics
+        results = await topic_calls.delete_topics(engine, items, timeout=timeout)
+        return results.raise_for_errors() if raise_errors else results
+
+    async def list_topics(
+        self, *, internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicListing]:
+        """All topics of the cluster, by name.
+
+        Args:
+            internal: list Kafka's own as well (``__consumer_offsets``).
+        """
+        return await topic_calls.list_topics(self._check(), internal=internal, timeout=timeout)
+
+    async def describe_topics(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, TopicDescription]:
+        """Describe topics with their partitions.
+
+        Asked in pages where the broker can do that (DescribeTopicPartitions, Kafka 3.7), so topics
+        of any size fit.
+
+        Args:
+            topics: names; None for all topics.
+        """
+        engine = self._check()
+        names = [topics] if isinstance(topics, str) else topics
+        results = await topic_calls.describe_topics(engine, names, timeout=timeout)
+        return results.raise_for_errors() if raise_errors else results
+
+    async def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, PartitionsCreated]:
+        """Add partitions to topics.
+
+        Keys map to other partitions afterwards; records that are there already stay where they are.
+
+        Args:
+            topic_partitions: by topic the number of partitions afterwards.
+            validate_only: check only.
+        """
+        engine = self._check()
+        results = await partition_calls.create_partitions(
+            engine, topic_partitions, validate_only=validate_only, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    # -- configs
+
+    async def describe_configs(
+        self,
+        config_resources: ResourceLike | Iterable[ResourceLike],
+        *,
+        names: Iterable[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[ConfigResource, ConfigDescription]:
+        """Describe configs of topics, brokers and others.
+
+        Args:
+            config_resources: a plain string is the topic of that name.
+            names: of the configs wanted; None for all.
+            include_synonyms: give the values that would hold otherwise, too.
+            include_documentation: give Kafka's description of each, too.
+        """
+        engine = self._check()
+        results = await configs.describe_configs(
+            engine,
+            [config_resources]
+            if isinstance(config_resources, ConfigResource | str)
+            else config_resources,
+            names=names,
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ResourceLike, Mapping[str, ChangeLike]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[ConfigResource, ConfigsAltered]:
+        """Change single configs; the others of a resource stay as they are.
+
+        Brokers before 2.3 can only replace all configs of a resource: there the present ones are
+        read first and sent with the changes, and a change made meanwhile by somebody else is lost.
+
+        Args:
+            changes: per resource (a plain string is a topic) and config name a value to set, None
+                to delete, or a ConfigChange (``append`` and ``subtract`` are for lists).
+            validate_only: check only.
+        """
+        engine = self._check()
+        results = await config_changes.alter_configs(
+            engine, changes, validate_only=validate_only, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    # -- the cluster, its offsets and records
+
+    async def describe_cluster(
+        self, *, include_fenced_brokers: bool = False, timeout: float | None = None
+    ) -> ClusterDescription:
+        """Cluster id, controller and brokers, as a broker tells now.
+
+        Args:
+            include_fenced_brokers: list brokers that are registered but out of service as well
+                (Kafka 4.0).
+        """
+        return await cluster_calls.describe_cluster(
+            self._check(), include_fenced_brokers=include_fenced_brokers, timeout=timeout
+        )
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, OffsetSpec] | Mapping[tuple[str, int], OffsetSpec],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, OffsetListing]:
+        """Offsets of partitions; each leader is asked once, all at the same time.
+
+        Args:
+            partitions: for each a time in ms since the epoch (the first record at or after it),
+                "earliest", "latest", "max_timestamp", "earliest_local" or "latest_tiered".
+            isolation_level: with "read_committed", "latest" is the last stable offset.
+        """
+        engine = self._check()
+        results = await offset_calls.list_offsets(
+            engine,
+            {TopicPartition(*tp): spec for tp, spec in partitions.items()},
+            isolation_level=isolation_level,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def delete_records(
+        self,
+        before: Mapping[TopicPartition, int | Literal["latest"]]
+        | Mapping[tuple[str, int], int | Literal["latest"]],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, RecordsDeleted]:
+        """Delete the records before an offset in each partition. They are gone for good.
+
+        Args:
+            before: per partition the first offset to keep; "latest" deletes all that is readable.
+        """
+        engine = self._check()
+        results = await record_calls.delete_records(
+            engine,
+            {TopicPartition(*tp): offset for tp, offset in before.items()},
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results

@@ -1,0 +1,88 @@
+"""Describing the cluster itself: its id, controller and brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiokq.cluster.answers import metadata_received, metadata_request
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.targets import ANY
+from aiokq.core.errors import UnsupportedVersion, raise_for
+from aiokq.wire.describe_cluster import DescribeClusterRequest
+from aiokq.wire.metadata import MetadataRequest
+
+__all__ = ["BrokerDescription", "ClusterDescription", "describe_cluster"]
+
+FENCED_SINCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """One broker; a fenced one is registered but not in service (only listed if asked for)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster. With KRaft ``controller_id`` is a broker that forwards to the controller."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+async def describe_cluster(
+    engine: ClusterEngine, *, include_fenced_brokers: bool, timeout: float | None
+) -> ClusterDescription:
+    """See `Admin.describe_cluster`."""
+    engine.bind()
+    limit = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + limit
+
+    def request(version: int) -> DescribeClusterRequest:
+        if include_fenced_brokers and version < FENCED_SINCE:
+            raise UnsupportedVersion(
+                "the broker is older than 4.0: it cannot list fenced brokers",
+                api="DescribeCluster",
+            )
+        return DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers)
+
+    try:
+        response = await engine.router.request(request, DescribeClusterRequest, ANY, timeout=limit)
+    except UnsupportedVersion:
+        if include_fenced_brokers:
+            raise
+        return await _from_metadata(engine, deadline - engine.now())
+    raise_for(response.error_code, response.error_message, api="DescribeCluster")
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        tuple(
+            BrokerDescription(b.broker_id, b.host, b.port, b.rack, b.is_fenced)
+            for b in sorted(response.brokers, key=lambda b: b.broker_id)
+        ),
+    )
+
+
+async def _from_metadata(engine: ClusterEngine, timeout: float) -> ClusterDescription:
+    """What brokers before 2.8 can tell."""
+    response = await engine.router.request(
+        lambda version: metadata_request(frozenset(), create=False, version=version),
+        MetadataRequest,
+        ANY,
+        timeout=timeout,
+    )
+    received = metadata_received(response)
+    return ClusterDescription(
+        received.cluster_id,
+        received.controller_id,
+        tuple(
+            BrokerDescription(b.node_id, b.host, b.port, b.rack)
+            for b in sorted(received.brokers, key=lambda b: b.node_id)
+        ),
+    )

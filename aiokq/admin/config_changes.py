@@ -1,0 +1,195 @@
+"""Changing configs one by one, also on brokers that can only replace them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from aiokq.admin.config_types import (
+    OWN_SOURCE,
+    AlterOperation,
+    ChangeLike,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigsAltered,
+    ConfigSource,
+    ResourceLike,
+    as_resource,
+)
+from aiokq.admin.configs import by_node, describe_configs
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.targets import Target
+from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
+from aiokq.wire.alter_configs import (
+    AlterConfigsAlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from aiokq.wire.incremental_alter_configs import (
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+
+__all__ = ["alter_configs"]
+
+Changes: TypeAlias = Mapping[str, ConfigChange]
+
+
+async def alter_configs(
+    engine: ClusterEngine,
+    changes: Mapping[ResourceLike, Mapping[str, ChangeLike]],
+    *,
+    validate_only: bool = False,
+    timeout: float | None = None,
+) -> Results[ConfigResource, ConfigsAltered]:
+    """See `Admin.alter_configs`."""
+    wanted: dict[ConfigResource, Changes] = {
+        as_resource(resource): {
+            name: value
+            if isinstance(value, ConfigChange)
+            else ConfigChange.delete()
+            if value is None
+            else ConfigChange.set(value)
+            for name, value in values.items()
+        }
+        for resource, values in changes.items()
+    }
+
+    async def ask(
+        target: int | Target, group: list[ConfigResource], remaining: float
+    ) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
+        try:
+            response = await engine.request(
+                _incremental({resource: wanted[resource] for resource in group}, validate_only),
+                node=target,
+                timeout=remaining,
+            )
+        except UnsupportedVersion:
+            return await _alter_as_a_whole(
+                engine, target, {r: wanted[r] for r in group}, validate_only, remaining
+            )
+        return dict(
+            _altered(a.resource_type, a.resource_name, a.error_code, a.error_message)
+            for a in response.responses
+        )
+
+    async def attempt(
+        left: Mapping[ConfigResource, Changes], remaining: float
+    ) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
+        return await by_node(engine, left, remaining, ask)
+
+    outcomes = await per_item(
+        engine, wanted, attempt, api="IncrementalAlterConfigs", timeout=timeout
+    )
+    return Results(
+        {
+            resource: ConfigsAltered(resource, outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for resource, outcome in outcomes.items()
+        }
+    )
+
+
+def _altered(
+    type_: int, name: str, code: int, message: str | None
+) -> tuple[ConfigResource, ConfigsAltered | KafkaError]:
+    resource = ConfigResource(ConfigResourceType(type_), name)
+    if code:
+        return resource, error_for(code, message, api="AlterConfigs")
+    return resource, ConfigsAltered(resource)
+
+
+def _incremental(
+    changes: Mapping[ConfigResource, Changes], validate_only: bool
+) -> IncrementalAlterConfigsRequest:
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=int(resource.type),
+                resource_name=resource.name,
+                configs=[
+                    IncrementalAlterConfigsAlterableConfig(
+                        name=name, config_operation=int(change.operation), value=change.value
+                    )
+                    for name, change in values.items()
+                ],
+            )
+            for resource, values in changes.items()
+        ],
+        validate_only=validate_only,
+    )
+
+
+async def _alter_as_a_whole(
+    engine: ClusterEngine,
+    target: int | Target,
+    changes: Mapping[ConfigResource, Changes],
+    validate_only: bool,
+    remaining: float,
+) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
+    """For brokers before 2.3: AlterConfigs replaces all configs, so they are read first.
+
+    Between reading and writing somebody else's change can be lost; those brokers have no better.
+    """
+    present = await describe_configs(engine, changes, timeout=remaining)
+    outcomes: dict[ConfigResource, ConfigsAltered | KafkaError] = {}
+    resources = []
+    for resource, values in changes.items():
+        described = present[resource]
+        if described.error is not None:
+            outcomes[resource] = described.error
+            continue
+        configs = _merged(resource, described.entries, values)
+        resources.append(
+            AlterConfigsResource(
+                resource_type=int(resource.type),
+                resource_name=resource.name,
+                configs=[
+                    AlterConfigsAlterableConfig(name=name, value=value)
+                    for name, value in configs.items()
+                ],
+            )
+        )
+    if resources:
+        response = await engine.request(
+            AlterConfigsRequest(resources=resources, validate_only=validate_only),
+            node=target,
+            timeout=remaining,
+        )
+        outcomes.update(
+            _altered(a.resource_type, a.resource_name, a.error_code, a.error_message)
+            for a in response.responses
+        )
+    return outcomes
+
+
+def _merged(
+    resource: ConfigResource, entries: Mapping[str, ConfigEntry], changes: Changes
+) -> dict[str, str | None]:
+    own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
+    merged = {name: entry.value for name, entry in entries.items() if entry.source is own}
+    for name, change in changes.items():
+        if change.operation is AlterOperation.DELETE:
+            merged.pop(name, None)
+        elif change.operation is AlterOperation.SET:
+            merged[name] = change.value
+        else:
+            entry = entries.get(name)
+            present = _items(entry.value if entry is not None else None)
+            named = _items(change.value)
+            if change.operation is AlterOperation.APPEND:
+                present += [item for item in named if item not in present]
+            else:
+                present = [item for item in present if item not in named]
+            merged[name] = ",".join(present)
+    return merged
+
+
+def _items(value: str | None) -> list[str]:
+    return [item.strip() for item in (value or "").split(",") if item.strip()]

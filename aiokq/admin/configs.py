@@ -1,0 +1,157 @@
+"""Describing configs, and which node to ask about a resource."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from aiokq.admin.config_types import (
+    OWN_SOURCE,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigSynonym,
+    ResourceLike,
+    as_resource,
+)
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.metadata import frozen_map
+from aiokq.cluster.targets import ANY, Target
+from aiokq.core.errors import ConfigError, KafkaError, error_for
+from aiokq.wire.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+
+__all__ = ["by_node", "describe_configs"]
+
+
+Outcome = TypeVar("Outcome")
+Ask: TypeAlias = Callable[
+    [int | Target, list[ConfigResource], float],
+    Coroutine[Any, Any, Mapping[ConfigResource, Outcome | KafkaError]],
+]
+
+
+async def by_node(
+    engine: ClusterEngine,
+    resources: Iterable[ConfigResource],
+    remaining: float,
+    ask: Ask[Outcome],
+) -> dict[ConfigResource, Outcome | KafkaError]:
+    """Ask each node for its resources; a node that fails fails only those."""
+    groups: dict[int | Target, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        groups[_target(resource)].append(resource)
+    answers = await concurrently(
+        engine.supervisor,
+        (ask(target, group, remaining) for target, group in groups.items()),
+        name="configs",
+    )
+    outcomes: dict[ConfigResource, Outcome | KafkaError] = {}
+    for group, answer in zip(groups.values(), answers, strict=True):
+        if not isinstance(answer, KafkaError):
+            outcomes.update(answer)
+        elif len(groups) == 1:
+            raise answer
+        else:
+            outcomes.update(dict.fromkeys(group, answer))
+    return outcomes
+
+
+def _target(resource: ConfigResource) -> int | Target:
+    """A broker's own configs are known by that broker only."""
+    of_broker = resource.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+    if not of_broker or resource.name == "":
+        return ANY
+    try:
+        return int(resource.name)
+    except ValueError:
+        raise ConfigError(f"{resource.name!r} is no broker id: it is a number, as text") from None
+
+
+async def describe_configs(
+    engine: ClusterEngine,
+    resources: Iterable[ResourceLike],
+    *,
+    names: Iterable[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+    timeout: float | None = None,
+) -> Results[ConfigResource, ConfigDescription]:
+    """See `Admin.describe_configs`."""
+    wanted = dict.fromkeys(map(as_resource, resources), True)
+    keys = None if names is None else list(names)
+
+    async def ask(
+        target: int | Target, group: list[ConfigResource], remaining: float
+    ) -> dict[ConfigResource, ConfigDescription | KafkaError]:
+        def request(version: int) -> DescribeConfigsRequest:
+            return DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=int(resource.type),
+                        resource_name=resource.name,
+                        configuration_keys=keys,
+                    )
+                    for resource in group
+                ],
+                # Older brokers have neither; they answer with less.
+                include_synonyms=include_synonyms and version >= 1,
+                include_documentation=include_documentation and version >= 3,
+            )
+
+        response = await engine.router.request(
+            request, DescribeConfigsRequest, target, timeout=remaining
+        )
+        return dict(map(_described, response.results))
+
+    async def attempt(
+        left: Mapping[ConfigResource, bool], remaining: float
+    ) -> dict[ConfigResource, ConfigDescription | KafkaError]:
+        return await by_node(engine, left, remaining, ask)
+
+    outcomes = await per_item(engine, wanted, attempt, api="DescribeConfigs", timeout=timeout)
+    return Results(
+        {
+            resource: ConfigDescription(resource, error=outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for resource, outcome in outcomes.items()
+        }
+    )
+
+
+def _described(
+    result: DescribeConfigsResult,
+) -> tuple[ConfigResource, ConfigDescription | KafkaError]:
+    resource = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+    if result.error_code:
+        return resource, error_for(result.error_code, result.error_message, api="DescribeConfigs")
+    entries = frozen_map((config.name, _entry(config, resource)) for config in result.configs)
+    return resource, ConfigDescription(resource, entries)
+
+
+def _entry(config: DescribeConfigsResourceResult, resource: ConfigResource) -> ConfigEntry:
+    source = ConfigSource(config.config_source)
+    if config.config_source < 0:
+        # Version 0 tells only whether it is the default.
+        own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
+        source = ConfigSource.DEFAULT_CONFIG if config.is_default else own
+    return ConfigEntry(
+        config.name,
+        config.value,
+        source,
+        config.read_only,
+        config.is_sensitive,
+        tuple(ConfigSynonym(s.name, s.value, ConfigSource(s.source)) for s in config.synonyms),
+        config.documentation or None,
+    )

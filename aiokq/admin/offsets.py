@@ -1,0 +1,57 @@
+"""Listing offsets of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokq.admin.results import Results
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
+from aiokq.cluster.offsets import list_offsets as look_up
+from aiokq.core.errors import KafkaError
+from aiokq.core.types import TopicPartition
+
+__all__ = ["OffsetListing", "list_offsets"]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetListing:
+    """One partition's offset; -1 for ``offset`` and ``timestamp_ms`` where no record is that young,
+    -1 for ``timestamp_ms`` also at the ends of the log."""
+
+    topic_partition: TopicPartition
+    offset: int = -1
+    timestamp_ms: int = -1
+    leader_epoch: int | None = None
+    error: KafkaError | None = None
+
+
+async def list_offsets(
+    engine: ClusterEngine,
+    partitions: Mapping[TopicPartition, OffsetSpec],
+    *,
+    isolation_level: IsolationLevel,
+    timeout: float | None,
+) -> Results[TopicPartition, OffsetListing]:
+    """See `Admin.list_offsets`."""
+    engine.bind()
+    wanted = {TopicPartition(*tp): offset_spec(spec) for tp, spec in partitions.items()}
+    outcomes = await look_up(
+        engine,
+        wanted,
+        isolation_level=isolation_level,
+        timeout=engine.settings.default_api_timeout if timeout is None else timeout,
+    )
+    results = {}
+    for tp in wanted:
+        outcome = outcomes[tp]
+        if isinstance(outcome, KafkaError):
+            results[tp] = OffsetListing(tp, error=outcome)
+        elif outcome is None:
+            results[tp] = OffsetListing(tp)
+        else:
+            results[tp] = OffsetListing(
+                tp, outcome.offset, outcome.timestamp_ms, outcome.leader_epoch
+            )
+    return Results(results)

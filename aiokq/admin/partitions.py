@@ -1,0 +1,95 @@
+"""Adding partitions to topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item, timeout_ms
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.targets import CONTROLLER
+from aiokq.core.errors import KafkaError, error_for
+from aiokq.wire.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+
+__all__ = ["NewPartitions", "PartitionsCreated", "create_partitions"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have.
+
+    Args:
+        total_count: partitions afterwards, the present ones included.
+        assignments: the brokers of each new one, preferred leader first; the controller's choice
+            if not given.
+    """
+
+    total_count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsCreated:
+    """Outcome for one topic."""
+
+    topic: str
+    total_count: int
+    error: KafkaError | None = None
+
+
+async def create_partitions(
+    engine: ClusterEngine,
+    topics: Mapping[str, int | NewPartitions],
+    *,
+    validate_only: bool,
+    timeout: float | None,
+) -> Results[str, PartitionsCreated]:
+    """See `Admin.create_partitions`."""
+    wanted = {
+        name: NewPartitions(value) if isinstance(value, int) else value
+        for name, value in topics.items()
+    }
+
+    async def attempt(
+        left: Mapping[str, NewPartitions], remaining: float
+    ) -> dict[str, PartitionsCreated | KafkaError]:
+        request = CreatePartitionsRequest(
+            topics=[_wire(name, new) for name, new in left.items()],
+            timeout_ms=timeout_ms(engine, remaining),
+            validate_only=validate_only,
+        )
+        response = await engine.request(request, node=CONTROLLER, timeout=remaining)
+        return {
+            answer.name: error_for(
+                answer.error_code,
+                answer.error_message,
+                api="CreatePartitions",
+                topic_partition=answer.name,
+            )
+            if answer.error_code
+            else PartitionsCreated(answer.name, wanted[answer.name].total_count)
+            for answer in response.results
+            if answer.name in wanted
+        }
+
+    outcomes = await per_item(engine, wanted, attempt, api="CreatePartitions", timeout=timeout)
+    return Results(
+        {
+            name: PartitionsCreated(name, wanted[name].total_count, outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for name, outcome in outcomes.items()
+        }
+    )
+
+
+def _wire(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+    assignments = None
+    if new.assignments is not None:
+        assignments = [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in new.assignments]
+    return CreatePartitionsTopic(name=name, count=new.total_count, assignments=assignments)

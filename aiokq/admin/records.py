@@ -1,0 +1,131 @@
+"""Deleting records from the beginning of partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item, timeout_ms
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import no_such_partition
+from aiokq.core.errors import ConfigError, KafkaError, LeaderNotAvailable, error_for
+from aiokq.core.types import TopicPartition
+from aiokq.wire.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+__all__ = ["RecordsDeleted", "delete_records"]
+
+HIGH_WATERMARK = -1
+Outcomes = dict[TopicPartition, "RecordsDeleted | KafkaError"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDeleted:
+    """Outcome for one partition; ``low_watermark`` is its first offset now."""
+
+    topic_partition: TopicPartition
+    low_watermark: int = -1
+    error: KafkaError | None = None
+
+
+async def delete_records(
+    engine: ClusterEngine,
+    before: Mapping[TopicPartition, int | Literal["latest"]],
+    *,
+    timeout: float | None,
+) -> Results[TopicPartition, RecordsDeleted]:
+    """See `Admin.delete_records`."""
+    wanted: dict[TopicPartition, int] = {}
+    for tp, offset in before.items():
+        if offset != "latest" and (isinstance(offset, str) or offset < 0):
+            raise ConfigError(f"{tp}: {offset!r} is no offset: use one from 0 on, or 'latest'")
+        wanted[TopicPartition(*tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset
+
+    async def attempt(left: Mapping[TopicPartition, int], remaining: float) -> Outcomes:
+        outcomes: Outcomes = {}
+        by_leader = await _by_leader(engine, left, outcomes, remaining)
+        answers = await concurrently(
+            engine.supervisor,
+            (_ask(engine, node, asked, remaining) for node, asked in by_leader.items()),
+            name="delete records",
+        )
+        for asked, answer in zip(by_leader.values(), answers, strict=True):
+            if isinstance(answer, KafkaError):
+                outcomes.update(dict.fromkeys(asked, answer))
+            else:
+                outcomes.update(answer)
+        return outcomes
+
+    found = await per_item(engine, wanted, attempt, api="DeleteRecords", timeout=timeout)
+    return Results(
+        {
+            tp: RecordsDeleted(tp, error=outcome) if isinstance(outcome, KafkaError) else outcome
+            for tp, outcome in found.items()
+        }
+    )
+
+
+async def _by_leader(
+    engine: ClusterEngine,
+    partitions: Mapping[TopicPartition, int],
+    outcomes: Outcomes,
+    remaining: float,
+) -> dict[int, dict[TopicPartition, int]]:
+    """The partitions by leader; those without one get their outcome."""
+    topics = sorted({tp.topic for tp in partitions})
+    # A topic that does not exist is worth a try or two, not the whole time.
+    wait = min(remaining, engine.settings.request_timeout) / 2
+    infos = await concurrently(
+        engine.supervisor,
+        (engine.topic(topic, timeout=wait, create=False) for topic in topics),
+        name="delete records",
+    )
+    known = dict(zip(topics, infos, strict=True))
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for tp, offset in partitions.items():
+        info = known[tp.topic]
+        if isinstance(info, KafkaError):
+            info.retriable = False
+            outcomes[tp] = info
+        elif tp.partition not in info.partitions:
+            outcomes[tp] = no_such_partition(tp, len(info.partitions))
+        elif (node := engine.leader_node(tp)) is None:
+            outcomes[tp] = LeaderNotAvailable(topic_partition=tp)
+        else:
+            by_leader[node.node_id][tp] = offset
+    return by_leader
+
+
+async def _ask(
+    engine: ClusterEngine, node_id: int, asked: Mapping[TopicPartition, int], remaining: float
+) -> Outcomes:
+    topics: dict[str, list[DeleteRecordsPartition]] = defaultdict(list)
+    for tp, offset in asked.items():
+        topics[tp.topic].append(DeleteRecordsPartition(partition_index=tp.partition, offset=offset))
+    response = await engine.request(
+        DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=ps) for name, ps in topics.items()],
+            timeout_ms=timeout_ms(engine, remaining),
+        ),
+        node=node_id,
+        timeout=remaining,
+    )
+    outcomes: Outcomes = {}
+    for topic in response.topics:
+        for answer in topic.partitions:
+            tp = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code:
+                error = error_for(answer.error_code, api="DeleteRecords", topic_partition=tp)
+                if error.refresh_metadata:
+                    engine.partition_failed(tp, error)
+                outcomes[tp] = error
+            else:
+                outcomes[tp] = RecordsDeleted(tp, answer.low_watermark)
+    return outcomes

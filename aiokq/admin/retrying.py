@@ -1,0 +1,103 @@
+"""Repeating a request about several items until each has an outcome or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import KafkaError, RequestTimeout
+
+__all__ = ["per_item", "timeout_ms"]
+
+K = TypeVar("K")
+T = TypeVar("T")
+R = TypeVar("R")
+
+Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
+"""Asks once for the items left, within so many seconds; gives an outcome for each."""
+
+
+async def per_item(
+    engine: ClusterEngine,
+    items: Mapping[K, T],
+    attempt: Attempt[K, T, R],
+    *,
+    api: str,
+    timeout: float | None,
+) -> dict[K, R | KafkaError]:
+    """An outcome per item, in the order of ``items``.
+
+    Items whose error is retriable (NOT_CONTROLLER, leaders that move, quotas) are asked for again,
+    alone, with growing pauses and newer metadata.
+
+    Args:
+        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+
+    Raises:
+        KafkaError: no request could be made at all, and no retry can help.
+        RequestTimeout: no request succeeded in time; the cause says why.
+    """
+    engine.bind()
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+    backoff = engine.new_backoff()
+    pending = dict(items)
+    outcomes: dict[K, R | KafkaError] = {}
+    last_errors: dict[K, KafkaError] = {}
+    failure: KafkaError | None = None
+    while pending:
+        remaining = deadline - engine.now()
+        if remaining <= 0:
+            break
+        refresh = True
+        try:
+            answers = await attempt(pending, remaining)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            failure = error
+        else:
+            failure = None
+            refresh = False
+            for item, outcome in answers.items():
+                # REQUEST_TIMED_OUT of an item: the broker waited as long as it was told to.
+                if (
+                    isinstance(outcome, KafkaError)
+                    and outcome.retriable
+                    and not isinstance(outcome, RequestTimeout)
+                ):
+                    last_errors[item] = outcome
+                    refresh |= outcome.refresh_metadata
+                else:
+                    outcomes[item] = outcome
+                    pending.pop(item, None)
+        if pending:
+            engine.counters.retries[api] += 1
+            await _pause(engine, backoff.next(), deadline, refresh=refresh)
+    if failure is not None and not outcomes and not last_errors:
+        raise RequestTimeout(f"no success within {total:.3g} s: {failure}", api=api) from failure
+    for item in pending:
+        last = last_errors.get(item)
+        if last is None:
+            last = RequestTimeout(f"no answer within {total:.3g} s", api=api)
+            last.__cause__ = failure
+        outcomes[item] = last
+    return {item: outcomes[item] for item in items}
+
+
+async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refresh: bool) -> None:
+    await asyncio.sleep(min(seconds, max(0.0, deadline - engine.now())))
+    if not refresh:
+        return
+    try:
+        async with asyncio.timeout_at(deadline):
+            await engine.refresh()
+    except TimeoutError:
+        pass  # the loop sees that the time is over
+
+
+def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
+    """How long the broker may take: less than we wait for its answer."""
+    return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

@@ -1,0 +1,15 @@
+"""AdminSettings: those of the cluster; the admin client has none of its own."""
+
+from __future__ import annotations
+
+from aiokq.cluster.settings import ClusterSettings
+
+__all__ = ["AdminSettings"]
+
+
+class AdminSettings(ClusterSettings):
+    """Settings of an admin client.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """

@@ -1,0 +1,405 @@
+"""Topics: create, delete, list and describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item, timeout_ms
+from aiokq.cluster.answers import metadata_received, metadata_request
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.inputs import MetadataReceived
+from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
+from aiokq.cluster.targets import ANY, CONTROLLER
+from aiokq.core.errors import ConfigError, KafkaError, UnsupportedVersion, error_for, raise_for
+from aiokq.wire.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from aiokq.wire.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from aiokq.wire.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsTopicRequest,
+)
+from aiokq.wire.metadata import MetadataRequest
+
+__all__ = [
+    "NewTopic",
+    "PartitionDescription",
+    "TopicCreated",
+    "TopicDeleted",
+    "TopicDescription",
+    "TopicListing",
+    "create_topics",
+    "delete_topics",
+    "describe_topics",
+    "list_topics",
+]
+
+DEFAULTS_SINCE = 4
+"""CreateTopics version from which the broker fills in partitions and replication (KIP-464)."""
+
+IDS_SINCE = 6
+"""DeleteTopics version from which topics can be named by id."""
+
+PAGE = 2000
+"""Partitions per page of a description; Kafka's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created.
+
+    Args:
+        name: of the topic.
+        num_partitions: how many; -1 for the broker's ``num.partitions``.
+        replication_factor: copies of each; -1 for the broker's ``default.replication.factor``.
+        assignments: instead of both, the brokers of each partition, preferred leader first.
+        configs: topic configs by Kafka's names (``retention.ms``).
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | int | float | bool | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """Outcome of creating one topic. Numbers are -1 where the broker is too old to tell."""
+
+    name: str
+    topic_id: UUID = ZERO_ID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=frozen_map)
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """Outcome of deleting one topic."""
+
+    name: str
+    topic_id: UUID = ZERO_ID
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """One topic of a listing."""
+
+    name: str
+    topic_id: UUID
+    internal: bool
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition: node ids of its leader (-1 for none) and replicas.
+
+    ``eligible_leaders`` are replicas outside the ISR that may lead without loss (KIP-966); empty
+    where the broker does not tell.
+    """
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    eligible_leaders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic with its partitions, in order."""
+
+    name: str
+    topic_id: UUID = ZERO_ID
+    internal: bool = False
+    partitions: tuple[PartitionDescription, ...] = ()
+    error: KafkaError | None = None
+
+
+def config_text(value: str | int | float | bool | None) -> str | None:
+    """A config value as Kafka writes it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+# -- create -----------------------------------------------------------------------------------
+
+
+async def create_topics(
+    engine: ClusterEngine,
+    topics: Iterable[NewTopic],
+    *,
+    validate_only: bool,
+    timeout: float | None,
+) -> Results[str, TopicCreated]:
+    """See `Admin.create_topics`."""
+    wanted = _by_name(topics)
+
+    async def attempt(
+        left: Mapping[str, NewTopic], remaining: float
+    ) -> dict[str, TopicCreated | KafkaError]:
+        def request(version: int) -> CreateTopicsRequest:
+            if version < DEFAULTS_SINCE and any(_uses_defaults(topic) for topic in left.values()):
+                raise UnsupportedVersion(
+                    "the broker is older than 2.4: give num_partitions and replication_factor",
+                    api="CreateTopics",
+                )
+            return CreateTopicsRequest(
+                topics=[_creatable(topic) for topic in left.values()],
+                timeout_ms=timeout_ms(engine, remaining),
+                validate_only=validate_only,
+            )
+
+        response = await engine.router.request(
+            request, CreateTopicsRequest, CONTROLLER, timeout=remaining
+        )
+        return {topic.name: _created(topic) for topic in response.topics}
+
+    outcomes = await per_item(engine, wanted, attempt, api="CreateTopics", timeout=timeout)
+    return Results(
+        {
+            name: TopicCreated(name, error=outcome) if isinstance(outcome, KafkaError) else outcome
+            for name, outcome in outcomes.items()
+        }
+    )
+
+
+def _by_name(topics: Iterable[NewTopic]) -> dict[str, NewTopic]:
+    wanted: dict[str, NewTopic] = {}
+    for topic in topics:
+        if topic.name in wanted:
+            raise ConfigError(f"topic {topic.name!r} is given twice")
+        if topic.assignments is not None and (
+            topic.num_partitions != -1 or topic.replication_factor != -1
+        ):
+            raise ConfigError(
+                f"topic {topic.name!r}: assignments say how many partitions and replicas there "
+                "are; leave num_partitions and replication_factor out"
+            )
+        wanted[topic.name] = topic
+    return wanted
+
+
+def _uses_defaults(topic: NewTopic) -> bool:
+    return topic.assignments is None and -1 in (topic.num_partitions, topic.replication_factor)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+            for partition, brokers in (topic.assignments or {}).items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=config_text(value))
+            for name, value in (topic.configs or {}).items()
+        ],
+    )
+
+
+def _created(topic: CreatableTopicResult) -> TopicCreated | KafkaError:
+    if topic.error_code:
+        return error_for(
+            topic.error_code, topic.error_message, api="CreateTopics", topic_partition=topic.name
+        )
+    return TopicCreated(
+        topic.name,
+        topic.topic_id,
+        topic.num_partitions,
+        topic.replication_factor,
+        frozen_map((config.name, config.value) for config in topic.configs or []),
+    )
+
+
+# -- delete -----------------------------------------------------------------------------------
+
+
+async def delete_topics(
+    engine: ClusterEngine, topics: Iterable[str | UUID], *, timeout: float | None
+) -> Results[str | UUID, TopicDeleted]:
+    """See `Admin.delete_topics`."""
+    wanted = dict.fromkeys(topics, True)
+    by_id = any(isinstance(topic, UUID) for topic in wanted)
+
+    async def attempt(
+        left: Mapping[str | UUID, bool], remaining: float
+    ) -> dict[str | UUID, TopicDeleted | KafkaError]:
+        def request(version: int) -> DeleteTopicsRequest:
+            if by_id and version < IDS_SINCE:
+                raise UnsupportedVersion(
+                    "the broker is older than 2.8: delete topics by name", api="DeleteTopics"
+                )
+            if version < IDS_SINCE:
+                return DeleteTopicsRequest(
+                    topic_names=[str(topic) for topic in left],
+                    timeout_ms=timeout_ms(engine, remaining),
+                )
+            return DeleteTopicsRequest(
+                topics=[
+                    DeleteTopicState(topic_id=topic)
+                    if isinstance(topic, UUID)
+                    else DeleteTopicState(name=topic)
+                    for topic in left
+                ],
+                timeout_ms=timeout_ms(engine, remaining),
+            )
+
+        response = await engine.router.request(
+            request, DeleteTopicsRequest, CONTROLLER, timeout=remaining
+        )
+        outcomes: dict[str | UUID, TopicDeleted | KafkaError] = {}
+        for answer in response.responses:
+            # Asked by id, the answer has the name too if the topic was found.
+            item = answer.topic_id if answer.topic_id in left else (answer.name or "")
+            if answer.error_code:
+                outcomes[item] = error_for(
+                    answer.error_code,
+                    answer.error_message,
+                    api="DeleteTopics",
+                    topic_partition=str(item),
+                )
+            else:
+                outcomes[item] = TopicDeleted(answer.name or "", answer.topic_id)
+        return outcomes
+
+    outcomes = await per_item(engine, wanted, attempt, api="DeleteTopics", timeout=timeout)
+    results = {}
+    for item, outcome in outcomes.items():
+        if isinstance(outcome, KafkaError):
+            outcome = (
+                TopicDeleted("", item, outcome)
+                if isinstance(item, UUID)
+                else TopicDeleted(item, error=outcome)
+            )
+        results[item] = outcome
+    return Results(results)
+
+
+# -- list and describe ------------------------------------------------------------------------
+
+
+async def list_topics(
+    engine: ClusterEngine, *, internal: bool, timeout: float | None
+) -> dict[str, TopicListing]:
+    """See `Admin.list_topics`."""
+    received = await _metadata(engine, None, timeout)
+    return {
+        topic.name: TopicListing(topic.name, topic.topic_id, topic.internal, len(topic.partitions))
+        for topic in sorted(received.topics, key=lambda topic: topic.name)
+        if internal or not topic.internal
+    }
+
+
+async def describe_topics(
+    engine: ClusterEngine, topics: Iterable[str] | None, *, timeout: float | None
+) -> Results[str, TopicDescription]:
+    """See `Admin.describe_topics`."""
+    names = None if topics is None else frozenset(topics)
+    if names is not None and not names:
+        return Results({})
+    engine.bind()
+    deadline = engine.now() + (engine.settings.default_api_timeout if timeout is None else timeout)
+    try:
+        described = await _describe_in_pages(engine, names, deadline)
+    except UnsupportedVersion:
+        received = await _metadata(engine, names, deadline - engine.now())
+        described = {topic.name: _described(topic) for topic in received.topics}
+    order = sorted(described if names is None else names)
+    return Results({name: described.get(name, TopicDescription(name)) for name in order})
+
+
+async def _describe_in_pages(
+    engine: ClusterEngine, names: frozenset[str] | None, deadline: float
+) -> dict[str, TopicDescription]:
+    # No topic named means all of them.
+    asked = [DescribeTopicPartitionsTopicRequest(name=name) for name in sorted(names or ())]
+    described: dict[str, TopicDescription] = {}
+    cursor: Cursor | None = None
+    while True:
+        response: DescribeTopicPartitionsResponse = await engine.request(
+            DescribeTopicPartitionsRequest(
+                topics=asked, response_partition_limit=PAGE, cursor=cursor
+            ),
+            node=ANY,
+            timeout=deadline - engine.now(),
+        )
+        for topic in response.topics:
+            name = topic.name or ""
+            page = tuple(_described_partition(p) for p in topic.partitions)
+            before = described.get(name)
+            if before is not None and not topic.error_code:
+                described[name] = replace(before, partitions=before.partitions + page)
+                continue
+            error = None
+            if topic.error_code:
+                error = error_for(
+                    topic.error_code, api="DescribeTopicPartitions", topic_partition=name
+                )
+            described[name] = TopicDescription(name, topic.topic_id, topic.is_internal, page, error)
+        cursor = response.next_cursor
+        if cursor is None:
+            return described
+
+
+def _described_partition(p: DescribeTopicPartitionsResponsePartition) -> PartitionDescription:
+    return PartitionDescription(
+        p.partition_index,
+        p.leader_id,
+        p.leader_epoch,
+        tuple(p.replica_nodes),
+        tuple(p.isr_nodes),
+        tuple(p.offline_replicas),
+        tuple(p.eligible_leader_replicas or ()),
+    )
+
+
+def _described(topic: TopicInfo) -> TopicDescription:
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        topic.internal,
+        tuple(
+            PartitionDescription(
+                p.partition, p.leader, p.leader_epoch, p.replicas, p.isr, p.offline
+            )
+            for p in topic.partitions.values()
+        ),
+        topic.error,
+    )
+
+
+async def _metadata(
+    engine: ClusterEngine, names: frozenset[str] | None, timeout: float | None
+) -> MetadataReceived:
+    """Asked of a broker now, past the snapshot: a listing must show what was created just now."""
+    engine.bind()
+    response = await engine.router.request(
+        lambda version: metadata_request(names, create=False, version=version),
+        MetadataRequest,
+        ANY,
+        timeout=engine.settings.default_api_timeout if timeout is None else timeout,
+    )
+    raise_for(response.error_code, api="Metadata")
+    return metadata_received(response, complete=names is None)
