@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokq import wire
@@ -31,6 +31,7 @@ def test_any_message_survives_the_wire_in_every_version(
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_values_that_a_version_cannot_carry_are_refused_by_both_codecs(
     cls: type[Message], data: st.DataObject
