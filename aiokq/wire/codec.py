@@ -54,9 +54,7 @@ def encode_bytes(message: Message, version: int) -> bytes:
     return b"".join(cast("list[bytes]", fragments))
 
 
-def decode(
-    cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True
-) -> M:
+def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True) -> M:
     """Decode a message that fills the data from `position` to the end.
 
     Record data is a view of `data`, which must not change while it is used; all else is copied.

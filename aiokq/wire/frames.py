@@ -1,8 +1,8 @@
 """Frames: size, request and response headers around a message; owns header versions.
 
 A frame that is encoded here starts with its 4-byte size; a frame that is decoded here comes without
-(the reader of the connection has cut it off). Source: KIP-482, Kafka `RequestHeader.json`,
-`ResponseHeader.json`, `ApiMessageType`.
+(the reader of the connection has cut it off). Bytes behind the message are skipped, as Kafka does:
+librdkafka leaves some behind its requests, and its mock cluster behind flexible responses. Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Response]]:
     if header.api_key not in APIS:
         raise ProtocolError(f"no API has key {header.api_key}", version=header.api_version)
     cls = api(header.api_key)
-    return header, decode(cls, frame, header.api_version, header.body_offset)
+    return header, decode(cls, frame, header.api_version, header.body_offset, exact=False)
 
 
 def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Fragment]:
@@ -152,7 +152,7 @@ def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
                 version=version,
                 offset=position,
             ) from error
-    return correlation_id, decode(cls, frame, version, position)
+    return correlation_id, decode(cls, frame, version, position, exact=False)
 
 
 def peek_correlation_id(frame: Buffer) -> int:

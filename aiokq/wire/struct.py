@@ -12,7 +12,16 @@ from __future__ import annotations
 import dataclasses
 import linecache
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final, Generic, NoReturn, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Generic,
+    NoReturn,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
 
 from aiokq.wire.fields import Field
 
@@ -109,7 +118,9 @@ class Struct(metaclass=StructType):
     __fields__: ClassVar[tuple[Field, ...]] = ()
     __dataclass_fields__ = _DataclassFields()
 
-    unknown_tags: Mapping[int, bytes]
+    if TYPE_CHECKING:
+        # A slot has no default at run time; type checkers take from here that the argument has one.
+        unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
         """Set the given fields, the others to their defaults."""

@@ -99,6 +99,18 @@ def test_tagged_fields_of_headers_are_skipped() -> None:
     assert wire.decode_response(wire.MetadataResponse, b"\0\0\0\1" + b"\1\7\2xy" + body, 12)
 
 
+def test_bytes_behind_the_message_are_skipped() -> None:
+    """librdkafka ends some messages with one section of tagged fields too many."""
+    response = wire.MetadataResponse(cluster_id="c")
+    data = frame(wire.encode_response(response, version=9, correlation_id=1))
+    assert wire.decode_response(wire.MetadataResponse, data + b"\0", 9) == (1, response)
+    request = wire.MetadataRequest(topics=None)
+    data = frame(wire.encode_request(request, version=9, correlation_id=1, client_id=""))
+    assert wire.decode_request(data + b"\0")[1] == request
+    with pytest.raises(ProtocolError, match="1 bytes after"):
+        wire.decode(wire.MetadataRequest, wire.encode_bytes(request, 9) + b"\0", 9)
+
+
 @pytest.mark.parametrize(
     "data",
     [
