@@ -196,7 +196,7 @@ async def _convert_down(
     """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1."""
     from aiokq.records.legacy import downconvert
 
-    fragments: list[FileRange] = data.records if isinstance(data.records, list) else []  # type: ignore[assignment]
+    fragments: list[FileRange] = data.records if isinstance(data.records, list) else []
     if not fragments:
         return
     stored = b"".join([fragment.read() for fragment in fragments])
