@@ -68,6 +68,15 @@ def _batch_at(file: File, position: int, crc32c: Checksum) -> tuple[int, int] | 
     return header.last_offset, header.size
 
 
+def is_torn(file: File, position: int, end: int) -> bool:
+    """Whether the bytes at the end of a log are the beginning of one batch and no more."""
+    head = file.pread(LOG_OVERHEAD, position)
+    if len(head) < LOG_OVERHEAD:
+        return True
+    size: int = _START.unpack(head)[1] + LOG_OVERHEAD
+    return size > end - position
+
+
 def only_zeros(file: File, position: int, end: int) -> bool:
     """Whether there is nothing but zeros between two positions, as a power cut leaves them."""
     for start in range(position, end, _WINDOW):

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import names
-from aiokq.broker.log.corruption import keep_aside, only_zeros, valid_batches
+from aiokq.broker.log.checking import BadBatch, sound_batches
+from aiokq.broker.log.corruption import is_torn, keep_aside, only_zeros, valid_batches
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import restore_producers
@@ -27,22 +28,15 @@ from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
-from aiokq.records.header import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    BatchHeader,
-    Checksum,
-    read_header,
-    verify_crc,
-)
+from aiokq.records.header import Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
 
 logger = logging.getLogger("aiokq.broker.log")
 
-WINDOW: Final = 1024 * 1024
-"""Bytes read at a time while checking; a larger batch is read by itself."""
+REPORT_EVERY: Final = 64 * 1024 * 1024
+"""Bytes of one segment between two reports of progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,97 +259,63 @@ class _Loader:
         file = segment.file
         end = file.size()
         segment.begin_rebuild()
-        position, reason = 0, ""
-        window, start = memoryview(b""), 0
-        next_report = self._checked + 64 * WINDOW
-        while position < end:
-            at = position - start
-            if len(window) - at < min(HEADER_SIZE, end - position):
-                window, start, at = self._read(segment, position, WINDOW, end), position, 0
-            try:
-                header = read_header(window, at)
-            except CorruptRecord as error:
-                reason = error.message
-                break
-            if header.size > end - position:
-                reason = f"batch of {header.size} bytes with {end - position} left"
-                break
-            if len(window) - at < header.size:
-                size = max(header.size, WINDOW)
-                window, start, at = self._read(segment, position, size, end), position, 0
-            batch = window[at : at + header.size]
-            reason = self._flaw(batch, header, expected, segment.base_offset)
-            if reason:
-                break
-            segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
-            if header.magic >= 2:
-                self.epochs.note(header.leader_epoch, header.base_offset)
-            expected = header.next_offset
-            position += header.size
-            if self._checked + position >= next_report:
-                next_report += 64 * WINDOW
-                self._report(self._checked + position)
-        self._checked += end
-        self._report(self._checked)
-        if position < end:
-            self._cut(segment, position, end, expected, reason)
+        next_report = REPORT_EVERY
+        try:
+            for position, header in sound_batches(
+                file, end, segment.base_offset, expected, self._crc32c
+            ):
+                segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+                if header.magic >= 2:
+                    self.epochs.note(header.leader_epoch, header.base_offset)
+                if position >= next_report:
+                    next_report += REPORT_EVERY
+                    self._report(self._checked + position)
+        except BadBatch as bad:
+            self._cut(segment, end, bad)
             return False
+        finally:
+            self._checked += end
+            self._report(self._checked)
         return True
-
-    def _read(self, segment: Segment, position: int, size: int, end: int) -> memoryview:
-        return memoryview(segment.file.pread(min(size, end - position), position))
-
-    def _flaw(self, batch: memoryview, header: BatchHeader, expected: int, base: int) -> str:
-        """Why a whole batch cannot stand where it is; empty if it can."""
-        if not verify_crc(batch, header, self._crc32c):
-            return "CRC mismatch"
-        if header.base_offset < expected and header.magic >= 2:
-            return f"base offset {header.base_offset} after {expected - 1}"
-        if header.last_offset < expected or header.last_offset - base > 2**31 - 1:
-            return f"last offset {header.last_offset} where {expected} was due"
-        return ""
 
     def _report(self, checked: int) -> None:
         if self._progress is not None:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
-    def _cut(self, segment: Segment, position: int, end: int, expected: int, reason: str) -> None:
-        """Truncate a segment at a bad batch; keep what is removed unless it is a torn append."""
+    def _cut(self, segment: Segment, end: int, bad: BadBatch) -> None:
+        """Truncate a segment at a bad batch; keep what is removed unless nobody can miss it."""
+        file, position = segment.file, bad.position
         path = segment.path(names.LOG)
-        torn = _is_torn(self._read(segment, position, HEADER_SIZE, end), end - position)
-        lost = valid_batches(segment.file, position, end, expected, self._crc32c)
-        if torn and lost is None:
+        lost = valid_batches(file, position, end, bad.expected, self._crc32c)
+        trash = ""
+        if lost is None and is_torn(file, position, end):
+            trash = "torn tail"
+        elif lost is None and only_zeros(file, position, end):
+            trash = "zeros"
+        if trash:
             logger.warning(
-                "removing torn tail partition=%s file=%s position=%d bytes=%d next_offset=%d",
+                "removing %s partition=%s file=%s position=%d bytes=%d next_offset=%d",
+                trash,
                 self._name,
                 path,
                 position,
                 end - position,
-                expected,
-            )
-        elif lost is None and only_zeros(segment.file, position, end):
-            logger.warning(
-                "removing zeros partition=%s file=%s position=%d bytes=%d next_offset=%d",
-                self._name,
-                path,
-                position,
-                end - position,
-                expected,
+                bad.expected,
             )
         else:
-            kept = keep_aside(self._files, segment.file, path, position, end)
+            kept = keep_aside(self._files, file, path, position, end)
             logger.error(
                 "corrupt batch, log cut partition=%s file=%s position=%d reason=%r"
                 " lost_offsets=%s bytes=%d kept=%s",
                 self._name,
                 path,
                 position,
-                reason,
-                _offsets(expected, lost),
+                bad.reason,
+                _offsets(bad.expected, lost),
                 end - position,
                 kept,
             )
-        segment.file.truncate(position)
+        file.truncate(position)
 
     def _set_aside_later(self, bases: Sequence[int]) -> None:
         """Segments behind a cut cannot be served: there would be a hole in the offsets."""
@@ -383,14 +343,6 @@ class _Loader:
                 path = names.segment_file(self._directory, base, suffix)
                 if self._files.exists(path):
                     self._files.remove(path)
-
-
-def _is_torn(head: memoryview, left: int) -> bool:
-    """Whether the bytes at the end of a log are the beginning of a batch and no more."""
-    if len(head) < LOG_OVERHEAD:
-        return True
-    size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
-    return size > left
 
 
 def _offsets(first: int, last: int | None) -> str:

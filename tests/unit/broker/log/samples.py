@@ -1,0 +1,105 @@
+"""What the tests of the log share: batches, and a log on a disk in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.recovery import open_log
+from aiokq.broker.log.results import AppendResult
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.header import iter_headers
+from aiokq.records.record import RawRecord, encode_batch, iter_records
+from tests.sim.harness.files import MemoryFiles
+
+TP = TopicPartition("orders", 0)
+DIRECTORY = "/data/orders-0"
+NOW_MS = 1_700_000_000_000
+
+
+def config(**changes: object) -> LogConfig:
+    """Kafka's defaults but for the small limits tests want."""
+    return replace(LogConfig(), **changes)
+
+
+def batch(
+    *values: bytes,
+    timestamp_ms: int = NOW_MS,
+    step_ms: int = 0,
+    key: bytes | None = b"k",
+    **options: object,
+) -> bytes:
+    """A batch as a producer sends it."""
+    records = [
+        RawRecord(index, timestamp_ms + index * step_ms, key, value)
+        for index, value in enumerate(values or (b"value",))
+    ]
+    return encode_batch(records, crc32c=crc32c, **options)
+
+
+def open_partition(
+    files: MemoryFiles, *, clean: bool = True, now_ms: int = NOW_MS, **options: object
+) -> PartitionLog:
+    """The log in DIRECTORY; ``settings`` of it as keywords of ``config``."""
+    extra = {
+        name: options.pop(name)
+        for name in ("log_start_offset", "recovery_point", "progress")
+        if name in options
+    }
+    return open_log(
+        files,
+        DIRECTORY,
+        TP,
+        config=config(**options),
+        crc32c=crc32c,
+        now_ms=now_ms,
+        clean=clean,
+        **extra,
+    )
+
+
+def append(
+    log: PartitionLog,
+    data: bytes,
+    *,
+    leader_epoch: int = 0,
+    now_ms: int = NOW_MS,
+    origin: Origin = Origin.CLIENT,
+) -> AppendResult:
+    """Append what a producer sent."""
+    return log.append(
+        memoryview(data),
+        list(iter_headers(data)),
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+        origin=origin,
+    )
+
+
+def fetched(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31, **options: object) -> bytes:
+    """The bytes a fetch gives."""
+    read = log.read(offset, max_bytes, **options)
+    data = b"".join(fragment.read() for fragment in read.fragments)
+    assert len(data) == read.size
+    return data
+
+
+def records(data: bytes) -> list[RawRecord]:
+    """The records in fetched bytes, each batch with a right CRC."""
+    found: list[RawRecord] = []
+    position = 0
+    for header in iter_headers(data):
+        part = data[position : position + header.size]
+        assert crc32c(part[21:]) == header.crc
+        found += iter_records(part, header)
+        position += header.size
+    assert position == len(data)
+    return found
+
+
+def values(log: PartitionLog, offset: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of all records from ``offset`` on."""
+    return [(record.offset, record.value) for record in records(fetched(log, offset))]

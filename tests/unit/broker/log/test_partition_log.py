@@ -1,0 +1,537 @@
+"""PartitionLog: appends, rolls, reads at every offset, time lookups, deletes, failures."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.core.errors import (
+    InvalidProducerEpoch,
+    KafkaStorage,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+)
+from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
+from aiokq.records.header import LOG_APPEND_TIME, TRANSACTIONAL_MASK, iter_headers, read_header
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    config,
+    fetched,
+    open_partition,
+    records,
+    values,
+)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def segment_names(files: MemoryFiles, suffix: str = names.LOG) -> list[str]:
+    return [name for name in files.listdir(DIRECTORY) if name.endswith(suffix)]
+
+
+def test_records_get_consecutive_offsets_and_come_back_as_they_were(files: MemoryFiles) -> None:
+    """Offsets are the one thing the log adds; anything else changed is corruption."""
+    log = open_partition(files)
+    first, second = batch(b"a", b"b"), batch(b"c")
+    assert append(log, first, leader_epoch=3).base_offset == 0
+    result = append(log, second, leader_epoch=3)
+    assert (result.base_offset, result.last_offset, result.log_append_time_ms) == (2, 2, -1)
+    assert values(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    stored = fetched(log)
+    assert stored[16 : len(first)] == first[16:]
+    assert [(h.base_offset, h.leader_epoch) for h in iter_headers(stored)] == [(0, 3), (2, 3)]
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 3, 3)
+
+
+def test_an_append_is_one_write(files: MemoryFiles) -> None:
+    """A write per batch, or one for each index, is what the appends must not cost."""
+    log = open_partition(files, index_interval_bytes=1)
+    append(log, batch(b"first"))
+    files.fail("pwritev", matches=lambda path: not path.endswith(".log"), times=None)
+    for _ in range(10):
+        append(log, batch(b"x" * 100))
+    files.heal()
+    fault = files.fail("pwritev", times=2)
+    with pytest.raises(KafkaStorage):
+        append(log, batch(b"a"))
+    assert fault.times == 1  # of two failures in wait only one was met
+
+
+def test_the_callers_buffer_is_left_alone(files: MemoryFiles) -> None:
+    """The frame belongs to the connection; patching it in place would corrupt a retry."""
+    log = open_partition(files, message_timestamp_type="LogAppendTime")
+    data = batch(b"a")
+    copy = bytes(data)
+    append(log, data)
+    assert data == copy
+
+
+def test_log_append_time_is_stamped_and_the_crc_follows(files: MemoryFiles) -> None:
+    """A stamped batch with the producer's CRC is refused by every consumer."""
+    log = open_partition(files, message_timestamp_type="LogAppendTime")
+    result = append(log, batch(b"a", b"b", timestamp_ms=5), now_ms=NOW_MS + 7)
+    assert result.log_append_time_ms == NOW_MS + 7
+    stored = fetched(log)
+    assert read_header(stored).timestamp_type == LOG_APPEND_TIME
+    assert [record.timestamp_ms for record in records(stored)] == [NOW_MS + 7] * 2
+
+
+@pytest.mark.parametrize(("name", "codec"), [("gzip", 1), ("zstd", 4), ("uncompressed", 0)])
+def test_a_topics_own_codec_replaces_the_producers(
+    files: MemoryFiles, name: str, codec: int
+) -> None:
+    """`compression.type` other than `producer` is a promise about what is on disk."""
+    log = open_partition(files, compression_type=name)
+    append(log, batch(b"a" * 1000, b"b", codec=2))
+    stored = fetched(log)
+    assert read_header(stored).codec == codec
+    assert [record.value for record in records(stored)] == [b"a" * 1000, b"b"]
+
+
+# --- rolling
+
+
+def test_a_full_segment_makes_way_for_the_next(files: MemoryFiles) -> None:
+    """Reads must cross from one file to the next without a gap."""
+    data = batch(b"x" * 300)
+    log = open_partition(files, segment_bytes=3 * len(data))
+    for _ in range(10):
+        append(log, data)
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    assert segment_names(files) == [f"{base:020d}.log" for base in (0, 3, 6, 9)]
+    assert [offset for offset, _ in values(log)] == list(range(10))
+    assert len(log.read(0, 2**31).fragments) == 4
+
+
+def test_a_segment_rolls_by_the_time_of_its_records(files: MemoryFiles) -> None:
+    """Retention by time works on whole segments: they must not span more than segment.ms."""
+    log = open_partition(files, segment_ms=1000)
+    append(log, batch(timestamp_ms=NOW_MS))
+    append(log, batch(timestamp_ms=NOW_MS + 1000))
+    assert len(log.segments) == 1
+    append(log, batch(timestamp_ms=NOW_MS + 1001))
+    assert len(log.segments) == 2
+
+
+def test_a_segment_without_timestamps_rolls_by_the_clock(files: MemoryFiles) -> None:
+    """Batches of timestamp -1, as from old producers, would else never roll by time."""
+    log = open_partition(files, segment_ms=1000)
+    append(log, batch(timestamp_ms=-1))
+    append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 1000)
+    assert len(log.segments) == 1
+    append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 1001)
+    assert len(log.segments) == 2
+
+
+def test_a_full_index_rolls(files: MemoryFiles) -> None:
+    """Entries beyond segment.index.bytes would make lookups walk ever longer."""
+    log = open_partition(files, segment_index_bytes=24, index_interval_bytes=0)
+    for _ in range(7):
+        append(log, batch())
+    assert len(log.segments) > 1
+    assert [offset for offset, _ in values(log)] == list(range(7))
+
+
+def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
+    """A thousand logs made together would all roll in the same second."""
+    log = open_partition(files, segment_ms=100_000, segment_jitter_ms=50_000)
+    assert 50_000 < log._limits.segment_ms <= 100_000
+    first = log._limits.segment_ms
+    append(log, batch())
+    log.roll(NOW_MS)
+    assert log._limits.segment_ms != first
+
+
+def test_roll_of_an_empty_segment_does_nothing(files: MemoryFiles) -> None:
+    """Two files of the same base offset cannot be."""
+    log = open_partition(files)
+    log.roll(NOW_MS)
+    assert len(log.segments) == 1
+
+
+# --- reading
+
+
+def test_every_offset_gives_the_whole_batch_that_holds_it(files: MemoryFiles) -> None:
+    """Another broker lost records here: an offset inside a batch is not the start of one."""
+    log = open_partition(files, segment_bytes=600, index_interval_bytes=150)
+    bases: list[int] = []
+    for index in range(40):
+        data = batch(*[b"v%d" % index] * (1 + index % 3))
+        bases += [append(log, data).base_offset] * (1 + index % 3)
+    for offset in range(log.log_end_offset):
+        header = read_header(fetched(log, offset))
+        assert header.base_offset == bases[offset]
+        assert header.last_offset >= offset
+
+
+def test_reads_end_with_a_whole_batch_within_the_limit(files: MemoryFiles) -> None:
+    """A partial batch at the end is allowed, and useless bytes on the wire."""
+    log = open_partition(files, index_interval_bytes=200)
+    data = batch(b"x" * 50)
+    for _ in range(30):
+        append(log, data)
+    size = len(data)
+    for limit in (size, size + 1, 2 * size - 1, 2 * size, 10 * size + 3, 30 * size, 31 * size):
+        assert len(fetched(log, 0, limit)) == min(limit // size, 30) * size
+        assert len(fetched(log, 7, limit)) == min(limit // size, 23) * size
+
+
+def test_a_batch_larger_than_the_limit_is_given_if_it_must_be(files: MemoryFiles) -> None:
+    """Without it a consumer with a small limit would be stuck for ever (KIP-74)."""
+    log = open_partition(files)
+    data = batch(b"x" * 5000)
+    append(log, data)
+    append(log, data)
+    assert len(fetched(log, 0, 10)) == len(data)
+    assert len(fetched(log, 0, 0)) == len(data)
+    assert fetched(log, 0, 10, at_least_one=False) == b""
+    assert fetched(log, 0, -5, at_least_one=False) == b""
+
+
+def test_reads_stop_at_the_upper_bound(files: MemoryFiles) -> None:
+    """Records above the high watermark may yet be lost: nobody may see them."""
+    log = open_partition(files, index_interval_bytes=0)
+    for _ in range(6):
+        append(log, batch(b"a", b"b"))
+    assert [r.offset for r in records(fetched(log, 0, upper_bound=8))][-1] == 7
+    assert fetched(log, 8, upper_bound=8) == b""
+    log.high_watermark = 4
+    assert [r.offset for r in records(fetched(log, 0))][-1] == 3
+    assert fetched(log, 9) == b""
+    assert [r.offset for r in records(fetched(log, 0, upper_bound=99))][-1] == 11
+
+
+def test_offsets_outside_the_log_are_refused(files: MemoryFiles) -> None:
+    """Clients reset their position on it: so exactly these offsets, and the end itself not."""
+    log = open_partition(files)
+    append(log, batch())
+    assert fetched(log, 1) == b""
+    for offset in (-1, 2):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 100)
+    log.delete_records(1)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 100)
+
+
+def test_a_consumer_that_reads_on_needs_no_index(files: MemoryFiles) -> None:
+    """The hot tail of a log is read again and again: each read begins where the last ended."""
+    data = batch(b"x" * 200)
+    log = open_partition(files, segment_bytes=20 * len(data), index_interval_bytes=0)
+    for _ in range(50):
+        append(log, data)
+    offset, seen = 0, []
+    fault = None
+    while offset < log.log_end_offset:
+        found = [r.offset for r in records(fetched(log, offset, 3 * len(data)))]
+        seen += found
+        offset = found[-1] + 1
+        if fault is None:
+            known = log._segments._ends
+            assert offset in known
+            fault = True
+    assert seen == list(range(50))
+    append(log, data)
+    assert [r.offset for r in records(fetched(log, 50))] == [50]
+
+
+def test_append_listeners_hear_of_every_append_after_it_is_visible(files: MemoryFiles) -> None:
+    """A long poll woken too early reads nothing and waits out its time."""
+    log = open_partition(files)
+    heard: list[tuple[int, int]] = []
+    log.append_listeners.append(lambda size: heard.append((size, log.high_watermark)))
+    data = batch(b"a", b"b")
+    append(log, data)
+    assert heard == [(len(data), 2)]
+
+
+# --- times
+
+
+def test_timestamps_are_found_to_the_record(files: MemoryFiles) -> None:
+    """offsets_for_times: the first record at or after the time, not its batch."""
+    log = open_partition(files, segment_bytes=400, index_interval_bytes=100)
+    times: list[int] = []
+    for index in range(20):
+        append(log, batch(b"a", b"b", b"c", timestamp_ms=NOW_MS + index * 100, step_ms=10))
+        times += [NOW_MS + index * 100 + step for step in (0, 10, 20)]
+    assert len(log.segments) > 3
+    for wanted in range(NOW_MS - 5, NOW_MS + 1925, 5):
+        offset = next((o for o, time in enumerate(times) if time >= wanted), None)
+        found = log.offset_for_timestamp(wanted)
+        assert (found and found[1]) == offset
+        if found and offset is not None:
+            assert found == (times[offset], offset, 0)
+    assert log.offset_of_max_timestamp() == (times[-1], len(times) - 1, 0)
+
+
+def test_times_that_go_back_and_forth_are_found_too(files: MemoryFiles) -> None:
+    """Producers set the times: the first *offset* whose time is late enough is wanted."""
+    log = open_partition(files, segment_bytes=500, index_interval_bytes=0)
+    times = [5, 3, 9, 1, 9, 2, 30, 4, 4, 31, 0, 31]
+    for time in times:
+        append(log, batch(timestamp_ms=NOW_MS + time))
+    for wanted in range(33):
+        offset = next((o for o, time in enumerate(times) if time >= wanted), None)
+        found = log.offset_for_timestamp(NOW_MS + wanted)
+        assert (found and found[1]) == offset, wanted
+    assert log.offset_of_max_timestamp() == (NOW_MS + 31, 9, 0)
+
+
+def test_times_of_deleted_records_are_not_found(files: MemoryFiles) -> None:
+    """Else a consumer would seek to an offset that is out of range."""
+    log = open_partition(files)
+    for index in range(4):
+        append(log, batch(b"a", b"b", timestamp_ms=NOW_MS + index))
+    log.delete_records(3)
+    assert log.offset_for_timestamp(NOW_MS) == (NOW_MS + 1, 3, 0)
+    assert open_partition(MemoryFiles()).offset_for_timestamp(0) is None
+    assert open_partition(MemoryFiles()).offset_of_max_timestamp() is None
+
+
+# --- epochs
+
+
+def test_epochs_follow_the_appends(files: MemoryFiles) -> None:
+    """Truncation detection (KIP-320) rests on where each epoch began and ended."""
+    log = open_partition(files)
+    append(log, batch(b"a", b"b"), leader_epoch=0)
+    append(log, batch(), leader_epoch=2)
+    append(log, batch(), leader_epoch=2)
+    assert log.end_offset_for_epoch(0) == (0, 2)
+    assert log.end_offset_for_epoch(1) == (0, 2)
+    assert log.end_offset_for_epoch(2) == (2, 4)
+    assert log.end_offset_for_epoch(3) == (-1, -1)
+    assert [log.epoch_for_offset(offset) for offset in range(4)] == [0, 0, 2, 2]
+    assert files.read_bytes(f"{DIRECTORY}/{names.LEADER_EPOCHS}") == b"0\n2\n0 0\n2 2\n"
+
+
+# --- shorter
+
+
+def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryFiles) -> None:
+    """DeleteRecords promises that nobody reads them again."""
+    data = batch(b"x")
+    log = open_partition(files, segment_bytes=2 * len(data))
+    for _ in range(7):
+        append(log, data)
+    kept = log.read(0, 2**31).fragments  # a response that is being sent
+    assert log.delete_records(5) == 5
+    assert log.log_start_offset == 5
+    assert [segment.base_offset for segment in log.segments] == [4, 6]
+    assert [offset for offset, _ in values(log, 5)] == [5, 6]
+    assert b"".join(fragment.read() for fragment in kept)
+    log.purge()
+    assert segment_names(files) == [f"{base:020d}.log" for base in (4, 6)]
+    assert not segment_names(files, names.DELETED)
+    assert log.delete_records(3) == 5  # never back
+    with pytest.raises(OffsetOutOfRange):
+        log.delete_records(8)
+
+
+def test_truncation_removes_batches_epochs_and_producers(files: MemoryFiles) -> None:
+    """A follower whose leader has other records must forget all about its own."""
+    log = open_partition(files, segment_bytes=300)
+    for index in range(9):
+        append(
+            log,
+            batch(producer_id=5, producer_epoch=0, base_sequence=index),
+            leader_epoch=index // 3,
+        )
+    log.truncate_to(4, now_ms=NOW_MS)
+    assert (log.log_end_offset, log.high_watermark) == (4, 4)
+    assert [offset for offset, _ in values(log)] == [0, 1, 2, 3]
+    assert log.epochs.latest_epoch == 1
+    entry = log.producers.get(5)
+    assert entry is not None
+    assert entry.last_sequence == 3
+    again = batch(producer_id=5, producer_epoch=0, base_sequence=4)
+    assert append(log, again, leader_epoch=3).base_offset == 4
+    log.truncate_to(0, now_ms=NOW_MS)
+    assert values(log) == []
+    assert len(log.producers) == 0
+
+
+def test_truncation_below_the_log_begins_it_anew(files: MemoryFiles) -> None:
+    """A leader that lost everything makes its followers start over at its end."""
+    log = open_partition(files, segment_bytes=100)
+    for _ in range(5):
+        append(log, batch())
+    log.delete_records(3)
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+    assert append(log, batch()).base_offset == 1
+
+
+# --- producers
+
+
+def test_a_retry_returns_the_first_offset_and_writes_nothing(files: MemoryFiles) -> None:
+    """The reply of the first attempt was lost; a second copy is what idempotence forbids."""
+    log = open_partition(files)
+    sent = [
+        batch(b"a", b"b", producer_id=9, producer_epoch=1, base_sequence=sequence)
+        for sequence in (0, 2, 4, 6, 8)
+    ]
+    offsets = [append(log, data).base_offset for data in sent]
+    size = log.size_bytes
+    for data, offset in zip(sent, offsets, strict=True):
+        result = append(log, data)
+        assert (result.base_offset, result.last_offset) == (offset, offset + 1)
+        assert result.duplicate
+    assert log.size_bytes == size
+    append(log, batch(producer_id=9, producer_epoch=1, base_sequence=10))
+    with pytest.raises(OutOfOrderSequence):  # the sixth oldest is not remembered
+        append(log, sent[0])
+
+
+def test_a_retry_with_log_append_time_returns_the_first_time(files: MemoryFiles) -> None:
+    """The record has that time in the log, whenever the retry comes."""
+    log = open_partition(files, message_timestamp_type="LogAppendTime")
+    data = batch(producer_id=9, producer_epoch=0, base_sequence=0)
+    append(log, data, now_ms=NOW_MS)
+    assert append(log, data, now_ms=NOW_MS + 50).log_append_time_ms == NOW_MS
+
+
+def test_gaps_and_old_epochs_are_refused(files: MemoryFiles) -> None:
+    """A gap means that an earlier batch of this producer is lost or still on its way."""
+    log = open_partition(files)
+    append(log, batch(producer_id=9, producer_epoch=1, base_sequence=0))
+    with pytest.raises(OutOfOrderSequence):
+        append(log, batch(producer_id=9, producer_epoch=1, base_sequence=2))
+    with pytest.raises(InvalidProducerEpoch):
+        append(log, batch(producer_id=9, producer_epoch=0, base_sequence=1))
+    with pytest.raises(OutOfOrderSequence):
+        append(log, batch(producer_id=9, producer_epoch=2, base_sequence=1))
+    append(log, batch(producer_id=9, producer_epoch=2, base_sequence=0))
+    assert log.log_end_offset == 2
+
+
+def test_open_transactions_hold_the_last_stable_offset(files: MemoryFiles) -> None:
+    """Readers of committed records must not pass a transaction that may yet be aborted."""
+    log = open_partition(files)
+    append(log, batch(b"plain"))
+    options = {"producer_id": 9, "producer_epoch": 0, "attributes": TRANSACTIONAL_MASK}
+    append(log, batch(b"t1", base_sequence=0, **options))
+    append(log, batch(b"plain"))
+    assert (log.last_stable_offset, log.high_watermark) == (1, 3)
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.COMMIT, 1),
+        producer_id=9,
+        producer_epoch=0,
+        timestamp_ms=NOW_MS,
+        crc32c=crc32c,
+    )
+    from aiokq.broker.log.producer_state import Origin
+
+    append(log, marker, origin=Origin.COORDINATOR)
+    assert log.last_stable_offset == log.high_watermark == 4
+    log.close()
+    assert open_partition(files).last_stable_offset == 4
+
+
+# --- limits and failures
+
+
+def test_batches_above_the_limits_are_refused(files: MemoryFiles) -> None:
+    """max.message.bytes is 10, segment.bytes 18: clients tell them apart."""
+    data = batch(b"x" * 1000)
+    log = open_partition(files, max_message_bytes=len(data) - 1)
+    with pytest.raises(RecordTooLarge):
+        append(log, data)
+    log.update_config(config(max_message_bytes=len(data), segment_bytes=len(data) - 1))
+    with pytest.raises(RecordBatchTooLarge):
+        append(log, data)
+    log.update_config(config())
+    append(log, data)
+
+
+@pytest.mark.parametrize("written", [0, 10, 60, 200])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, written: int) -> None:
+    """A full disk must not leave half a batch for the next append to be written behind."""
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    files.fail("pwritev", number, written=written)
+    data = batch(b"x" * 300, producer_id=4, producer_epoch=0, base_sequence=0)
+    with pytest.raises(KafkaStorage) as caught:
+        append(log, data)
+    assert caught.value.code == 56
+    assert log.log_end_offset == 1
+    assert len(log.producers) == 0
+    assert not log.failed
+    assert append(log, data).base_offset == 1
+    assert [offset for offset, _ in values(log)] == [0, 1]
+    log.close()
+    assert values(open_partition(files))[-1] == (1, b"x" * 300)
+
+
+def test_a_failed_truncation_takes_the_log_offline_until_it_is_opened(files: MemoryFiles) -> None:
+    """With unknown bytes behind the end, another append would make a hole that reads stumble on."""
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    files.fail("pwritev", errno.EIO, written=30)
+    files.fail("truncate", errno.EIO)
+    with pytest.raises(KafkaStorage):
+        append(log, batch(b"lost"))
+    assert log.failed
+    for _ in range(2):
+        with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
+            append(log, batch(b"more"))
+    assert values(log) == [(0, b"before")]  # reads go on
+    with pytest.raises(KafkaStorage):
+        log.close()
+    files.crash()
+    again = open_partition(files, clean=False)
+    assert values(again) == [(0, b"before")]
+    append(again, batch(b"after"))
+    assert [value for _, value in values(again)] == [b"before", b"after"]
+
+
+def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
+    """The old segment is sealed and the new one not there: the next append tries again."""
+    data = batch(b"x" * 100)
+    log = open_partition(files, segment_bytes=2 * len(data))
+    append(log, data)
+    append(log, data)
+    files.fail("open", errno.ENOSPC, matches=lambda path: path.endswith("2.log"))
+    with pytest.raises(KafkaStorage, match="new segment"):
+        append(log, data)
+    assert append(log, data).base_offset == 2
+    assert [offset for offset, _ in values(log)] == [0, 1, 2]
+
+
+def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
+    """A request that was waiting when the broker stopped."""
+    log = open_partition(files)
+    log.close()
+    log.close()
+    with pytest.raises(KafkaStorage, match="closed"):
+        append(log, batch())
+
+
+def test_producers_expire(files: MemoryFiles) -> None:
+    """Every producer ever seen would else be kept in memory."""
+    log = open_partition(files)
+    append(log, batch(producer_id=1, producer_epoch=0, base_sequence=0, timestamp_ms=1))
+    append(
+        log,
+        batch(producer_id=2, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_MASK),
+    )
+    assert log.expire_producers(NOW_MS + 999, 1000) == 0  # by our clock, not by record time
+    assert log.expire_producers(NOW_MS + 1000, 1000) == 1
+    assert log.producers.get(2) is not None  # its transaction is open
+    append(log, batch(producer_id=1, producer_epoch=0, base_sequence=77))  # nothing known: taken

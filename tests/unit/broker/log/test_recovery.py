@@ -1,0 +1,436 @@
+"""Opening a log: clean, killed, torn, corrupt, with leftovers of every kind."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.recovery import RecoveryProgress
+from aiokq.core.errors import OutOfOrderSequence
+from aiokq.fastpath import crc32c
+from aiokq.records.header import TRANSACTIONAL_MASK
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import DIRECTORY, append, batch, fetched, open_partition, values
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def path(base_offset: int = 0, suffix: str = names.LOG) -> str:
+    return names.segment_file(DIRECTORY, base_offset, suffix)
+
+
+def filled(files: MemoryFiles, count: int = 12, *, clean: bool = True, per_segment: int = 4) -> int:
+    """A log of single-record batches, closed or killed; the size of one batch."""
+    data = batch(b"0" * 30)
+    log = open_partition(files, segment_bytes=per_segment * len(data), index_interval_bytes=0)
+    for index in range(count):
+        append(log, batch(b"%030d" % index))
+    if clean:
+        log.close()
+    files.crash()
+    return len(data)
+
+
+def write(files: MemoryFiles, name: str, data: bytes, position: int) -> None:
+    file = files.open(name, create=True)
+    file.pwritev([data], position)
+    file.close()
+
+
+def offsets(files: MemoryFiles, *, clean: bool = False) -> list[int]:
+    return [offset for offset, _ in values(open_partition(files, clean=clean))]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_comes_back_as_it_was(files: MemoryFiles, clean: bool) -> None:
+    """A kill loses nothing that was written: it is in the page cache."""
+    filled(files, clean=clean)
+    log = open_partition(files, clean=clean)
+    assert [offset for offset, _ in values(log)] == list(range(12))
+    assert append(log, batch()).base_offset == 12
+
+
+def test_a_clean_stop_is_followed_by_no_scan(files: MemoryFiles) -> None:
+    """A thousand partitions of gigabytes must open in two seconds."""
+    size = filled(files, 400, per_segment=100)
+    before = log_reads(files)
+    open_partition(files)
+    assert log_reads(files) - before < 3 * size
+
+
+def log_reads(files: MemoryFiles) -> int:
+    """Bytes read from .log files so far, counted from the first call on."""
+    if not hasattr(files, "counted"):
+        files.counted = 0  # type: ignore[attr-defined]
+        opened = files.open
+
+        def counting(name: str, **options: bool) -> object:
+            file = opened(name, **options)
+            if str(name).endswith(".log"):
+                pread = file.pread
+
+                def counted(length: int, position: int) -> bytes:
+                    data = pread(length, position)
+                    files.counted += len(data)  # type: ignore[attr-defined]
+                    return data
+
+                file.pread = counted  # type: ignore[method-assign]
+            return file
+
+        files.open = counting  # type: ignore[method-assign,assignment]
+    return files.counted  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 12, 20, 61, 70])
+def test_a_torn_tail_is_cut_with_a_warning(
+    files: MemoryFiles, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process died in the middle of a write: nobody was told that it succeeded."""
+    size = filled(files, 6, clean=False)
+    file = files.open(path(4))
+    file.truncate(2 * size - cut)
+    with caplog.at_level(logging.WARNING, "aiokq.broker.log"):
+        assert offsets(files) == list(range(5))
+    assert "removing torn tail" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert not kept(files)
+    assert append(open_partition(files), batch()).base_offset == 5
+
+
+def kept(files: MemoryFiles) -> list[str]:
+    return [name for name in files.listdir(DIRECTORY) if names.CORRUPT in name]
+
+
+@pytest.mark.parametrize(
+    ("byte", "reason"),
+    [
+        (70, "CRC"),
+        (17, "CRC"),
+        (16, "magic"),
+        (8, "batch of"),
+        (11, ""),
+        (7, "base offset 64 where 1"),
+    ],
+)
+def test_sound_batches_behind_a_bad_one_are_kept_aside(
+    files: MemoryFiles, byte: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were acknowledged: cut off they must be, so that offsets have no hole, but not lost."""
+    size = filled(files, 4, clean=False)
+    original = files.read_bytes(path())
+    files.corrupt(path(), size + byte, 0x41)
+    broken = files.read_bytes(path())
+    with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
+        log = open_partition(files, clean=False)
+    assert [offset for offset, _ in values(log)] == [0]
+    assert kept(files) == [f"{0:020d}.log.corrupt-{size}"]
+    assert files.read_bytes(f"{DIRECTORY}/{kept(files)[0]}") == broken[size:]
+    assert len(broken) == len(original)
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert "lost_offsets=1-3" in record.getMessage()
+    assert reason in record.getMessage()
+    assert append(log, batch()).base_offset == 1
+
+
+def test_a_complete_last_batch_with_a_bad_crc_is_kept_aside(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been acknowledged: only an incomplete one cannot have been."""
+    size = filled(files, 3, clean=False)
+    files.corrupt(path(), 2 * size + 65)
+    with caplog.at_level(logging.WARNING, "aiokq.broker.log"):
+        assert offsets(files) == [0, 1]
+    assert kept(files) == [f"{0:020d}.log.corrupt-{2 * size}"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_segments_behind_a_cut_are_kept_aside_too(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Served from behind a hole, their records would be read as if nothing were missing."""
+    size = filled(files, 12, clean=False)
+    files.corrupt(path(4), size + 65)
+    with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
+        assert offsets(files) == [0, 1, 2, 3, 4]
+    assert kept(files) == [f"{4:020d}.log.corrupt-{size}", f"{8:020d}.log.corrupt-0"]
+    assert len(files.read_bytes(f"{DIRECTORY}/{kept(files)[1]}")) == 4 * size
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["lost_offsets=5-7" in messages[0], "lost_offsets=8-11" in messages[1]] == [True, True]
+    assert not files.exists(path(8, names.INDEX))
+    assert offsets(files) == [0, 1, 2, 3, 4]
+
+
+def test_garbage_behind_the_log_is_removed(files: MemoryFiles) -> None:
+    """A block of another file, as a broken file system leaves."""
+    size = filled(files, 3, clean=False)
+    write(files, path(), random.Random(1).randbytes(5000), 3 * size)
+    assert offsets(files) == [0, 1, 2]
+
+
+def test_zeros_behind_the_log_are_removed_and_not_kept(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a power cut, or Kafka's preallocation, leaves behind the last batch."""
+    size = filled(files, 3, clean=False)
+    write(files, path(), bytes(5000), 3 * size)
+    with caplog.at_level(logging.WARNING, "aiokq.broker.log"):
+        assert offsets(files) == [0, 1, 2]
+    assert not kept(files)
+    assert "removing zeros" in caplog.text
+
+
+def test_offsets_that_go_back_are_corruption(files: MemoryFiles) -> None:
+    """A batch written twice has a right CRC and wrong offsets."""
+    size = filled(files, 3, clean=False)
+    write(files, path(), files.read_bytes(path())[:size], 3 * size)
+    assert offsets(files) == [0, 1, 2]
+    assert kept(files)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX, names.SNAPSHOT])
+def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bool) -> None:
+    """Everything but the .log follows from it."""
+    filled(files, 12, clean=clean)
+    before = {
+        name: files.read_bytes(f"{DIRECTORY}/{name}")
+        for name in files.listdir(DIRECTORY)
+        if name.endswith(suffix)
+    }
+    assert before
+    for name in before:
+        files.remove(f"{DIRECTORY}/{name}")
+    log = open_partition(files, clean=clean, index_interval_bytes=0)
+    assert [offset for offset, _ in values(log)] == list(range(12))
+    for offset in range(12):
+        assert fetched(log, offset, 1)
+        found = log.offset_for_timestamp(0)
+        assert found is not None
+        assert found[1] == 0
+    if suffix != names.SNAPSHOT and clean:
+        log.close()
+        for name, data in before.items():
+            assert files.read_bytes(f"{DIRECTORY}/{name}") == data, name
+
+
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+@pytest.mark.parametrize("damage", ["odd size", "unsorted", "beyond", "zeros"])
+def test_indexes_that_do_not_fit_are_made_again(
+    files: MemoryFiles, suffix: str, damage: str
+) -> None:
+    """An index that is believed although it is wrong sends readers into the middle of a batch."""
+    filled(files, 8, per_segment=8)
+    entry = 8 if suffix == names.INDEX else 12
+    data = files.read_bytes(path(0, suffix))
+    damaged = {
+        "odd size": data + b"\x01\x02\x03",
+        "unsorted": data[entry:] + data[:entry] if len(data) > entry else b"\x7f" * entry,
+        "beyond": data + b"\x7f" * entry,
+        "zeros": data + bytes(10 * entry),
+    }[damage]
+    file = files.open(path(0, suffix))
+    file.truncate(0)
+    file.pwritev([damaged], 0)
+    log = open_partition(files)
+    for offset in range(8):
+        assert fetched(log, offset, 1)
+    assert log.log_end_offset == 8
+    found = log.offset_for_timestamp(0)
+    assert found is not None
+
+
+def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
+    """Left over when a deletion was interrupted; a later segment would take it for its own."""
+    filled(files, 3)
+    write(files, path(70, names.INDEX), b"\x00" * 8, 0)
+    assert offsets(files, clean=True) == [0, 1, 2]
+    assert not files.exists(path(70, names.INDEX))
+
+
+def test_leftovers_of_deletion_and_cleaning_go(files: MemoryFiles) -> None:
+    """A crash between renaming and removing."""
+    filled(files, 3)
+    for suffix in (names.DELETED, names.CLEANED, names.TEMPORARY):
+        write(files, path(0) + suffix, b"junk", 0)
+    assert offsets(files, clean=True) == [0, 1, 2]
+    assert not [n for n in files.listdir(DIRECTORY) if n.endswith((".deleted", ".cleaned", ".tmp"))]
+
+
+def test_an_interrupted_swap_is_finished(files: MemoryFiles) -> None:
+    """The cleaner had the new segment whole and was about to put it in place of two old ones."""
+    size = filled(files, 12)
+    merged = files.read_bytes(path(0))[:size] + files.read_bytes(path(4))
+    write(files, path(0) + names.SWAP, merged, 0)
+    write(files, path(0, names.INDEX) + names.SWAP, b"", 0)
+    write(files, path(0, names.TIME_INDEX) + names.SWAP, b"", 0)
+    assert offsets(files) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(names.SWAP)]
+    assert offsets(files) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_a_swap_with_cleaned_files_left_is_undone(files: MemoryFiles) -> None:
+    """Several segments were swapped at once, not all were renamed: the originals are all here."""
+    size = filled(files, 12)
+    write(files, path(0) + names.SWAP, files.read_bytes(path(0))[:size], 0)
+    write(files, path(0) + names.CLEANED, b"", 0)
+    assert offsets(files) == list(range(12))
+    assert not [n for n in files.listdir(DIRECTORY) if n.endswith((names.SWAP, names.CLEANED))]
+
+
+def test_retries_are_recognised_after_a_restart(files: MemoryFiles) -> None:
+    """The reply was lost with the broker: the producer sends again, to the new process."""
+    for clean in (True, False):
+        files = MemoryFiles()
+        log = open_partition(files)
+        sent = [
+            batch(b"a", b"b", producer_id=9, producer_epoch=1, base_sequence=sequence)
+            for sequence in range(0, 14, 2)
+        ]
+        for data in sent[:3]:
+            append(log, data)
+        log.roll(0)
+        for data in sent[3:]:
+            append(log, data)
+        if clean:
+            log.close()
+        files.crash()
+        log = open_partition(files, clean=clean)
+        size = log.size_bytes
+        for index in range(2, 7):
+            result = append(log, sent[index])
+            assert (result.base_offset, result.duplicate) == (2 * index, True)
+        assert log.size_bytes == size
+        with pytest.raises(OutOfOrderSequence):
+            append(log, sent[1])
+        append(log, batch(producer_id=9, producer_epoch=1, base_sequence=14))
+
+
+def test_a_snapshot_of_records_that_were_cut_is_not_believed(files: MemoryFiles) -> None:
+    """It knows of sequences that are gone; the producer's next would look like a gap."""
+    log = open_partition(files)
+    data = [batch(producer_id=9, producer_epoch=0, base_sequence=i) for i in range(3)]
+    for item in data:
+        append(log, item)
+    log.close()
+    files.crash()
+    file = files.open(path())
+    file.truncate(2 * len(data[0]) + 5)
+    log = open_partition(files, clean=False)
+    assert append(log, data[2]).base_offset == 2
+    assert not files.exists(path(3, names.SNAPSHOT))
+
+
+def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> None:
+    """The log has it all."""
+    log = open_partition(files)
+    data = batch(producer_id=9, producer_epoch=0, base_sequence=0)
+    append(log, data)
+    log.close()
+    files.corrupt(path(1, names.SNAPSHOT), 12)
+    assert append(open_partition(files), data).duplicate
+
+
+def test_an_open_transaction_is_open_after_a_restart(files: MemoryFiles) -> None:
+    """Its end may yet be an abort."""
+    for clean in (True, False):
+        files = MemoryFiles()
+        log = open_partition(files)
+        append(log, batch())
+        append(
+            log,
+            batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_MASK),
+        )
+        if clean:
+            log.close()
+        files.crash()
+        assert open_partition(files, clean=clean).last_stable_offset == 1
+
+
+def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
+    """The checkpoint is not synced: a power cut may take it."""
+    for content in (None, b"garbage", b"0\n1\n7 3\n"):
+        files = MemoryFiles()
+        log = open_partition(files)
+        for epoch in (0, 0, 3, 5):
+            append(log, batch(), leader_epoch=epoch)
+        name = f"{DIRECTORY}/{names.LEADER_EPOCHS}"
+        files.remove(name)
+        if content is not None:
+            write(files, name, content, 0)
+        log = open_partition(files, clean=False)
+        assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
+
+
+def test_the_log_start_comes_from_the_checkpoint(files: MemoryFiles) -> None:
+    """Records deleted by DeleteRecords must not come back with a restart."""
+    filled(files, 12)
+    log = open_partition(files, log_start_offset=6)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 12)
+    empty = open_partition(MemoryFiles(), log_start_offset=50)
+    assert (empty.log_start_offset, empty.log_end_offset) == (50, 50)
+
+
+def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) -> None:
+    """They were synced whole: checking terabytes again after each kill helps nobody."""
+    size = filled(files, 12)
+    files.corrupt(path(0), size + 65)
+    log = open_partition(files, clean=False, recovery_point=8)
+    assert log.log_end_offset == 12
+    assert not kept(files)
+
+
+def test_progress_is_told(files: MemoryFiles) -> None:
+    """Somebody waits for the broker to come up and wants to know how long."""
+    size = filled(files, 12, clean=False)
+    heard: list[RecoveryProgress] = []
+    open_partition(files, clean=False, progress=heard.append)
+    assert heard[-1].checked_bytes == heard[-1].total_bytes == 12 * size
+
+
+def test_a_log_whose_newest_segment_is_damaged_after_a_clean_stop_is_recovered(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The marker says clean and the disk says otherwise: the disk is right."""
+    size = filled(files, 6)
+    files.corrupt(path(4), size + 16)
+    with caplog.at_level(logging.ERROR, "aiokq.broker.log"):
+        log = open_partition(files)
+    assert log.log_end_offset == 5
+    assert "not what a clean stop leaves" in caplog.text
+
+
+def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:
+    """A directory from an old Kafka may begin with message formats 0 and 1."""
+    from aiokq.records.legacy import Message, encode_message_set
+
+    messages = [Message(i, 1000 + i, b"k", b"v%d" % i) for i in range(3)]
+    data = encode_message_set(messages, 1) + encode_message_set(
+        [Message(i, 1000 + i, b"k", b"v%d" % i) for i in range(3, 6)], 1, 1
+    )
+    files.mkdirs(DIRECTORY)
+    write(files, path(), data, 0)
+    log = open_partition(files, clean=False)
+    assert log.log_end_offset == 6
+    assert log.offset_for_timestamp(1004) == (1004, 4, -1)
+    assert fetched(log) == data
+    assert crc32c(b"") == 0
+
+
+def test_every_cut_of_a_log_recovers_a_prefix(files: MemoryFiles) -> None:
+    """Wherever the power went: whole batches up to there, and appends go on behind them."""
+    size = filled(files, 3, clean=False)
+    data = files.read_bytes(path())
+    for length in range(0, len(data) + 1, 3):
+        files = MemoryFiles()
+        files.mkdirs(DIRECTORY)
+        write(files, path(), data[:length], 0)
+        log = open_partition(files, clean=False)
+        assert [offset for offset, _ in values(log)] == list(range(length // size))
+        assert append(log, batch()).base_offset == length // size
