@@ -1,1 +1,230 @@
-"""aiokq: Kafka for asyncio."""
+"""aiokq: Kafka for asyncio.
+
+    async with aiokq.Cluster("localhost:9092") as cluster:
+        async with cluster.producer() as producer:
+            metadata = await producer.send("orders", b"value", key=b"key")
+
+Names are imported when they are first used, so that `import aiokq` costs next to nothing and the
+broker does not load the client. What is listed in `__all__` is public, and nothing else; likewise
+in the public modules `aiokq.errors`, `aiokq.wire` and `aiokq.metrics`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from aiokq._version import __version__
+
+if TYPE_CHECKING:
+    from aiokq import errors, metrics, wire
+    from aiokq.admin.client import Admin
+    from aiokq.admin.config_types import (
+        ConfigChange,
+        ConfigResource,
+        ConfigResourceType,
+    )
+    from aiokq.admin.partitions import NewPartitions
+    from aiokq.admin.results import Results
+    from aiokq.admin.settings import AdminSettings
+    from aiokq.admin.topics import NewTopic
+    from aiokq.broker.embedded import EmbeddedCluster
+    from aiokq.client.cluster import Cluster
+    from aiokq.client.health import ClusterHealth
+    from aiokq.cluster.event_stream import EventStream
+    from aiokq.cluster.events import (
+        Assigned,
+        BrokerDown,
+        BrokerUp,
+        DeliveriesFailed,
+        Event,
+        LeaderChanged,
+        LoopStalled,
+        Lost,
+        PartitionFailed,
+        PartitionRecovered,
+        PartitionsAdded,
+        Revoked,
+        Throttled,
+        TopicAdded,
+        TopicRecreated,
+        TopicRemoved,
+    )
+    from aiokq.cluster.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
+    from aiokq.cluster.partition_records import PartitionRecords
+    from aiokq.cluster.settings import ClusterSettings
+    from aiokq.consumer.consumer import Consumer
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.core.errors import (
+        BootstrapFailed,
+        BrokerError,
+        BufferFull,
+        Closed,
+        ConfigError,
+        ConnectionLost,
+        DeliveryFailed,
+        KafkaError,
+        ProtocolError,
+        RequestTimeout,
+        WrongLoop,
+    )
+    from aiokq.core.types import (
+        GroupMetadata,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        TopicFilter,
+        TopicPartition,
+    )
+    from aiokq.fastpath import Deliveries, Delivery, Record, RecordMetadata
+    from aiokq.producer.producer import Producer
+    from aiokq.producer.settings import ProducerSettings
+
+__all__ = [
+    "__version__",
+    # clients
+    "Admin",
+    "Cluster",
+    "Consumer",
+    "EmbeddedCluster",
+    "Producer",
+    # settings
+    "AdminSettings",
+    "ClusterSettings",
+    "ConsumerSettings",
+    "ProducerSettings",
+    # records
+    "Deliveries",
+    "Delivery",
+    "PartitionRecords",
+    "Record",
+    "RecordMetadata",
+    # partitions, offsets, metadata
+    "BrokerInfo",
+    "ClusterHealth",
+    "ClusterMetadata",
+    "GroupMetadata",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "TopicFilter",
+    "TopicInfo",
+    "TopicPartition",
+    # what the admin client is given and gives
+    "ConfigChange",
+    "ConfigResource",
+    "ConfigResourceType",
+    "NewPartitions",
+    "NewTopic",
+    "Results",
+    # events
+    "Assigned",
+    "BrokerDown",
+    "BrokerUp",
+    "DeliveriesFailed",
+    "Event",
+    "EventStream",
+    "LeaderChanged",
+    "LoopStalled",
+    "Lost",
+    "PartitionFailed",
+    "PartitionRecovered",
+    "PartitionsAdded",
+    "Revoked",
+    "Throttled",
+    "TopicAdded",
+    "TopicRecreated",
+    "TopicRemoved",
+    # errors; all of them are in aiokq.errors
+    "BootstrapFailed",
+    "BrokerError",
+    "BufferFull",
+    "Closed",
+    "ConfigError",
+    "ConnectionLost",
+    "DeliveryFailed",
+    "KafkaError",
+    "ProtocolError",
+    "RequestTimeout",
+    "WrongLoop",
+    # modules
+    "errors",
+    "metrics",
+    "wire",
+]
+
+# Where each name lives. The imports above say the same to type checkers; a test compares them.
+_HOMES = {
+    "aiokq.admin.client": ["Admin"],
+    "aiokq.admin.config_types": ["ConfigChange", "ConfigResource", "ConfigResourceType"],
+    "aiokq.admin.partitions": ["NewPartitions"],
+    "aiokq.admin.results": ["Results"],
+    "aiokq.admin.settings": ["AdminSettings"],
+    "aiokq.admin.topics": ["NewTopic"],
+    "aiokq.broker.embedded": ["EmbeddedCluster"],
+    "aiokq.client.cluster": ["Cluster"],
+    "aiokq.client.health": ["ClusterHealth"],
+    "aiokq.cluster.event_stream": ["EventStream"],
+    "aiokq.cluster.events": [
+        "Assigned",
+        "BrokerDown",
+        "BrokerUp",
+        "DeliveriesFailed",
+        "Event",
+        "LeaderChanged",
+        "LoopStalled",
+        "Lost",
+        "PartitionFailed",
+        "PartitionRecovered",
+        "PartitionsAdded",
+        "Revoked",
+        "Throttled",
+        "TopicAdded",
+        "TopicRecreated",
+        "TopicRemoved",
+    ],
+    "aiokq.cluster.metadata": ["BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"],
+    "aiokq.cluster.partition_records": ["PartitionRecords"],
+    "aiokq.cluster.settings": ["ClusterSettings"],
+    "aiokq.consumer.consumer": ["Consumer"],
+    "aiokq.consumer.settings": ["ConsumerSettings"],
+    "aiokq.core.errors": [
+        "BootstrapFailed",
+        "BrokerError",
+        "BufferFull",
+        "Closed",
+        "ConfigError",
+        "ConnectionLost",
+        "DeliveryFailed",
+        "KafkaError",
+        "ProtocolError",
+        "RequestTimeout",
+        "WrongLoop",
+    ],
+    "aiokq.core.types": [
+        "GroupMetadata",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "TopicFilter",
+        "TopicPartition",
+    ],
+    "aiokq.fastpath": ["Deliveries", "Delivery", "Record", "RecordMetadata"],
+    "aiokq.producer.producer": ["Producer"],
+    "aiokq.producer.settings": ["ProducerSettings"],
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("errors", "metrics", "wire")
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"aiokq.{name}")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'aiokq' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What makes the clients of one cluster belong together; public as `aiokq.Cluster`."""

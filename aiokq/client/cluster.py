@@ -1,0 +1,391 @@
+"""Cluster: the public face of one cluster; makes the clients that share it.
+
+What it knows of the cluster, and how, is the engine's matter.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack
+
+from aiokq.admin.client import Admin
+from aiokq.admin.settings import AdminSettings
+from aiokq.client.health import ClusterHealth, cluster_health
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.event_stream import EventStream
+from aiokq.cluster.metadata import ClusterMetadata
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
+from aiokq.cluster.partition_records import PartitionRecords
+from aiokq.cluster.reading import DEFAULT_FETCH_BYTES
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.targets import Leader, Role, Target
+from aiokq.consumer.consumer import Consumer
+from aiokq.consumer.settings import ConsumerSettings
+from aiokq.core.counters import ClientCounters
+from aiokq.core.errors import ConfigError
+from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
+from aiokq.producer.producer import Producer
+from aiokq.producer.settings import ProducerSettings
+from aiokq.wire import Request, Response
+
+if TYPE_CHECKING:
+    from aiokq.admin.overrides import AdminOverrides
+    from aiokq.cluster.overrides import ClusterOverrides
+    from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.core.environment import Environment
+    from aiokq.producer.overrides import ProducerOverrides
+
+__all__ = ["Cluster", "PartitionLike"]
+
+R = TypeVar("R", bound=Response)
+S = TypeVar("S", bound=ClusterSettings)
+
+PartitionLike: TypeAlias = TopicPartition | tuple[str, int]
+"""A partition of a topic; a plain ``(topic, partition)`` tuple does."""
+
+NodeLike: TypeAlias = int | Literal["any", "controller"] | PartitionLike | Target
+"""Where a request goes: a node id, "any", "controller", or a partition for its leader."""
+
+
+class _Child(Protocol):
+    async def close(self) -> object: ...
+
+
+class Cluster:
+    """One cluster: one view of its metadata and one set of connections, shared by its clients.
+
+    ``async with Cluster("host:9092") as cluster:`` waits for the first metadata, at most
+    ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from it are entered and
+    left on their own; those still open when the cluster is closed are closed first, in the order
+    consumers, producers (which deliver what they accepted), admin clients.
+
+    The constructor touches no event loop; entering binds to the running one.
+
+    Args:
+        bootstrap_servers: "host:port", several comma separated or in a list.
+        settings: to start from; defaults if not given.
+        **overrides: single settings, by Kafka's names in snake_case.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        /,
+        *,
+        settings: ClusterSettings | None = None,
+        _environment: Environment | None = None,
+        **overrides: Unpack[ClusterOverrides],
+    ) -> None:
+        values: dict[str, object] = dict(overrides)
+        if bootstrap_servers is not None:
+            if "bootstrap_servers" in values:
+                raise ConfigError("bootstrap_servers is given twice")
+            values["bootstrap_servers"] = bootstrap_servers
+        base = ClusterSettings() if settings is None else settings
+        self._settings = base.with_overrides(**values) if values else base
+        self._engine = ClusterEngine(self._settings, _environment)
+        self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
+        self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()
+        self._admins: weakref.WeakSet[_Child] = weakref.WeakSet()
+
+    # -- lifecycle
+
+    async def start(self) -> None:
+        """Bind to the running loop and wait for the first metadata. Harmless if started.
+
+        Raises:
+            BootstrapFailed: no address gave metadata within ``bootstrap_timeout_ms``; each is named
+                with its reason. At once if one refused our credentials.
+            ConfigError: ``bootstrap_servers`` is not set.
+            Closed: it was closed.
+            WrongLoop: it was started on another loop.
+        """
+        await self._engine.start()
+
+    async def close(self) -> None:
+        """Close the clients made here that are still open, then all connections.
+
+        Harmless twice and concurrently. Waits are ended with `Closed`.
+        """
+        try:
+            for children in (self._consumers, self._producers, self._admins):
+                for child in list(children):
+                    await child.close()
+        finally:
+            await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and engine.started:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await close()",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        servers = ",".join(self._settings.bootstrap_servers)
+        state = "open" if self._engine.started else "closed" if self._engine.closed else "new"
+        return f"<Cluster {servers} {state}>"
+
+    # -- what is known
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """The settings in force."""
+        return self._settings
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """The snapshot: brokers, and the topics that somebody asked for. Immutable."""
+        return self._engine.metadata
+
+    @property
+    def counters(self) -> ClientCounters:
+        """Counters of this cluster and of all clients made from it; see `aiokq.metrics`."""
+        return self._engine.counters
+
+    def events(self, *, limit: int = 10_000) -> EventStream:
+        """Typed events from now on, the latest state of everything first.
+
+        Args:
+            limit: how many may wait to be taken; then the oldest is dropped and counted.
+        """
+        return self._engine.events(limit=limit)
+
+    def health(self) -> ClusterHealth:
+        """What is believed of brokers and partitions right now."""
+        self._engine.bind()
+        return cluster_health(self._engine)
+
+    async def refresh(self, *topics: str, timeout: float | None = None) -> ClusterMetadata:
+        """Metadata newer than this call.
+
+        Args:
+            topics: to ask for besides those in use.
+            timeout: seconds to wait for each topic to exist; default ``default_api_timeout_ms``.
+
+        Raises:
+            UnknownTopicOrPartition: a topic that does not exist.
+        """
+        for topic in topics:
+            await self._engine.topic(topic, timeout=timeout, create=False)
+        await self._engine.refresh([*topics] if topics else None)
+        return self._engine.metadata
+
+    # -- clients
+
+    def producer(
+        self, *, settings: ProducerSettings | None = None, **overrides: Unpack[ProducerOverrides]
+    ) -> Producer:
+        """A producer on this cluster's metadata and connections.
+
+        Raises:
+            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+        """
+        merged = self._merge(ProducerSettings, settings, dict(overrides))
+        producer = Producer(settings=merged, _engine=self._engine)
+        self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        *topics: str | TopicFilter,
+        settings: ConsumerSettings | None = None,
+        **overrides: Unpack[ConsumerOverrides],
+    ) -> Consumer:
+        """A consumer on this cluster's metadata, with fetch connections of its own.
+
+        Args:
+            topics: to subscribe to.
+
+        Raises:
+            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+        """
+        merged = self._merge(ConsumerSettings, settings, dict(overrides))
+        consumer = Consumer(*topics, settings=merged, _engine=self._engine)
+        self._consumers.add(consumer)
+        return consumer
+
+    def admin(
+        self, *, settings: AdminSettings | None = None, **overrides: Unpack[AdminOverrides]
+    ) -> Admin:
+        """An admin client on this cluster's metadata and connections.
+
+        Raises:
+            ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+        """
+        merged = self._merge(AdminSettings, settings, dict(overrides))
+        admin = Admin(settings=merged, _engine=self._engine)
+        self._admins.add(admin)
+        return admin
+
+    def _merge(self, kind: type[S], settings: S | None, overrides: dict[str, object]) -> S:
+        """The cluster's settings with a client's own; the two sets must not overlap."""
+        own = {} if settings is None else {n: getattr(settings, n) for n in settings.explicit}
+        own |= overrides
+        misplaced = sorted(own.keys() & ClusterSettings.model_fields.keys())
+        if misplaced:
+            raise ConfigError(
+                f"{misplaced[0]} is a setting of the Cluster, shared by all its clients: give it "
+                "to Cluster(...), or make a client with a cluster of its own"
+            )
+        shared = {n: getattr(self._settings, n) for n in self._settings.explicit}
+        return kind(**(shared | own))
+
+    # -- low level
+
+    async def request(
+        self,
+        message: Request[R],
+        *,
+        node: NodeLike = "any",
+        timeout: float | None = None,
+    ) -> R:
+        """Send any request of `aiokq.wire` and wait for its response.
+
+        Error codes inside the response are the caller's to look at. It goes out on the shared
+        connection for short requests: one that waits long at the broker holds up the others.
+
+        Args:
+            message: the request.
+            node: a node id, "any", "controller", or a partition for its leader.
+            timeout: seconds; default ``default_api_timeout_ms``.
+
+        Raises:
+            RequestTimeout: not in time; the cause says what was tried.
+            ConnectionLost: the connection ended before the response, or there is no such node.
+            UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
+        """
+        target: int | Target
+        if isinstance(node, str):
+            target = Role(node)
+        elif isinstance(node, tuple):
+            target = Leader(TopicPartition(*node))
+        else:
+            target = node
+        return await self._engine.request(message, node=target, timeout=timeout)
+
+    async def fetch(
+        self,
+        partition: PartitionLike,
+        offset: int,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_wait_ms: int = 0,
+        timeout: float | None = None,
+    ) -> PartitionRecords:
+        """Read once from one offset of a partition, without a consumer.
+
+        Args:
+            partition: topic and partition.
+            offset: of the first record wanted.
+            max_bytes: most to fetch; one batch is given however large it is.
+            isolation_level: "read_committed" leaves out records of aborted transactions, and those
+                of open ones.
+            max_wait_ms: how long the broker may wait for records at the end of the log.
+            timeout: seconds, retries included; default ``default_api_timeout_ms``.
+
+        Returns:
+            The records, and ``next_offset``, where to go on; no records at the end of the log.
+
+        Raises:
+            OffsetOutOfRange: the offset is not in the log.
+            UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
+            RequestTimeout: no leader answered in time; the cause says why.
+        """
+        return await self._engine.fetch(
+            TopicPartition(*partition),
+            offset,
+            max_bytes,
+            isolation_level=isolation_level,
+            max_wait_ms=max_wait_ms,
+            timeout=timeout,
+        )
+
+    def read(
+        self,
+        partition: PartitionLike,
+        start: OffsetSpec = "earliest",
+        stop: OffsetSpec | None = None,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[PartitionRecords, None]:
+        """Read a range of offsets of a partition in batches, without a consumer.
+
+        ``async for batch in cluster.read(("orders", 0), 0, 100):`` gives exactly the records with
+        offsets from 0 to 99. Each batch has ``next_offset``, from where reading could go on; a
+        batch may be empty where offsets hold nothing to hand over.
+
+        Args:
+            partition: topic and partition.
+            start: first offset, "earliest" or "latest".
+            stop: offset to end before; None for the end as it is now. One beyond the end is waited
+                for.
+            isolation_level: as for `fetch`.
+            max_bytes: most to fetch at once.
+            timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
+
+        Raises:
+            KafkaError: as `fetch`.
+        """
+        return self._engine.read(
+            TopicPartition(*partition),
+            start,
+            stop,
+            isolation_level=isolation_level,
+            max_bytes=max_bytes,
+            timeout=timeout,
+        )
+
+    async def offsets(
+        self,
+        partition: PartitionLike,
+        timestamp: OffsetSpec,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> OffsetAndTimestamp | None:
+        """The offset of a partition at a time; `Admin.list_offsets` does it for many.
+
+        Args:
+            partition: topic and partition.
+            timestamp: milliseconds since the epoch, for the first record at or after it; "earliest"
+                and "latest" for the ends of the log (``timestamp_ms`` is -1 then); "max_timestamp"
+                for the record with the greatest one.
+            isolation_level: with "read_committed", "latest" is the last stable offset.
+            timeout: seconds; default ``default_api_timeout_ms``.
+
+        Returns:
+            Offset and timestamp, or None if no record is that young.
+
+        Raises:
+            KafkaError: as `fetch`.
+        """
+        tp = TopicPartition(*partition)
+        found = await self._engine.offsets(
+            [tp], timestamp, isolation_level=isolation_level, timeout=timeout
+        )
+        return found[tp]

@@ -1,0 +1,58 @@
+"""ClusterHealth: what a Cluster believes of its brokers and partitions, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.types import TopicPartition
+
+__all__ = ["ClusterHealth", "cluster_health"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """Brokers, partitions and metadata.
+
+    Attributes:
+        brokers_up: node ids that are listed and believed to answer.
+        brokers_down: node ids that are listed and do not answer, with the reason.
+        partitions_failed: partitions in recovery, with Kafka's name of the error.
+        metadata_age_ms: how old the newest metadata is; None before the first.
+        metadata_error: why the latest metadata request failed; None if it succeeded.
+    """
+
+    brokers_up: frozenset[int]
+    brokers_down: Mapping[int, str]
+    partitions_failed: Mapping[TopicPartition, str]
+    metadata_age_ms: int | None
+    metadata_error: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is known to be wrong."""
+        return (
+            bool(self.brokers_up)
+            and not self.brokers_down
+            and not self.partitions_failed
+            and self.metadata_error is None
+        )
+
+
+def cluster_health(engine: ClusterEngine) -> ClusterHealth:
+    """The health of a started engine. Context: loop, sync."""
+    state = engine.state
+    down = {}
+    for node_id in sorted(state.down & state.metadata.brokers.keys()):
+        node = engine.nodes.known(node_id)
+        error = None if node is None else node.last_error
+        down[node_id] = "not reachable" if error is None else str(error)
+    last = engine.refresher.last_success
+    return ClusterHealth(
+        brokers_up=state.up,
+        brokers_down=down,
+        partitions_failed=dict(state.failed),
+        metadata_age_ms=None if last is None else round((engine.now() - last) * 1000),
+        metadata_error=None if engine.last_error is None else str(engine.last_error),
+    )
