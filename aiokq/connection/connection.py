@@ -164,7 +164,8 @@ class Connection:
         sent.future = future
         now = loop.time()
         sent.sent_at = self._clock.monotonic()
-        sent.deadline = now + (self._options.request_timeout if timeout is None else timeout)
+        sent.timeout = self._options.request_timeout if timeout is None else timeout
+        sent.deadline = now + sent.timeout
         self.last_used = now
         self._deadlines.arm(sent.deadline)
         size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
@@ -374,8 +375,7 @@ class Connection:
             if sent.future is not None and not sent.future.done():
                 sent.future.set_exception(
                     RequestTimeout(
-                        f"no answer from {self.transport.peer} within"
-                        f" {sent.deadline - self._sent_time(sent, now):.3g} s",
+                        f"no answer from {self.transport.peer} within {sent.timeout:g} s",
                         api=sent.request_class.NAME,
                         node=self.name,
                     )
@@ -384,9 +384,6 @@ class Connection:
             ConnectionLost(f"closed, as {self.name} did not answer {late[0]!r} in time")
         )
         return None
-
-    def _sent_time(self, sent: PendingRequest[Response], now: float) -> float:
-        return now - (self._clock.monotonic() - sent.sent_at)
 
     def _check_idle(self, now: float) -> float | None:
         due = self.last_used + self._options.max_idle

@@ -37,17 +37,27 @@ class PendingRequest(Generic[R]):
         request_class: class of the request.
         version: version it was sent in; the response has the same.
         future: whoever waits for it; `None` in tests of the protocol alone.
+        timeout: seconds it was given.
         deadline: the loop's time at which it is given up.
         sent_at: monotonic seconds, for latency.
     """
 
-    __slots__ = ("correlation_id", "deadline", "future", "request_class", "sent_at", "version")
+    __slots__ = (
+        "correlation_id",
+        "deadline",
+        "future",
+        "request_class",
+        "sent_at",
+        "timeout",
+        "version",
+    )
 
     def __init__(self, correlation_id: int, request_class: type[Request[R]], version: int) -> None:
         self.correlation_id = correlation_id
         self.request_class = request_class
         self.version = version
         self.future: asyncio.Future[R] | None = None
+        self.timeout = 0.0
         self.deadline = 0.0
         self.sent_at = 0.0
 

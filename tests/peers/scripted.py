@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl as ssl_module
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -192,6 +193,7 @@ class ScriptedNode:
             clock=cluster.environment.clock,
             counters=self.counters,
             limits=cluster.limits,
+            ssl=cluster.ssl,
         )
         await server.start()
         self._server = server
@@ -285,7 +287,9 @@ class ScriptedCluster:
         environment: Environment | None = None,
         host: str = "127.0.0.1",
         limits: ServerLimits | None = None,
+        ssl: ssl_module.SSLContext | None = None,
     ) -> None:
+        self.ssl = ssl
         self.environment = environment or system_environment()
         self.host = host
         self.limits = limits
