@@ -39,6 +39,8 @@ class QueuedBatch:
         in_flight: the answer to its newest attempt is due.
         node_id: broker of that attempt.
         uncertain: an attempt may have written it without our hearing of it.
+        torn: it is a part of a batch that may have been written whole: a broker would not
+            recognize it as a repetition, but refuse it as out of order.
         expired: failed already; the answer still tells whether its numbers were used.
         done: completed or failed, and not to be sent any more.
         error: of the newest attempt that was refused.
@@ -58,6 +60,7 @@ class QueuedBatch:
         "sealing",
         "size",
         "stamp",
+        "torn",
         "uncertain",
     )
 
@@ -73,6 +76,7 @@ class QueuedBatch:
         self.in_flight = False
         self.node_id = -1
         self.uncertain = False
+        self.torn = False
         self.expired = False
         self.done = False
         self.error: KafkaError | None = None
@@ -237,7 +241,11 @@ class PartitionQueue:
 
     def peek(self, now: float) -> QueuedBatch | None:
         """The batch to send now, sealed; None if nothing may be sent."""
-        if self.leader < 0 or now < self.retry_at or (self._rewound and self.flying):
+        if self.leader < 0 or (self._rewound and self.flying):
+            return None
+        if now < self.retry_at:
+            # Who began to wait after the pause was scheduled for others is not forgotten.
+            self._owner.schedule(self, self.retry_at)
             return None
         if self.flying >= self._limit():
             return None
@@ -320,7 +328,7 @@ class PartitionQueue:
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker looks for a repetition first: whatever was sent before is not in the log.
-            queued.uncertain = False
+            queued.uncertain = queued.torn
         elif not wrote_nothing(error):
             queued.uncertain = True
         if queued.expired:
@@ -427,7 +435,10 @@ class PartitionQueue:
                 self._owner.moved(self, error)
         elif outcome is Outcome.OUT_OF_ORDER and sequences is not None:
             assert queued.stamp is not None
-            if sequences.is_next(queued.stamp):
+            disputed = sequences.is_next(queued.stamp)
+            if queued.torn and (disputed or sequences.broken):
+                self._fail(queued, error)
+            elif disputed:
                 # Everything before it is acknowledged, and yet the broker misses something.
                 sequences.break_off()
                 self._again(queued, error, now)
@@ -439,7 +450,7 @@ class PartitionQueue:
             else:
                 self._again(queued, error, now)
             sequences.break_off(fenced=outcome is Outcome.FENCED)
-        elif outcome is Outcome.TOO_LARGE and queued.batch.count > 1 and not queued.uncertain:
+        elif outcome is Outcome.TOO_LARGE and queued.batch.count > 1:
             self._halve(queued)
         elif outcome is Outcome.BAD_RECORDS and bad_records and not queued.uncertain:
             self._sort_out(queued, error, bad_records)
@@ -466,6 +477,8 @@ class PartitionQueue:
             second = advance(stamp.base_sequence, middle)
             parts[0].stamp = stamp
             parts[1].stamp = stamp._replace(base_sequence=second)
+            for part in parts:
+                part.uncertain = part.torn = queued.uncertain
 
     def _sort_out(
         self, queued: QueuedBatch, error: KafkaError, bad_records: Mapping[int, str | None]

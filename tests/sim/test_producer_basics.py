@@ -1,10 +1,23 @@
-"""A producer and a scripted cluster in virtual time: the usual ways in, and batching."""
+"""A producer and a scripted cluster in virtual time: the ways in, batching, flush and close."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from typing import Any
 
-from tests.sim.producer_world import producer, simulate
+import pytest
+
+from aiokq.core.errors import (
+    BufferFull,
+    Closed,
+    DeliveryFailed,
+    InvalidTopic,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from aiokq.producer.producer import Producer
+from tests.sim.producer_world import Silence, producer, simulate, times
 
 
 def test_a_record_is_acknowledged_with_its_place() -> None:
@@ -20,5 +33,606 @@ def test_a_record_is_acknowledged_with_its_place() -> None:
         assert first.records[0].key == b"k"
         assert list(first.records[0].headers) == [("h", b"v")]
         assert second.records[0].value == b"next"
+
+    simulate(body)
+
+
+def test_the_waiting_calls_are_coroutine_functions_and_only_send_nowait_is_not() -> None:
+    """People wrap them in create_task; a mere awaitable would fail there."""
+    for name in ("send", "enqueue", "send_many", "flush", "close", "send_batch"):
+        assert inspect.iscoroutinefunction(getattr(Producer, name)), name
+    assert not inspect.iscoroutinefunction(Producer("localhost:9092").send_nowait)
+
+
+def test_what_is_sent_within_linger_travels_in_one_batch() -> None:
+    """Batching is what makes it fast."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=50) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            deliveries = [p.send_nowait("orders", b"%d" % n) for n in range(10)]
+            metas = [await delivery for delivery in deliveries]
+            assert [meta.offset for meta in metas] == list(range(10))
+            assert 0.05 <= world.loop.time() - start < 0.08
+        assert len(kafka.log("orders").batches) == 1
+
+    simulate(body)
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    """linger_ms is a limit for batches that are not full."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=60_000, batch_size=1000) as p:
+            await p.partitions_for("orders")
+            deliveries = [p.send_nowait("orders", b"x" * 100) for _ in range(25)]
+            start = world.loop.time()
+            await deliveries[0]
+            assert world.loop.time() - start < 1
+        assert len(kafka.values("orders")) == 25
+
+    simulate(body)
+
+
+def test_flush_does_not_wait_for_linger() -> None:
+    """Complaint: a flush took as long as linger_ms; here it closes the batches."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=30_000) as p:
+            delivery = p.send_nowait("orders", b"v")
+            start = world.loop.time()
+            await p.flush()
+            assert delivery.done()
+            assert world.loop.time() - start < 1
+
+    simulate(body)
+
+
+def test_linger_goes_on_after_a_flush() -> None:
+    """The hurry of a flush is over with it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.send_many("orders", [(None, b"1")])
+            await p.flush()
+            start = world.loop.time()
+            await p.send("orders", b"2")
+            assert world.loop.time() - start >= 1
+
+    simulate(body)
+
+
+def test_close_sends_what_lingers() -> None:
+    """Complaint: closing lost what was still being gathered."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka, linger_ms=20_000)
+        await p.start()
+        for n in range(5):
+            await p.enqueue("orders", b"%d" % n)
+        report = await p.close()
+        assert (report.delivered, report.failed, report.unsent) == (5, 0, 0)
+        assert report.complete
+        assert len(kafka.values("orders")) == 5
+        assert world.loop.time() < 5
+
+    simulate(body)
+
+
+def test_close_gives_up_after_its_timeout_and_reports_what_was_not_sent() -> None:
+    """Complaint: shutdown hung on a broker that does not answer."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka)
+        await p.start()
+        await p.send("orders", b"first")
+        kafka.faults.append(times(99, Silence()))
+        delivery = await p.enqueue("orders", b"stuck")
+        start = world.loop.time()
+        report = await p.close(timeout=2.0)
+        assert 2.0 <= world.loop.time() - start < 4.0
+        assert (report.delivered, report.failed, report.unsent) == (1, 0, 1)
+        assert report.unsent_by_partition == {("orders", 0): 1}
+        error = delivery.exception()
+        assert isinstance(error, Closed)
+        assert error.may_have_been_written
+
+    simulate(body)
+
+
+def test_close_is_safe_twice_and_concurrently() -> None:
+    """Complaint: a second close raised, or waited for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka, linger_ms=1000)
+        await p.start()
+        p.send_nowait("orders", b"v")
+        first, second = await asyncio.gather(p.close(), p.close())
+        assert first == second == await p.close()
+        assert first.delivered == 1
+
+    simulate(body)
+
+
+def test_cancelling_close_aborts_and_still_closes_the_sockets() -> None:
+    """Whoever has no time to drain must not leak connections and tasks."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka)
+        await p.start()
+        await p.send("orders", b"first")
+        kafka.faults.append(times(99, Silence()))
+        delivery = await p.enqueue("orders", b"stuck")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(p.close(), 0.5)
+        assert isinstance(delivery.exception(), Closed)
+        await asyncio.sleep(2)
+        assert kafka[1].connections == 0
+        assert (await p.close()).unsent == 1
+
+    simulate(body)
+
+
+def test_what_comes_after_close_is_refused() -> None:
+    """Complaint: a send after close was swallowed, or never returned."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            kept = p.send_nowait
+            await p.send("orders", b"v")
+        for attempt in (kept, p.send_nowait):
+            with pytest.raises(Closed):
+                attempt("orders", b"late")
+        for call in (p.send("orders", b""), p.enqueue("orders", b""), p.send_many("orders", [])):
+            with pytest.raises(Closed):
+                await call
+        with pytest.raises(Closed):
+            await p.start()
+
+    simulate(body)
+
+
+def test_a_producer_that_was_not_started_says_so() -> None:
+    """Constructors touch no loop, so something must be said when start was forgotten."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        p = producer(world, kafka)
+        with pytest.raises(Closed, match="not started"):
+            p.send_nowait("orders", b"v")
+        with pytest.raises(Closed, match="not started"):
+            await p.send("orders", b"v")
+        report = await p.close()
+        assert report.delivered == report.failed == report.unsent == 0
+
+    simulate(body)
+
+
+def test_an_open_producer_that_is_forgotten_warns() -> None:
+    """Records that lingered would be lost without a word."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        p = producer(world, kafka)
+        await p.start()
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            p.__del__()
+        await p.close()
+
+    simulate(body)
+
+
+def test_send_many_keeps_order_and_gives_the_outcome_of_each() -> None:
+    """One awaitable for many records."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka) as p:
+            records = [(b"k%d" % (n % 7), b"%d" % n) for n in range(500)]
+            deliveries = await p.send_many("orders", records)
+            assert len(deliveries) == 500
+            metas = await deliveries
+            assert [deliveries[n].result() for n in (0, 250, 499)] == [
+                metas[0],
+                metas[250],
+                metas[499],
+            ]
+        stored = {}
+        for (_, partition), log in kafka.logs.items():
+            for batch in log.batches:
+                for n, record in enumerate(batch.records):
+                    stored[partition, batch.base_offset + n] = (record.key, record.value)
+        assert [stored[m.partition, m.offset] for m in metas] == records
+
+    simulate(body)
+
+
+def test_send_many_waits_for_room_as_often_as_it_takes() -> None:
+    """More records than fit buffer_memory at once."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options = {"buffer_memory": 20_000, "batch_size": 4_000, "linger_ms": 5_000}
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            deliveries = await p.send_many("orders", [(None, b"%04d" % n * 50) for n in range(500)])
+            metas = await deliveries
+            assert [meta.offset for meta in metas] == list(range(500))
+
+    simulate(body)
+
+
+def test_no_acknowledgement_is_done_when_the_socket_took_it() -> None:
+    """acks=0: the offset is unknown, and nobody waits for an answer that never comes."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, acks=0) as p:
+            metas = [await p.send("orders", b"%d" % n) for n in range(3)]
+            assert [meta.offset for meta in metas] == [-1, -1, -1]
+            await asyncio.sleep(1)
+            assert kafka.values("orders") == [b"0", b"1", b"2"]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed_as_the_topic_wants(codec: str) -> None:
+    """compression_type for all, compression_type_by_topic for some."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("plain", [1])
+        kafka.topic("packed", [1])
+        async with producer(world, kafka, compression_type_by_topic={"packed": codec}) as p:
+            for topic in ("plain", "packed"):
+                await (await p.send_many(topic, [(None, b"abc" * 100)] * 200))
+        assert {batch.codec for batch in kafka.log("plain").batches} == {0}
+        ids = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+        assert {batch.codec for batch in kafka.log("packed").batches} == {ids[codec]}
+        assert kafka.values("packed") == [b"abc" * 100] * 200
+
+    simulate(body)
+
+
+def test_large_batches_are_compressed_outside_of_the_loop_in_order() -> None:
+    """gzip from 32 KiB: the partition waits for it, and keeps its order."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options = {"compression_type": "gzip", "batch_size": 60_000, "linger_ms": 20}
+        async with producer(world, kafka, **options) as p:
+            values = [b"%05d" % n * 40 for n in range(2000)]
+            await (await p.send_many("orders", [(None, v) for v in values]))
+        assert kafka.values("orders") == values
+        assert len(kafka.log("orders").batches) > 5
+
+    simulate(body)
+
+
+def test_a_record_that_no_broker_would_take_is_refused_at_once() -> None:
+    """Bad input: too large, a bad name, a partition that is not there, text for bytes."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka, max_request_size=1000) as p:
+            await p.partitions_for("orders")
+            with pytest.raises(RecordTooLarge):
+                p.send_nowait("orders", b"x" * 2000)
+            with pytest.raises(InvalidTopic):
+                await p.send("localhost:9092", b"v")
+            with pytest.raises(UnknownTopicOrPartition):
+                p.send_nowait("orders", b"v", partition=2)
+            with pytest.raises(UnknownTopicOrPartition, match="it has 2"):
+                await p.send("orders", b"v", partition=2)
+            with pytest.raises(TypeError, match="encode"):
+                await p.send("orders", "text")
+
+    simulate(body)
+
+
+def test_a_record_for_a_new_partition_is_taken_once_metadata_has_it() -> None:
+    """The topic grew a moment ago: enqueue asks again before it refuses."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            await p.send("orders", b"v", partition=0)
+            topic.leaders.append(1)
+            meta = await p.send("orders", b"w", partition=1)
+            assert meta.partition == 1
+
+    simulate(body)
+
+
+def test_new_partitions_are_used_without_a_key() -> None:
+    """Complaint: the growth of a topic was ignored until a restart."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        async with producer(world, kafka, metadata_max_age_ms=1000, linger_ms=0) as p:
+            await p.send("orders", b"v")
+            topic.leaders.extend([1, 1, 1])
+            await asyncio.sleep(3)
+            seen = {(await p.send("orders", b"v" * 40_000)).partition for _ in range(60)}
+            assert seen == {0, 1, 2, 3}
+
+    simulate(body)
+
+
+def test_many_partitions_share_one_request() -> None:
+    """A request carries a batch of each ready partition of its broker."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 20)
+        async with producer(world, kafka, linger_ms=10) as p:
+            await p.partitions_for("orders")
+            for partition in range(20):
+                p.send_nowait("orders", b"v", partition=partition)
+            await p.flush()
+        from aiokq import wire
+
+        assert len(kafka[1].seen_of(wire.ProduceRequest)) == 1
+
+    simulate(body)
+
+
+def test_requests_stay_below_max_request_size() -> None:
+    """Complaint: max_request_size was documented for requests and checked for records only."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        from aiokq import wire
+
+        kafka.topic("orders", [1] * 20)
+        options = {"linger_ms": 10, "max_request_size": 10_000}
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            for partition in range(20):
+                p.send_nowait("orders", b"x" * 3000, partition=partition)
+            await p.flush()
+        sizes = [
+            sum(len(part.records) for topic in r.topic_data for part in topic.partition_data)
+            for r in kafka[1].seen_of(wire.ProduceRequest)
+        ]
+        assert max(sizes) <= 10_000
+        assert len(kafka.values("orders")) == 20
+
+    simulate(body)
+
+
+def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
+    """Complaint: fire and forget hid errors."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            await p.send("orders", b"fine")
+            kafka.faults.append(times(1, 29))
+            p.send_nowait("orders", b"a")
+            p.send_nowait("orders", b"b")
+            with pytest.raises(DeliveryFailed) as caught:
+                await p.flush()
+            assert caught.value.count == 2
+            assert caught.value.topic_partitions == (("orders", 0),)
+            await p.flush()
+
+    simulate(body)
+
+
+def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
+    """The task that awaits a Delivery has dealt with its error."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            kafka.faults.append(times(1, 29))
+
+            async def one() -> BaseException | None:
+                try:
+                    await p.send("orders", b"a")
+                except Exception as error:
+                    return error
+                return None
+
+            task = asyncio.create_task(one())
+            await asyncio.sleep(0)
+            await p.flush()
+            assert type(await task).__name__ == "TopicAuthorization"
+
+    simulate(body)
+
+
+def test_leaving_the_block_raises_what_nobody_saw() -> None:
+    """A clean exit must not mean that all is well when it is not."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.faults.append(times(1, 29))
+        with pytest.raises(DeliveryFailed, match="1 record"):
+            async with producer(world, kafka) as p:
+                p.send_nowait("orders", b"a")
+
+    simulate(body)
+
+
+def test_the_body_s_own_error_wins_and_the_failures_become_an_event() -> None:
+    """The exception of the block must not be hidden by that of its end."""
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.events import DeliveriesFailed
+    from aiokq.producer.settings import ProducerSettings
+    from tests.sim.producer_world import CLIENT
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.faults.append(times(1, 29))
+        settings = ProducerSettings(bootstrap_servers=kafka.bootstrap_servers)
+        engine = ClusterEngine(settings, world.environment(CLIENT))
+        await engine.start()
+        seen = []
+        engine.changes.subscribe(lambda key, event: seen.append(event))
+        with pytest.raises(ZeroDivisionError):
+            async with Producer(settings=settings, _engine=engine) as p:
+                p.send_nowait("orders", b"a")
+                raise ZeroDivisionError
+        events = [event for event in seen if isinstance(event, DeliveriesFailed)]
+        assert [event.count for event in events] == [1]
+        await engine.close()
+
+    simulate(body)
+
+
+def test_a_batch_filled_by_hand_is_sent_whole_and_in_turn() -> None:
+    """create_batch and send_batch, behind what was sent before."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.enqueue("orders", b"before", partition=1)
+            batch = p.create_batch()
+            added = 0
+            while batch.append(b"x" * 1000, key=b"k"):
+                added += 1
+            assert added > 100
+            deliveries = await p.send_batch(batch, "orders", partition=1)
+            metas = await deliveries
+            assert [meta.offset for meta in metas] == list(range(1, added + 1))
+            with pytest.raises(UnknownTopicOrPartition):
+                await p.send_batch(batch, "orders", partition=7)
+        assert [len(b.records) for b in kafka.log("orders", 1).batches] == [1, added]
+
+    simulate(body)
+
+
+def test_a_full_buffer_lets_send_wait_and_send_nowait_refuse() -> None:
+    """buffer_memory is a bound: room comes with acknowledgements."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.delays[1] = 0.5
+        options = {"buffer_memory": 10_000, "batch_size": 2_000, "max_block_ms": 5_000}
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            with pytest.raises(BufferFull):
+                for _ in range(100):
+                    p.send_nowait("orders", b"x" * 900)
+            start = world.loop.time()
+            await p.enqueue("orders", b"y" * 900)
+            assert 0.2 < world.loop.time() - start < 2
+
+    simulate(body)
+
+
+def test_waiting_for_room_ends_after_max_block_ms() -> None:
+    """Complaint: a full buffer blocked for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options = {"buffer_memory": 3_000, "batch_size": 1_000, "max_block_ms": 700}
+        p = producer(world, kafka, **options)
+        await p.start()
+        await p.send("orders", b"warm")
+        kafka.faults.append(times(99, Silence()))
+        for _ in range(3):
+            try:
+                p.send_nowait("orders", b"x" * 900)
+            except BufferFull:
+                break
+        start = world.loop.time()
+        with pytest.raises(BufferFull, match="max_block_ms"):
+            await p.send("orders", b"x" * 900)
+        assert world.loop.time() - start == pytest.approx(0.7, abs=0.01)
+        await p.close(timeout=0)
+
+    simulate(body)
+
+
+def test_memory_pressure_does_not_wait_for_linger() -> None:
+    """What lingers holds the memory that somebody waits for."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 4)
+        options = {"buffer_memory": 8_000, "batch_size": 100_000, "linger_ms": 60_000}
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            for n in range(40):
+                await p.enqueue("orders", b"x" * 500, partition=n % 4)
+            assert world.loop.time() - start < 5
+
+    simulate(body)
+
+
+def test_a_cancelled_wait_for_room_sends_nothing() -> None:
+    """Complaint: a cancelled send was lost or sent, and the caller could not tell."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.delays[1] = 1.0
+        async with producer(world, kafka, buffer_memory=3_000, batch_size=1_000) as p:
+            await p.partitions_for("orders")
+            kept = 0
+            try:
+                while True:
+                    p.send_nowait("orders", b"kept" * 200)
+                    kept += 1
+            except BufferFull:
+                pass
+            task = asyncio.create_task(p.send("orders", b"never" * 150))
+            await asyncio.sleep(0.01)
+            with pytest.raises(BufferFull):
+                p.send_nowait("orders", b"")  # somebody waits: no overtaking
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await p.enqueue("orders", b"")
+        assert kafka.values("orders") == [b"kept" * 200] * kept + [b""]
+
+    simulate(body)
+
+
+def test_a_cancelled_wait_for_the_acknowledgement_delivers_all_the_same() -> None:
+    """Accepted is accepted: a timeout around send ends the wait, not the record."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.delays[1] = 1.0
+        async with producer(world, kafka) as p:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(p.send("orders", b"v"), 0.2)
+        assert kafka.values("orders") == [b"v"]
+
+    simulate(body)
+
+
+def test_waiters_for_room_are_served_in_order() -> None:
+    """FIFO: a small late record does not overtake a large early one."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.delays[1] = 0.3
+        async with producer(world, kafka, buffer_memory=6_000, batch_size=2_000) as p:
+            await p.partitions_for("orders")
+            try:
+                while True:
+                    p.send_nowait("orders", b"x" * 900)
+            except BufferFull:
+                pass
+            order: list[int] = []
+
+            async def put(n: int) -> None:
+                await p.enqueue("orders", b"z" * (1800 if n == 0 else 10))
+                order.append(n)
+
+            async with asyncio.TaskGroup() as group:
+                for n in range(6):
+                    group.create_task(put(n))
+            assert order == list(range(6))
 
     simulate(body)
