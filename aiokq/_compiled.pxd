@@ -1,6 +1,6 @@
 # Owns the C types of _core.py's classes where it is compiled; uncompiled, their __slots__ stand in.
 
-from aiokq._native cimport uint64_t
+from aiokq._native cimport aiokq_record, uint64_t
 
 
 cdef class RecordMetadata:
@@ -125,3 +125,84 @@ cdef class Accumulator:
     cdef Py_ssize_t pool_limit
     cdef list pool
     cdef uint64_t random
+
+
+cdef class Record:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly int leader_epoch
+    cdef readonly int timestamp_type
+    cdef readonly long long offset
+    cdef readonly long long timestamp_ms
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object headers
+
+
+cdef class Cursor:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly long long position
+    cdef readonly Py_ssize_t handed
+    cdef object source
+    cdef object codecs
+    cdef object error
+    cdef object inner
+    cdef bytes sub
+    cdef list aborted
+    cdef set aborted_ids
+    cdef Py_buffer buffer
+    cdef bint held
+    cdef const unsigned char *base
+    cdef const unsigned char *record
+    cdef const unsigned char *record_end
+    cdef Py_ssize_t size
+    cdef Py_ssize_t at
+    cdef Py_ssize_t sub_at
+    cdef Py_ssize_t partial
+    cdef Py_ssize_t max_batch_bytes
+    cdef Py_ssize_t remaining
+    cdef long long stop
+    cdef long long last_offset
+    cdef long long next_offset
+    cdef long long base_offset
+    cdef long long base_timestamp
+    cdef long long last_delta
+    cdef int epoch
+    cdef int last_epoch
+    cdef bint append_time
+    cdef bint bounded
+    cdef bint check_crcs
+    cdef bint ended
+    cdef bint opened
+
+
+cdef class _Buffer:
+    cdef object block
+    cdef unsigned char *base
+    cdef Py_ssize_t capacity
+
+
+cdef class Columns:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly tuple names
+    cdef readonly Py_ssize_t count
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object offset
+    cdef readonly object timestamp
+    cdef readonly object timestamp_type
+    cdef readonly object headers
+
+
+cdef class RecordStream:
+    cdef readonly Cursor cursor
+    cdef readonly bint in_hand
+    cdef readonly object source
+    cdef bint busy
+
+
+cdef class _StreamWait:
+    cdef RecordStream stream
+    cdef object inner

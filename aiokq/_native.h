@@ -22,6 +22,9 @@
 #define AIOKQ_UNLIKELY(x) (x)
 #endif
 
+/* Offsets above it could overflow once a batch's last_offset_delta is added. */
+#define AIOKQ_TOP_OFFSET INT64_C(0x7ffffffeffffffff)
+
 /* splitmix64's constants. */
 #define AIOKQ_GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 #define AIOKQ_MIX_1 UINT64_C(0xbf58476d1ce4e5b9)
@@ -85,6 +88,8 @@ static inline const unsigned char *aiokq_get_varint(const unsigned char *at,
             if (at >= end || shift >= most)
                 return NULL;
             byte = *at++;
+            if (shift == 63 && byte > 1)
+                return NULL;
             bits |= (byte & 0x7f) << shift;
             if (byte < 0x80)
                 break;
@@ -100,6 +105,96 @@ static inline const unsigned char *aiokq_get_varint(const unsigned char *at,
 
 static inline uint32_t aiokq_u32(const unsigned char *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline int32_t aiokq_i32(const unsigned char *at) { return (int32_t)aiokq_u32(at); }
+
+static inline int16_t aiokq_i16(const unsigned char *at) {
+    return (int16_t)((uint16_t)at[0] << 8 | at[1]);
+}
+
+static inline int64_t aiokq_i64(const unsigned char *at) {
+    return (int64_t)((uint64_t)aiokq_u32(at) << 32 | aiokq_u32(at + 4));
+}
+
+/* Sums that a hostile number may overflow; signed overflow would be undefined. */
+static inline int64_t aiokq_add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static inline int64_t aiokq_micros(int64_t ms) { return (int64_t)((uint64_t)ms * 1000u); }
+
+static inline int aiokq_is_ascii(const unsigned char *at, int64_t size) {
+    unsigned char any = 0;
+    while (size-- > 0)
+        any |= *at++;
+    return any < 0x80;
+}
+
+/* ---------------------------------------------------------------- one record of a v2 batch */
+
+typedef struct {
+    int64_t timestamp_delta;
+    int64_t offset_delta;
+    const unsigned char *key;
+    int64_t key_size; /* negative: null */
+    const unsigned char *value;
+    int64_t value_size; /* negative: null */
+    const unsigned char *headers;
+    int64_t header_count;
+    const unsigned char *end; /* where the next record begins */
+} aiokq_record;
+
+/* One header at `at`; where the next one begins, or NULL. */
+static inline const unsigned char *aiokq_parse_header(const unsigned char *at,
+                                                      const unsigned char *end,
+                                                      const unsigned char **name,
+                                                      int64_t *name_size,
+                                                      const unsigned char **value,
+                                                      int64_t *value_size) {
+    at = aiokq_get_varint(at, end, 32, name_size);
+    if (at == NULL || *name_size < 0 || *name_size > end - at)
+        return NULL;
+    *name = at;
+    at = aiokq_get_varint(at + *name_size, end, 32, value_size);
+    if (at == NULL || *value_size > end - at)
+        return NULL;
+    *value = at;
+    return *value_size > 0 ? at + *value_size : at;
+}
+
+/* Reads one record, all but the contents of its headers, never past `end`: 0 if it is malformed. */
+static inline int aiokq_parse_record(const unsigned char *at, const unsigned char *end,
+                                     aiokq_record *record) {
+    int64_t size;
+    at = aiokq_get_varint(at, end, 32, &size);
+    if (at == NULL || size < 1 || size > end - at)
+        return 0;
+    end = at + size;
+    record->end = end;
+    at = aiokq_get_varint(at + 1, end, 64, &record->timestamp_delta); /* past the attributes */
+    if (at == NULL)
+        return 0;
+    at = aiokq_get_varint(at, end, 32, &record->offset_delta);
+    if (at == NULL)
+        return 0;
+    at = aiokq_get_varint(at, end, 32, &record->key_size);
+    if (at == NULL || record->key_size > end - at)
+        return 0;
+    record->key = at;
+    if (record->key_size > 0)
+        at += record->key_size;
+    at = aiokq_get_varint(at, end, 32, &record->value_size);
+    if (at == NULL || record->value_size > end - at)
+        return 0;
+    record->value = at;
+    if (record->value_size > 0)
+        at += record->value_size;
+    at = aiokq_get_varint(at, end, 32, &record->header_count);
+    if (at == NULL || record->header_count < 0 || record->header_count > (end - at) / 2)
+        return 0;
+    record->headers = at;
+    return record->header_count > 0 || at == end;
 }
 
 /* ---------------------------------------------------------------- murmur2, as Java's clients */

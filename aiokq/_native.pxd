@@ -1,13 +1,19 @@
 # Owns the C names that _core.py uses where it is compiled; what they do stands in _native.h.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     Py_ssize_t Py_REFCNT(object thing) noexcept nogil
     int PyContext_Enter(object context) except -1
@@ -23,6 +29,35 @@ cdef extern from "_native.h":
         const unsigned char *at, const unsigned char *end, int most, int64_t *value
     ) noexcept nogil
     uint32_t aiokq_u32(const unsigned char *at) noexcept nogil
+    int32_t aiokq_i32(const unsigned char *at) noexcept nogil
+    int16_t aiokq_i16(const unsigned char *at) noexcept nogil
+    int64_t aiokq_i64(const unsigned char *at) noexcept nogil
+    int64_t aiokq_add(int64_t a, int64_t b) noexcept nogil
+    int64_t aiokq_micros(int64_t ms) noexcept nogil
+    int aiokq_is_ascii(const unsigned char *at, int64_t size) noexcept nogil
+
+    ctypedef struct aiokq_record:
+        int64_t timestamp_delta
+        int64_t offset_delta
+        const unsigned char *key
+        int64_t key_size
+        const unsigned char *value
+        int64_t value_size
+        const unsigned char *headers
+        int64_t header_count
+        const unsigned char *end
+
+    const unsigned char *aiokq_parse_header(
+        const unsigned char *at,
+        const unsigned char *end,
+        const unsigned char **name,
+        int64_t *name_size,
+        const unsigned char **value,
+        int64_t *value_size,
+    ) noexcept nogil
+    int aiokq_parse_record(
+        const unsigned char *at, const unsigned char *end, aiokq_record *record
+    ) noexcept nogil
     uint32_t aiokq_murmur2(const unsigned char *data, Py_ssize_t length) noexcept nogil
     void aiokq_crc32c_setup() noexcept nogil
     uint32_t aiokq_crc32c(uint32_t crc, const unsigned char *at, Py_ssize_t length) noexcept nogil
@@ -34,6 +69,7 @@ cdef extern from "_native.h":
     void aiokq_patch_stream(object type, aiokq_step step)
     void aiokq_patch_stream_wait(object type, aiokq_step step)
 
+    const int64_t AIOKQ_TOP_OFFSET
     const uint64_t AIOKQ_GOLDEN
     const uint64_t AIOKQ_MIX_1
     const uint64_t AIOKQ_MIX_2

@@ -26,13 +26,18 @@ else:
 
 if TYPE_CHECKING or _pure:
     from aiokq._core import (
+        COLUMN_NAMES,
         COMPILED,
         SOURCE_HASH,
         Accumulator,
         Batch,
+        Columns,
+        Cursor,
         Deliveries,
         Delivery,
+        Record,
         RecordMetadata,
+        RecordStream,
         Route,
         Slot,
         crc32c,
@@ -41,19 +46,30 @@ if TYPE_CHECKING or _pure:
     )
 else:
     from aiokq._compiled import (
+        COLUMN_NAMES,
         COMPILED,
         SOURCE_HASH,
         Accumulator,
         Batch,
+        Columns,
+        Cursor,
         Deliveries,
         Delivery,
+        Record,
         RecordMetadata,
+        RecordStream,
         Route,
         Slot,
         crc32c,
         murmur2,
         partition_for_key,
     )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    # Protocols: they have no life at run time.
+    from aiokq._core import Codecs, CursorSource, SlotOwner
 
 PACKAGE: Final = Path(__file__).parent
 
@@ -73,13 +89,35 @@ def restore_metadata(
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
 
+def restore_record(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    timestamp_type: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]],
+    leader_epoch: int,
+) -> Record:
+    """Unpickles a Record, whichever core made it."""
+    return Record(
+        topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch
+    )
+
+
 __all__ = [
     "Accumulator",
     "Batch",
+    "COLUMN_NAMES",
     "COMPILED",
+    "Columns",
+    "Cursor",
     "Deliveries",
     "Delivery",
+    "Record",
     "RecordMetadata",
+    "RecordStream",
     "Route",
     "SOURCE_HASH",
     "Slot",
@@ -87,5 +125,6 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "restore_metadata",
+    "restore_record",
     "stale",
 ]
