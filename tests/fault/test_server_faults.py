@@ -1,0 +1,308 @@
+"""What a server does with clients on a bad network, over real sockets and on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.network import system_environment
+from aiokq.connection.server import RequestContext, Server, ServerLimits
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.files import File, FileRange
+from tests.fault.proxy import FaultProxy
+from tests.fault.support import LoopFactory, both_loops, client_tls, open_sockets, run, server_tls
+
+MIB = 1024 * 1024
+
+# Larger than any socket buffer, so that sending it blocks.
+SIZE = 24 * MIB
+
+
+class FileServer:
+    """Answers "get POSITION LENGTH" with a header, a range of a file and a tail; else an echo."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.handled = 0
+
+    async def handle(
+        self, context: RequestContext, frame: memoryview
+    ) -> Sequence[wire.Fragment] | None:
+        self.handled += 1
+        words = bytes(frame).split()
+        if words[:1] == [b"get"]:
+            position, length = int(words[1]), int(words[2])
+            size = (8 + length + 4).to_bytes(4, "big")
+            return [size + b"--head--", FileRange(self.file, position, length), b"tail"]
+        return [len(frame).to_bytes(4, "big"), frame]
+
+
+@asynccontextmanager
+async def serving(
+    path: Path,
+    *,
+    limits: ServerLimits | None = None,
+    tls: bool = False,
+) -> AsyncIterator[tuple[Server, FileServer]]:
+    environment = system_environment()
+    file = environment.files.open(os.fspath(path))
+    handler = FileServer(file)
+    server = Server(
+        environment.network,
+        "127.0.0.1",
+        0,
+        handler,
+        clock=environment.clock,
+        counters=BrokerCounters(),
+        limits=limits,
+        ssl=server_tls() if tls else None,
+    )
+    await server.start()
+    try:
+        yield server, handler
+    finally:
+        await server.close(drain=1.0)
+        file.close()
+
+
+@pytest.fixture(scope="module")
+def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is different everywhere."""
+    path = tmp_path_factory.mktemp("log") / "00000000000000000000.log"
+    block = hashlib.shake_256(b"aiokq").digest(MIB)
+    with path.open("wb") as file:
+        for n in range(SIZE // MIB):
+            file.write(n.to_bytes(8, "big") + block[8:])
+    return path
+
+
+def request(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+async def receive(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    return await reader.readexactly(size)
+
+
+@both_loops
+@pytest.mark.parametrize("tls", [False, True], ids=["sendfile", "tls"])
+def test_file_ranges_arrive_whole_between_other_responses(
+    loop_factory: LoopFactory, segment: Path, tls: bool
+) -> None:
+    """Fetches large and small, pipelined with short requests: nothing is mixed up or lost."""
+    content = segment.read_bytes()
+
+    async def main() -> None:
+        async with serving(segment, tls=tls) as (server, _):
+            context: ssl.SSLContext | None = client_tls() if tls else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            ranges = [(0, 10), (5, SIZE - 5), (MIB, 3 * MIB), (7, 20_000), (SIZE - 1, 1)]
+            for position, length in ranges:
+                writer.write(request(b"get %d %d" % (position, length)) + request(b"echo"))
+            for position, length in ranges:
+                expected = b"--head--" + content[position : position + length] + b"tail"
+                assert await receive(reader) == expected
+                assert await receive(reader) == b"echo"
+            writer.close()
+            await writer.wait_closed()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_reader_that_stops_is_given_up_and_leaves_nothing_open(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """A consumer is stopped in the debugger with a fetch under way: socket and memory come back."""
+
+    async def main() -> None:
+        async with serving(segment, limits=ServerLimits(write_stall=0.3)) as (server, _):
+            before = open_sockets()
+            client = connected(server.port)
+            client.sendall(request(b"get 0 %d" % SIZE))
+            await gone(server)
+            assert open_sockets() == before + 1  # the client's own
+            client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_slow_reader_is_kept_while_it_takes_anything(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """Progress counts, not the time a response takes: this one takes ten times the stall."""
+    content = segment.read_bytes()[: 6 * MIB]
+
+    async def main() -> None:
+        async with serving(segment, limits=ServerLimits(write_stall=0.2)) as (server, _):
+            client = connected(server.port)
+            client.setblocking(False)
+            client.send(request(b"get 0 %d" % len(content)))
+            loop = asyncio.get_running_loop()
+            received = bytearray()
+            while len(received) < len(content) + 16:
+                piece = await loop.sock_recv(client, 200_000)
+                assert piece, "the server gave up"
+                received += piece
+                await asyncio.sleep(0.05)
+            assert received[12:-4] == content
+            client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_clients_that_reset_during_a_response_harm_nobody(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """Fifty consumers die in the middle of a fetch while another one reads: its bytes are its own.
+
+    Descriptors are reused at once by the system: a file sent to a number that now belongs to
+    another connection would be somebody else's data.
+    """
+    content = segment.read_bytes()
+
+    async def main() -> None:
+        async with serving(segment) as (server, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            for n in range(50):
+                client = connected(server.port)
+                client.sendall(request(b"get 0 %d" % SIZE))
+                writer.write(request(b"get %d 1000000" % n))
+                await asyncio.sleep(0.005)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+                assert await receive(reader) == b"--head--" + content[n : n + 1_000_000] + b"tail"
+            writer.close()
+            await writer.wait_closed()
+            await gone(server)
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_client_behind_a_bad_line_gets_its_bytes(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """Requests byte by byte, responses in small pieces."""
+    content = segment.read_bytes()
+
+    async def main() -> None:
+        async with serving(segment) as (server, _), FaultProxy("127.0.0.1", server.port) as proxy:
+            proxy.to_server.piece = 1
+            proxy.to_client.piece = 5000
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            for n in range(3):
+                writer.write(request(b"get %d 2000000" % n))
+                assert await receive(reader) == b"--head--" + content[n : n + 2_000_000] + b"tail"
+            writer.close()
+            await writer.wait_closed()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_half_a_request_is_given_up(loop_factory: LoopFactory, segment: Path) -> None:
+    """The client's machine is gone while it sends."""
+
+    async def main() -> None:
+        limits = ServerLimits(read_stall=0.3)
+        async with serving(segment, limits=limits) as (server, handler):
+            client = connected(server.port)
+            client.sendall((5_000_000).to_bytes(4, "big") + bytes(100_000))
+            await gone(server)
+            assert server.budget.used == 0
+            assert handler.handled == 0
+            client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_segment_cut_under_a_response_ends_the_connection(
+    loop_factory: LoopFactory, tmp_path: Path
+) -> None:
+    """A truncation while a fetch is sent: the promised bytes cannot come, so the client is cut."""
+    path = tmp_path / "log"
+    path.write_bytes(bytes(MIB))
+
+    async def main() -> None:
+        async with serving(path) as (server, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(request(b"get 0 %d" % (2 * MIB)))
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await receive(reader)
+            writer.close()
+            await gone(server)
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_connections_that_come_and_go_leave_nothing(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """A port scanner and a health check: two hundred connections, some with nonsense."""
+
+    async def main() -> None:
+        async with serving(segment) as (server, _):
+            before = open_sockets()
+            for n in range(200):
+                client = connected(server.port)
+                if n % 4 == 1:
+                    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                if n % 4 == 2:
+                    client.sendall(request(b"echo")[: n % 8 + 1])
+                if n % 4 == 3:
+                    client.sendall(request(b"get 0 1000000"))
+                client.close()
+                await asyncio.sleep(0)
+            await gone(server)
+            await asyncio.sleep(0.05)
+            assert open_sockets() == before
+            assert server.budget.used == 0
+            assert server.counters.connections.read() == 0
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_closing_cuts_off_a_reader_that_stopped(loop_factory: LoopFactory, segment: Path) -> None:
+    """Shutdown waits for its drain time, not for a client that reads nothing."""
+
+    async def main() -> None:
+        async with serving(segment) as (server, _):
+            client = connected(server.port)
+            client.sendall(request(b"get 0 %d" % SIZE))
+            await asyncio.sleep(0.2)
+            async with asyncio.timeout(3):
+                await server.close(drain=0.3)
+            assert server.connections == 0
+            client.close()
+
+    run(loop_factory, main)
+
+
+def connected(port: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), 5)
+    client.settimeout(5)
+    return client
+
+
+async def gone(server: Server) -> None:
+    """Until the server has no connections."""
+    async with asyncio.timeout(10):
+        while server.connections:  # noqa: ASYNC110  nothing tells
+            await asyncio.sleep(0.02)
