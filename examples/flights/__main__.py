@@ -106,7 +106,7 @@ async def consume(
 async def create_topic(cluster: aiokq.Cluster, topic: str) -> None:
     async with cluster.admin() as admin:
         if topic not in await admin.list_topics():
-            await admin.create_topics([aiokq.NewTopic(topic, partitions=PARTITIONS)])
+            await admin.create_topics(aiokq.NewTopic(topic, PARTITIONS), raise_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,52 @@
+"""Each program in examples/ runs as its documentation says, and prints what it promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+EXPECTED = {
+    "quickstart": "read b'hello 2' at 2",
+    "producing": "in bulk: 5000 acknowledged",
+    "consuming": "in parallel: 1000",
+    "web_service": "50 of 50 orders placed",
+    "blocking_code": "[b'0', b'1', b'2', b'3', b'4']",
+    "watching": "TopicAdded",
+}
+
+
+def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def test_every_example_is_run_here() -> None:
+    """A new example that nobody lists here would rot unseen."""
+    programs = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__"}
+    assert programs == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_example_prints_what_it_promises(name: str) -> None:
+    """A reader copies an example that no longer works."""
+    result = run(f"examples.{name}")
+    assert result.returncode == 0, result.stderr
+    assert EXPECTED[name] in result.stdout
+    assert not result.stderr
+
+
+def test_the_flights_job_proves_that_none_are_lost_or_doubled() -> None:
+    """What `make run` does, on the first ten thousand flights."""
+    result = run("examples.flights", "--limit", "10000", timeout=110)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "None lost, none doubled." in result.stdout
