@@ -63,7 +63,7 @@ async def delete_records(
                 outcomes.update(answer)
         return outcomes
 
-    found = await per_item(engine, wanted, attempt, api="DeleteRecords", timeout=timeout)
+    found = await per_item(engine, wanted, attempt, api="DeleteRecords", timeout=timeout, final=())
     return Results(
         {
             tp: RecordsDeleted(tp, error=outcome) if isinstance(outcome, KafkaError) else outcome

@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.errors import KafkaError, RequestTimeout
+from aiokq.core.errors import (
+    KafkaError,
+    RequestTimeout,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
 __all__ = ["per_item", "timeout_ms"]
 
@@ -26,6 +31,7 @@ async def per_item(
     *,
     api: str,
     timeout: float | None,
+    final: tuple[type[KafkaError], ...] = (UnknownTopicOrPartition, UnknownTopicId),
 ) -> dict[K, R | KafkaError]:
     """An outcome per item, in the order of ``items``.
 
@@ -34,6 +40,8 @@ async def per_item(
 
     Args:
         timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+        final: errors that are not waited out though they may pass: whoever deletes a topic that
+            does not exist wants to hear it now.
 
     Raises:
         KafkaError: no request could be made at all, and no retry can help.
@@ -66,7 +74,7 @@ async def per_item(
                 if (
                     isinstance(outcome, KafkaError)
                     and outcome.retriable
-                    and not isinstance(outcome, RequestTimeout)
+                    and not isinstance(outcome, (RequestTimeout, *final))
                 ):
                     last_errors[item] = outcome
                     refresh |= outcome.refresh_metadata

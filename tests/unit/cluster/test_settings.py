@@ -1,0 +1,135 @@
+"""ClusterSettings: defaults, refusals, and that credentials stay out of sight."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from aiokq.cluster.connecting import connection_options, tls_context
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.core.errors import ConfigError
+
+
+def test_defaults_are_kafkas():
+    """Whoever knows Java's client expects its numbers."""
+    settings = ClusterSettings()
+    assert settings.request_timeout_ms == 30_000
+    assert settings.metadata_max_age_ms == 300_000
+    assert (settings.retry_backoff_ms, settings.retry_backoff_max_ms) == (100, 1_000)
+    assert (settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms) == (50, 1_000)
+    assert settings.socket_connection_setup_timeout_ms == 10_000
+    assert settings.socket_connection_setup_timeout_max_ms == 30_000
+    assert settings.default_api_timeout_ms == 60_000
+    assert settings.security_protocol == "PLAINTEXT"
+    assert settings.metadata_recovery_strategy == "rebootstrap"
+
+
+def test_bootstrap_servers_are_checked_at_once():
+    """A bad port is a mistake in the settings, not a connection problem."""
+    with pytest.raises(ConfigError, match="bootstrap_servers: .*'abc' is no port"):
+        ClusterSettings(bootstrap_servers="localhost:abc")
+
+
+def test_an_unknown_setting_names_the_nearest():
+    """Misspelled settings that are ignored cost days."""
+    with pytest.raises(ConfigError, match="request_timeout_ms"):
+        ClusterSettings(requst_timeout_ms=1)
+
+
+def test_the_password_is_in_no_representation():
+    """Settings end up in logs and tracebacks."""
+    settings = ClusterSettings(
+        security_protocol="sasl_plaintext",
+        sasl_plain_username="me",
+        sasl_plain_password="s3cret",
+    )
+    assert settings.security_protocol == "SASL_PLAINTEXT"
+    assert "s3cret" not in repr(settings) + str(settings) + str(settings.model_dump())
+    with pytest.raises(ConfigError) as caught:
+        ClusterSettings(sasl_plain_password=["s3cret"])
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_unsupported_mechanism_names_the_supported_ones():
+    """Saying only 'invalid' would leave the user guessing."""
+    with pytest.raises(ConfigError, match="'GSSAPI' is not supported; supported: PLAIN"):
+        ClusterSettings(sasl_mechanism="GSSAPI")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fix"),
+    [
+        ({"ssl_cafile": "ca.pem"}, "security_protocol='SSL'"),
+        ({"sasl_plain_username": "me"}, "security_protocol='SASL_PLAINTEXT'"),
+        (
+            {"sasl_plain_username": "me", "security_protocol": "SSL"},
+            "security_protocol='SASL_SSL'",
+        ),
+        ({"security_protocol": "SASL_SSL"}, "sasl_plain_username and sasl_plain_password"),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_context": ssl.create_default_context(),
+                "ssl_cafile": "ca.pem",
+            },
+            "exclude each other",
+        ),
+        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "needs ssl_certfile"),
+        ({"retry_backoff_ms": 500, "retry_backoff_max_ms": 100}, "raise it to 500"),
+        ({"security_protocol": "TLS"}, "PLAINTEXT"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(overrides: dict[str, object], fix: str):
+    """A credential that is silently not used, or sent in the clear, is worse than an error."""
+    with pytest.raises(ConfigError) as caught:
+        ClusterSettings(**overrides)
+    assert fix in str(caught.value)
+
+
+def test_a_larger_first_pause_raises_the_longest():
+    """Who sets only retry_backoff_ms=2000 means what they say."""
+    assert ClusterSettings(retry_backoff_ms=2_000).retry_backoff_ms == 2_000
+
+
+def test_from_env_reads_kafkas_names():
+    """Containers are configured by their environment."""
+    settings = ClusterSettings.from_env(
+        environ={"KAFKA_BOOTSTRAP_SERVERS": "a:1,b:2", "KAFKA_CLIENT_ID": "me"}
+    )
+    assert [str(a) for a in settings.bootstrap_addresses] == ["a:1", "b:2"]
+    assert settings.client_id == "me"
+
+
+def test_options_for_connections_are_in_seconds():
+    """The settings are Kafka's milliseconds, connections count in seconds."""
+    options = connection_options(
+        ClusterSettings(request_timeout_ms=1_500, connections_max_idle_ms=2_000)
+    )
+    assert (options.request_timeout, options.max_idle) == (1.5, 2.0)
+    assert options.security.ssl_context is None
+
+
+def test_a_given_context_is_used_as_it_is():
+    """Whoever builds a context has set what the ssl_* settings would."""
+    context = ssl.create_default_context()
+    settings = ClusterSettings(security_protocol="SSL", ssl_context=context)
+    assert tls_context(settings) is context
+
+
+def test_ssl_check_hostname_can_be_turned_off():
+    """Test clusters present certificates for other names."""
+    settings = ClusterSettings(security_protocol="SSL", ssl_check_hostname=False)
+    context = tls_context(settings)
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_missing_certificate_file_is_named():
+    """'No such file' alone does not say which of four settings is wrong."""
+    settings = ClusterSettings(security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
+    with pytest.raises(ConfigError, match="ssl_cafile='/nowhere/ca.pem'"):
+        tls_context(settings)
+    settings = ClusterSettings(security_protocol="SSL", ssl_certfile="/nowhere/cert.pem")
+    with pytest.raises(ConfigError, match="ssl_certfile='/nowhere/cert.pem'"):
+        tls_context(settings)
