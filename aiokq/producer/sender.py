@@ -193,52 +193,56 @@ class Sender:
         return True
 
     async def _send(self, connection: Connection) -> None:
+        try:
+            version = self._version(connection)
+        except UnsupportedVersion as error:
+            self._fail_ready(error)
+            return
         while self._in_flight < self._max_in_flight and not connection.closed:
-            batches = self._collect()
-            if not batches:
+            launched = self._launch(version)
+            if not launched:
                 return
+            in_flight, request, usable = self._request(launched, version)
             try:
-                version = self._version(connection)
-            except UnsupportedVersion as error:
-                self._fail_unsent(batches, error)
-                continue
-            if version < FIRST_WITH_ZSTD:
-                batches = self._without_zstd(batches, version)
-                if not batches:
+                if self._acks == 0:
+                    await self._send_and_forget(connection, in_flight, request, usable)
                     continue
-            in_flight, request, version = self._request(batches, version)
-            if self._acks == 0:
-                await self._send_and_forget(connection, in_flight, request, version)
-                continue
-            try:
-                future = connection.send(request, timeout=self._timeout, version=version)
-            except KafkaError as error:
+                future = connection.send(request, timeout=self._timeout, version=usable)
+            except ConnectionLost as error:
                 self._all_refused(in_flight, error)
                 raise
+            except KafkaError as error:
+                self._all_refused(in_flight, error)  # it cannot be encoded: the batches' matter
+                continue
             self._in_flight += 1
             future.add_done_callback(partial(self._arrived, in_flight))
 
     # hot: once per request, benchmarks/micro/producer.py
-    def _collect(self) -> list[QueuedBatch]:
+    def _launch(self, version: int) -> list[_Launched]:
         """The batches of the next request: of each ready partition the first, while they fit."""
         now = self._owner.now()
         node_id = self.node.node_id
-        batches: list[QueuedBatch] = []
+        ready = self._ready
+        launched: list[_Launched] = []
         size = 0
-        for _ in range(len(self._ready)):
-            queue = self._ready[0]
+        for _ in range(len(ready)):
+            queue = ready[0]
             queued = queue.peek(now) if queue.leader == node_id else None
+            if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
+                queued = None
             if queued is None:
-                self._ready.popleft()
+                ready.popleft()
                 queue.offered = False
                 continue
             size += queued.size
-            if size > self._max_request_size and batches:
+            if size > self._max_request_size and launched:
                 break
-            batches.append(queued)
+            # At once, before another queue is asked: what one partition goes through may cost
+            # the producer id that this batch is to be numbered with.
+            launched.append(_Launched(queued, queue.launch(queued, node_id)))
             # To the end of the line: its next batch is for the next request.
-            self._ready.rotate(-1)
-        return batches
+            ready.rotate(-1)
+        return launched
 
     def _version(self, connection: Connection) -> int:
         version = connection.version_for(ProduceRequest)
@@ -251,48 +255,33 @@ class Sender:
             )
         return version
 
-    def _without_zstd(self, batches: list[QueuedBatch], version: int) -> list[QueuedBatch]:
-        left = []
-        for queued in batches:
-            if self._owner.codec(queued.queue.topic) == ZSTD:
-                error = UnsupportedCompressionType(
-                    f"zstd needs Produce version {FIRST_WITH_ZSTD}, the broker has {version} "
-                    "(it is older than 2.1): choose another compression_type",
-                    node=self.node.node_id,
-                )
-                self._fail_unsent([queued], error)
-            else:
-                left.append(queued)
-        return left
+    def _zstd(self, queue: PartitionQueue, version: int) -> bool:
+        """Whether the queue's batches are zstd, which this broker does not take: they fail."""
+        if self._owner.codec(queue.topic) != ZSTD:
+            return False
+        queue.fail_unsent(
+            UnsupportedCompressionType(
+                f"zstd needs Produce version {FIRST_WITH_ZSTD}, the broker has {version} (it is "
+                "older than 2.1): choose another compression_type",
+                node=self.node.node_id,
+            )
+        )
+        return True
 
     def _request(
-        self, batches: list[QueuedBatch], version: int
+        self, launched: list[_Launched], version: int
     ) -> tuple[_InFlight, ProduceRequest, int]:
+        owner = self._owner
         topics: dict[str, TopicProduceData] = {}
-        names: dict[UUID, str] = {}
-        launched = []
-        if version >= FIRST_WITH_TOPIC_IDS:
-            for queued in batches:
-                topic = queued.queue.topic
-                names[self._owner.topic_id(topic)] = topic
-            if ZERO_ID in names:
-                names.clear()
-                version = FIRST_WITH_TOPIC_IDS - 1
-        ids = {topic: topic_id for topic_id, topic in names.items()}
-        for queued in batches:
+        for queued, attempt in launched:
             queue = queued.queue
-            attempt = queue.launch(queued, self.node.node_id)
-            launched.append(_Launched(queued, attempt))
-            topic = queue.topic
-            data = topics.get(topic)
+            data = topics.get(queue.topic)
             if data is None:
-                data = topics[topic] = TopicProduceData(
-                    name=topic, topic_id=ids.get(topic, ZERO_ID), partition_data=[]
+                data = topics[queue.topic] = TopicProduceData(
+                    name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
                 )
             data.partition_data.append(
-                PartitionProduceData(
-                    index=queue.partition, records=self._owner.launched(queued, attempt)
-                )
+                PartitionProduceData(index=queue.partition, records=owner.launched(queued, attempt))
             )
         request = ProduceRequest(
             transactional_id=None,
@@ -300,18 +289,19 @@ class Sender:
             timeout_ms=int(self._timeout * 1000),
             topic_data=list(topics.values()),
         )
+        names: dict[UUID, str] = {}
+        if version >= FIRST_WITH_TOPIC_IDS:
+            names = {data.topic_id: topic for topic, data in topics.items()}
+            if ZERO_ID in names:  # the snapshot came from a broker that has no ids
+                version = FIRST_WITH_TOPIC_IDS - 1
         return _InFlight(launched, names), request, version
 
     async def _send_and_forget(
         self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
     ) -> None:
         """acks=0: delivered when the socket took it, which is all that will ever be known."""
-        try:
-            connection.send_no_reply(request, version=version)
-            await connection.drain()
-        except KafkaError as error:
-            self._all_refused(in_flight, error)
-            raise
+        connection.send_no_reply(request, version=version)
+        await connection.drain()
         for queued, attempt in in_flight.launched:
             self._owner.answered(queued, attempt, -1, -1)
 
@@ -391,7 +381,9 @@ class Sender:
         for queued, attempt in in_flight.launched:
             self._owner.refused(queued, attempt, copy_error(error))
 
-    def _fail_unsent(self, batches: list[QueuedBatch], error: KafkaError) -> None:
+    def _fail_ready(self, error: KafkaError) -> None:
         """Fails what this broker can never take; nothing of it was sent."""
-        for queued in batches:
-            queued.queue.fail_unsent(error)
+        while self._ready:
+            queue = self._ready.popleft()
+            queue.offered = False
+            queue.fail_unsent(error)

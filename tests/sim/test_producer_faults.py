@@ -735,3 +735,62 @@ def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int)
             assert kafka.log("orders", partition).values == sent
 
     simulate(body, nodes=3, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
+    """Refused and expired batches among the others: what failed for sure is not in the log."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        chance = random.Random(seed)
+        topic = kafka.topic("orders", [1, 2])
+
+        def fault(attempt: Attempt) -> Any:
+            roll = chance.random()
+            if roll < 0.10:
+                return chance.choice([19, 6, 7, 29, 87, 999, 47, 59])
+            if roll < 0.14:
+                return chance.choice([Close(), Silence()])
+            return None
+
+        def after(attempt: Attempt) -> Any:
+            roll = chance.random()
+            if roll < 0.06:
+                return chance.choice([7, 20, 6, Close(), Silence()])
+            return None
+
+        kafka.faults.append(fault)
+        kafka.after_append.append(after)
+        sent: list[tuple[int, bytes, Any]] = []
+        options = {"delivery_timeout_ms": 2000, "request_timeout_ms": 700, "linger_ms": 2}
+        async with producer(world, kafka, batch_size=300, **options) as p:
+            await p.partitions_for("orders")
+            for n in range(1500):
+                partition = chance.randrange(2)
+                value = b"%06d" % n
+                sent.append(
+                    (partition, value, await p.enqueue("orders", value, partition=partition))
+                )
+                if chance.random() < 0.05:
+                    await asyncio.sleep(chance.uniform(0, 0.2))
+                if chance.random() < 0.005:
+                    topic.move(chance.randrange(2), chance.randrange(1, 3))
+            results = [await outcome(delivery) for _, _, delivery in sent]
+            kafka.faults.clear()
+            kafka.after_append.clear()
+            await p.send("orders", b"last", partition=0)  # it still works
+        for partition in range(2):
+            values = [v for v in kafka.log("orders", partition).values if v != b"last"]
+            assert values == sorted(set(values))
+            stored = set(values)
+            for (where, value, _), result in zip(sent, results, strict=True):
+                if where != partition:
+                    continue
+                if isinstance(result, KafkaError):
+                    assert result.may_have_been_written or value not in stored, (value, result)
+                elif result.offset >= 0:
+                    assert kafka.log("orders", partition).values[result.offset] == value
+                else:
+                    assert value in stored
+
+    simulate(body, nodes=2, seed=seed)
