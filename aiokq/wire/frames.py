@@ -2,7 +2,9 @@
 
 A frame that is encoded here starts with its 4-byte size; a frame that is decoded here comes without
 (the reader of the connection has cut it off). Bytes behind the message are skipped, as Kafka does:
-librdkafka leaves some behind its requests, and its mock cluster behind flexible responses. Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
+librdkafka leaves some behind its requests, and its mock cluster behind flexible responses.
+
+Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
 """
 
 from __future__ import annotations
