@@ -1,4 +1,4 @@
-"""A scripted cluster on an in-memory network in virtual time: what unit tests of the client talk to.
+"""A scripted cluster in memory and virtual time: what unit tests of the client talk to.
 
 Brokers answer from a small model (topics, leaders) or from handlers a test sets; each can be made
 to refuse, to swallow connection attempts, to fall silent, or to speak another protocol.
@@ -50,7 +50,9 @@ class ScriptedPartition:
 @dataclass
 class ScriptedTopic:
     partitions: list[ScriptedPartition]
-    topic_id: uuid.UUID = field(default_factory=lambda: uuid.uuid5(uuid.NAMESPACE_OID, str(next(_ids))))
+    topic_id: uuid.UUID = field(
+        default_factory=lambda: uuid.uuid5(uuid.NAMESPACE_OID, str(next(_ids)))
+    )
     error_code: int = 0
 
 
@@ -159,9 +161,7 @@ class ScriptedCluster:
             if cls not in self.missing:
                 newest = min(cls.MAX_VERSION, self.limits.get(cls, cls.MAX_VERSION))
                 keys.append(
-                    wire.ApiVersion(
-                        api_key=key, min_version=cls.MIN_VERSION, max_version=newest
-                    )
+                    wire.ApiVersion(api_key=key, min_version=cls.MIN_VERSION, max_version=newest)
                 )
         return wire.ApiVersionsResponse(api_keys=keys)
 
@@ -341,8 +341,7 @@ def simulate(main: Callable[[ScriptedCluster], Coroutine[Any, Any, T]], *, broke
     loop = SimLoop(limit=3600)
     try:
         result = loop.run_until_complete(main(ScriptedCluster(loop, brokers)))
-        lost = [error for error in loop.errors]
-        assert not lost, lost
+        assert not loop.errors, loop.errors
         return result
     finally:
         pending = asyncio.all_tasks(loop)

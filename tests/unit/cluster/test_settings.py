@@ -27,13 +27,13 @@ def test_defaults_are_kafkas():
 
 def test_bootstrap_servers_are_checked_at_once():
     """A bad port is a mistake in the settings, not a connection problem."""
-    with pytest.raises(ConfigError, match="bootstrap_servers: .*'abc' is no port"):
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: .*'abc' is no port"):
         ClusterSettings(bootstrap_servers="localhost:abc")
 
 
 def test_an_unknown_setting_names_the_nearest():
     """Misspelled settings that are ignored cost days."""
-    with pytest.raises(ConfigError, match="request_timeout_ms"):
+    with pytest.raises(ConfigError, match=r"request_timeout_ms"):
         ClusterSettings(requst_timeout_ms=1)
 
 
@@ -53,7 +53,7 @@ def test_the_password_is_in_no_representation():
 
 def test_an_unsupported_mechanism_names_the_supported_ones():
     """Saying only 'invalid' would leave the user guessing."""
-    with pytest.raises(ConfigError, match="'GSSAPI' is not supported; supported: PLAIN"):
+    with pytest.raises(ConfigError, match=r"'GSSAPI' is not supported; supported: PLAIN"):
         ClusterSettings(sasl_mechanism="GSSAPI")
 
 
@@ -128,8 +128,8 @@ def test_ssl_check_hostname_can_be_turned_off():
 def test_a_missing_certificate_file_is_named():
     """'No such file' alone does not say which of four settings is wrong."""
     settings = ClusterSettings(security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
-    with pytest.raises(ConfigError, match="ssl_cafile='/nowhere/ca.pem'"):
+    with pytest.raises(ConfigError, match=r"ssl_cafile='/nowhere/ca.pem'"):
         tls_context(settings)
     settings = ClusterSettings(security_protocol="SSL", ssl_certfile="/nowhere/cert.pem")
-    with pytest.raises(ConfigError, match="ssl_certfile='/nowhere/cert.pem'"):
+    with pytest.raises(ConfigError, match=r"ssl_certfile='/nowhere/cert.pem'"):
         tls_context(settings)
