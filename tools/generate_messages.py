@@ -39,10 +39,13 @@ MACHINERY = {
     "catalog",
     "codec",
     "compile",
+    "decode_source",
+    "encode_source",
     "fields",
     "frames",
     "interpret",
     "primitives",
+    "source",
     "struct",
 }
 

@@ -11,6 +11,7 @@ from aiokq import wire
 from aiokq.core.errors import ProtocolError
 from aiokq.wire import codec, compile
 from aiokq.wire.fields import array, i32
+from aiokq.wire.source import has_records
 from aiokq.wire.struct import Message, Struct
 
 
@@ -60,8 +61,8 @@ def test_elements_of_no_size_are_refused() -> None:
 
 def test_record_data_keeps_its_frame_and_nothing_else_does() -> None:
     """Metadata must not keep the frame it came in alive."""
-    assert compile.has_records(wire.FetchResponse)
-    assert compile.has_records(wire.ProduceRequest)
-    assert not compile.has_records(wire.MetadataResponse)
+    assert has_records(wire.FetchResponse)
+    assert has_records(wire.ProduceRequest)
+    assert not has_records(wire.MetadataResponse)
     sasl = wire.decode(wire.SaslAuthenticateRequest, bytearray(b"\0\0\0\2ab"), 0)
     assert type(sasl.auth_bytes) is bytes

@@ -1,0 +1,174 @@
+"""`Source`: Python source of a codec being written; owns what both directions share.
+
+Lines, indentation, the names that the source refers to, and the least sizes that counts are checked
+against. Reading is `aiokq.wire.decode_source`, writing `aiokq.wire.encode_source`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import struct
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, cast
+
+from aiokq.core.errors import ProtocolError
+from aiokq.wire import primitives
+from aiokq.wire.fields import Field
+from aiokq.wire.struct import NO_TAGS, Message, Struct
+
+__all__ = ["CODES", "SIZES", "Context", "Source", "has_records", "least_size"]
+
+CODES: Final[Mapping[str, str]] = {
+    "i8": "b",
+    "i16": "h",
+    "i32": "i",
+    "i64": "q",
+    "u16": "H",
+    "u32": "I",
+    "f64": "d",
+    "boolean": "?",
+}
+"""Format characters of the fixed-width kinds; a uuid is fixed as well, but no number."""
+
+SIZES: Final[Mapping[str, int]] = {
+    kind: struct.calcsize(">" + code) for kind, code in CODES.items()
+}
+
+
+class Context(NamedTuple):
+    """Version that is compiled, and whether it is flexible."""
+
+    version: int
+    flexible: bool
+
+
+def least_size(kind: str, of: object, at: Context) -> int:
+    """Return the fewest bytes that a value of a kind takes, as element of an array or field."""
+    if kind in SIZES:
+        return SIZES[kind]
+    if kind == "uuid":
+        return 16
+    if kind == "struct":
+        return least_struct_size(cast("type[Struct]", of), at)
+    if at.flexible:
+        return 1
+    return 2 if kind == "string" else 4
+
+
+def least_struct_size(cls: type[Struct], at: Context) -> int:
+    """Return the fewest bytes that a struct takes in a version."""
+    size = 1 if at.flexible else 0
+    for field in cls.__fields__:
+        if field.in_version(at.version) and field.tag is None:
+            nullable = field.kind == "struct" and field.nullable_in(at.version)
+            size += 1 if nullable else least_size(field.kind, field.of, at)
+    return size
+
+
+def has_records(cls: type[Struct]) -> bool:
+    """Tell whether a message holds record data, so that its frame is kept and referred to."""
+    for field in cls.__fields__:
+        if field.kind == "records":
+            return True
+        if isinstance(field.of, type) and has_records(field.of):
+            return True
+    return False
+
+
+class Source:
+    """Source being written: lines, indentation, names it refers to, a pending fixed-width run."""
+
+    verb: str
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.at = Context(version, cls.is_flexible(version))
+        self.lines: list[str] = []
+        self.functions: list[list[str]] = []
+        self.depth = 1
+        self.names: dict[str, object] = {"NO_TAGS": NO_TAGS, "ProtocolError": ProtocolError}
+        self.run: list[tuple[str, str]] = []
+
+    def put(self, line: str) -> None:
+        """Write a line at the current depth."""
+        self.lines.append("    " * self.depth + line)
+
+    @contextmanager
+    def indented(self, line: str) -> Iterator[None]:
+        """Write a line that opens a block, and the lines inside it one deeper."""
+        self.put(line)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def function(self, line: str) -> Iterator[None]:
+        """Write a separate function: the slow branch for tagged fields."""
+        lines, depth, run = self.lines, self.depth, self.run
+        self.lines, self.depth, self.run = [line], 1, []
+        yield
+        self.functions.append(self.lines)
+        self.lines, self.depth, self.run = lines, depth, run
+
+    def name(self, prefix: str, value: object) -> str:
+        """Return the global name of an object, one name for the same object."""
+        for known, held in self.names.items():
+            if held is value and known.startswith(prefix):
+                return known
+        made = f"{prefix}{len(self.names)}"
+        self.names[made] = value
+        return made
+
+    def primitive(self, name: str) -> str:
+        """Return the name of a function of `aiokq.wire.primitives`."""
+        self.names[name] = getattr(primitives, name)
+        return name
+
+    def packer(self, form: str, method: str) -> str:
+        """Return the name of a bound method of a `struct.Struct`, one per format."""
+        made = f"{method}_{form.replace('?', 'B_')}"
+        if made not in self.names:
+            self.names[made] = getattr(struct.Struct(">" + form), method)
+        return made
+
+    def class_name(self, cls: type[Struct]) -> str:
+        """Return the name of a struct class."""
+        self.names[cls.__name__] = cls
+        return cls.__name__
+
+    def fields(self, cls: type[Struct]) -> Iterator[Field]:
+        """Yield the fields that the version has, without tagged ones."""
+        return (f for f in cls.__fields__ if f.in_version(self.at.version) and f.tag is None)
+
+    def tagged(self, cls: type[Struct]) -> list[Field]:
+        """Return the tagged fields that the version has."""
+        return [f for f in cls.__fields__ if f.in_version(self.at.version) and f.tag is not None]
+
+    def body(self) -> None:
+        """Write the main function."""
+        raise NotImplementedError
+
+    def source(self) -> str:
+        """Return the whole source."""
+        self.body()
+        return "\n\n\n".join("\n".join(lines) for lines in [*self.functions, self.lines]) + "\n"
+
+    def compile(self) -> object:
+        """Compile the source and return its main function."""
+        source = self.source()
+        filename = f"<aiokq.wire {self.verb} {self.cls.__name__} v{self.at.version}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        exec(compile(source, filename, "exec"), self.names)
+        return self.names[self.verb]
+
+    def default(self, field: Field) -> str:
+        """Return the expression of a field's default."""
+        if field.default is list:
+            return "[]"
+        if field.fresh_default:
+            return f"{self.class_name(cast('type[Struct]', field.of))}()"
+        if isinstance(field.default, uuid.UUID):
+            return self.name("UUID", field.default)
+        return repr(field.default)
