@@ -10,10 +10,13 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiokq.core.clock import Clock
-from aiokq.wire.fetch import FetchPartitionData, FetchRequest
+from aiokq.wire.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from aiokq.core.clock import Clock
+    from aiokq.wire.fetch import FetchPartitionData, FetchRequest
 
 __all__ = ["FetchContext", "FetchSession", "FetchSessionCache", "FetchTarget"]
 
@@ -29,8 +32,6 @@ FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 EVICTION_SECONDS: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`, a constant there too."""
-
-ZERO_ID: Final = uuid.UUID(int=0)
 
 TargetKey = tuple[str | uuid.UUID, int]
 """Topic (its id from version 13 on, its name before) and partition."""
@@ -52,7 +53,7 @@ class FetchTarget:
 
     @property
     def key(self) -> TargetKey:
-        return (self.topic if self.topic_id == ZERO_ID else self.topic_id, self.partition)
+        return (self.topic if self.topic_id == ZERO_UUID else self.topic_id, self.partition)
 
     def take(self, asked: FetchTarget) -> None:
         """Take over what a later request says about the same partition."""
@@ -94,7 +95,7 @@ class FetchSession:
     targets: dict[TargetKey, FetchTarget] = field(default_factory=dict)
 
 
-Result = tuple[FetchTarget, FetchPartitionData]
+Result = tuple[FetchTarget, "FetchPartitionData"]
 
 
 class FetchContext:
@@ -244,6 +245,6 @@ def _update(session: FetchSession, request: FetchRequest) -> None:
     for key, asked in _targets(request).items():
         session.targets.setdefault(key, asked).take(asked)
     for topic in request.forgotten_topics_data:
-        name = topic.topic if topic.topic_id == ZERO_ID else topic.topic_id
+        name = topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id
         for partition in topic.partitions:
             session.targets.pop((name, partition), None)

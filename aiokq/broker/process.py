@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import errno
 import gc
-import ipaddress
 import json
 import logging
 import os
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         except (ConfigError, OSError) as error:
             return _complain(_explain(error, options, host, directory), FAILED)
         except KafkaError as error:
-            return _complain(str(error), FAILED)
+            return _complain(error.message, FAILED)
     return 0
 
 
@@ -144,6 +143,10 @@ def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int 
 
 
 def _is_loopback(host: str) -> bool:
+    if host.startswith("127."):
+        return True
+    import ipaddress  # a few milliseconds that the default address saves
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

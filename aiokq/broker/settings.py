@@ -117,7 +117,7 @@ def _setting(
     return field
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # each costs a start milliseconds
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
 

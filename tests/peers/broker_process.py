@@ -41,6 +41,7 @@ class BrokerProcess:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
+            self.process.stdout.close()
             raise RuntimeError(f"the broker did not start: exit code {self.process.wait()}")
         self.info = json.loads(line)
 

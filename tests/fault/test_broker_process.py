@@ -1,0 +1,527 @@
+"""`aiokq broker` as a process: its line, its exit codes, what survives a kill, hostile sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aiokq import wire
+from aiokq.fastpath import crc32c
+from aiokq.records.record import RawRecord, encode_batch
+from tests.peers.broker_process import BrokerProcess, broker_process
+
+COMMAND = [sys.executable, "-m", "aiokq", "broker"]
+FORBIDDEN = ("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click")
+
+
+def run(*arguments: str, timeout: float = 20, **options) -> subprocess.CompletedProcess[str]:
+    """The command to its end, which must be an early one."""
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, **options
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr; no traceback."""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+_sockets: list[socket.socket] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_sockets():
+    """Tests open clients as they need them; all go at the end."""
+    yield
+    while _sockets:
+        _sockets.pop().close()
+
+
+class Client:
+    """A blocking socket that speaks whole frames."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        _sockets.append(self.socket)
+
+    def ask(self, request, version):
+        parts = wire.encode_request(request, version=version, correlation_id=1, client_id="t")
+        self.socket.sendall(b"".join(bytes(part) for part in parts))
+        size = struct.unpack(">i", self.receive(4))[0]
+        return wire.decode_response(type(request).RESPONSE, self.receive(size), version)[1]
+
+    def receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("closed")
+            data += part
+        return data
+
+    def closed_by_broker(self, seconds: float = 10) -> bool:
+        self.socket.settimeout(seconds)
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+    def metadata(self, *topics: str):
+        names = [wire.MetadataRequestTopic(name=name) for name in topics]
+        return self.ask(wire.MetadataRequest(topics=names), 9)
+
+    def produce(self, topic: str, count: int, **header) -> tuple[int, int]:
+        records = [RawRecord(n, 1, b"k", b"v") for n in range(count)]
+        data = encode_batch(records, crc32c=crc32c, **header)
+        response = self.ask(
+            wire.ProduceRequest(
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[
+                    wire.TopicProduceData(
+                        name=topic,
+                        partition_data=[wire.PartitionProduceData(index=0, records=data)],
+                    )
+                ],
+            ),
+            9,
+        )
+        result = response.responses[0].partition_responses[0]
+        return result.error_code, result.base_offset
+
+    def end_offset(self, topic: str) -> int:
+        asked = wire.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        response = self.ask(
+            wire.ListOffsetsRequest(
+                replica_id=-1, topics=[wire.ListOffsetsTopic(name=topic, partitions=[asked])]
+            ),
+            5,
+        )
+        return response.topics[0].partitions[0].offset
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with broker_process(tmp_path / "data") as running:
+        yield running
+
+
+# the line and the end
+
+
+def test_it_prints_one_line_once_it_accepts_and_stops_with_0():
+    """Scripts wait for that line; SIGTERM and ctrl-c are both a clean stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen(
+            [*COMMAND, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        line = process.stdout.readline()
+        assert line.startswith("aiokq broker 0 listens on 127.0.0.1:")
+        assert "ephemeral" in line
+        address = line.split(" listens on ")[1].split()[0]
+        Client(address).metadata("t")
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=10)
+        assert (process.returncode, rest, errors) == (0, "", "")
+
+
+def test_an_ephemeral_broker_leaves_nothing_behind(tmp_path):
+    """Test suites start thousands."""
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    info = json.loads(process.stdout.readline())
+    assert info["ephemeral"] is True
+    assert info["data_dir"] is None
+    Client(info["bootstrap_servers"]).metadata("t")
+    assert list(tmp_path.iterdir()) != []
+    process.terminate()
+    process.communicate(timeout=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_json_line_says_what_a_program_needs(tmp_path):
+    """Address, ids and directory."""
+    with broker_process(tmp_path / "data", "--profile", "dev", "--node-id", "3") as broker:
+        assert broker.info["node_id"] == 3
+        assert broker.info["profile"] == "dev"
+        assert broker.info["data_dir"] == str(tmp_path / "data")
+        assert broker.info["pid"] == broker.process.pid
+        assert len(str(broker.info["cluster_id"])) == 22
+
+
+def test_nothing_heavy_is_imported_to_start(tmp_path):
+    """150 ms from exec to accepting leave no room for pydantic or typer."""
+    code = (
+        "import asyncio, sys, signal, os\n"
+        "from aiokq.broker import process\n"
+        "from aiokq.broker.node import BrokerNode\n"
+        "async def stop(self, event):\n"
+        "    print([name for name in sys.argv[1].split(',') if name in sys.modules])\n"
+        "BrokerNode.run_until = stop\n"
+        "sys.exit(process.main(['--port', '0', '--data-dir', sys.argv[2]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, ",".join(FORBIDDEN), str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
+    """For Prometheus; imported only when asked for."""
+    import urllib.request
+
+    with broker_process(tmp_path / "data", "--metrics-port", "0") as broker:
+        Client(broker.bootstrap_servers).metadata("t")
+        url = f"http://127.0.0.1:{broker.info['metrics_port']}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            text = response.read().decode()
+    assert 'aiokq_broker_requests_total{api="Metadata",broker="0"} 1.0' in text
+    assert 'aiokq_broker_partitions{broker="0"} 1.0' in text
+
+
+# bad arguments and bad surroundings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "num.partition=4"], "did you mean num.partitions?"),
+        (["--set", "num.partitions=0"], "num.partitions must be at least 1"),
+        (["--set", "num.partitions"], "NAME=VALUE"),
+        (["--config", "/absent/file"], "/absent/file"),
+        (["--host", "0.0.0.0"], "--advertise"),
+        (["--advertise", "0.0.0.0"], "wildcard"),
+        (["--advertise", "host:port"], "HOST[:PORT]"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
+    """Not a traceback, and nothing is started."""
+    done = run("--port", "0", *arguments)
+    assert done.returncode == 2
+    assert words in one_line(done)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [["--port", "x"], ["--profile", "prod"], ["--absent"]])
+def test_a_bad_argument_shows_the_usage_and_exits_with_2(arguments):
+    """As argparse does."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "usage: aiokq broker" in done.stderr
+
+
+def test_help_is_there_without_typer():
+    """The one command that is parsed by itself."""
+    done = run("--help")
+    assert done.returncode == 0
+    for flag in ("--port", "--data-dir", "--node-id", "--profile", "--set", "--config",
+                 "--host", "--advertise", "--metrics-port", "--json"):  # fmt: skip
+        assert flag in done.stdout
+
+
+def test_a_port_in_use_says_so(broker, tmp_path):
+    """Exit code 1, and what to do."""
+    port = broker.bootstrap_servers.rsplit(":", 1)[1]
+    done = run("--port", port, "--data-dir", str(tmp_path / "other"))
+    assert done.returncode == 1
+    assert f"port {port} is in use" in one_line(done)
+
+
+def test_an_address_of_another_machine_says_so(tmp_path):
+    """A typing error in --host."""
+    done = run("--port", "0", "--host", "192.0.2.1", "--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert "192.0.2.1 is no address of this machine" in done.stderr.splitlines()[-1]
+
+
+def test_a_directory_in_use_says_so(broker):
+    """Two brokers on one log would destroy it."""
+    done = run("--port", "0", "--data-dir", str(broker.data_dir))
+    assert done.returncode == 1
+    assert "in use" in one_line(done)
+
+
+def test_another_nodes_directory_is_refused(tmp_path):
+    """Node ids are what replicas go by."""
+    with broker_process(tmp_path / "data", "--node-id", "2"):
+        pass
+    done = run("--port", "0", "--data-dir", str(tmp_path / "data"), "--node-id", "5")
+    assert done.returncode == 1
+    assert "node 2, not 5" in one_line(done)
+    with broker_process(tmp_path / "data") as broker:
+        assert broker.info["node_id"] == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_directory_says_so(tmp_path):
+    """A mounted volume with wrong rights is the usual case."""
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o500)
+    done = run("--port", "0", "--data-dir", str(directory))
+    assert done.returncode == 1
+    assert "writable" in one_line(done)
+
+
+def test_a_file_in_place_of_the_directory_says_so(tmp_path):
+    """--data-dir given a file."""
+    path = tmp_path / "file"
+    path.write_text("x")
+    done = run("--port", "0", "--data-dir", str(path))
+    assert done.returncode == 1
+    assert str(path) in one_line(done)
+
+
+def test_a_corrupt_metadata_log_stops_the_start(tmp_path):
+    """Going on would lose topics."""
+    with broker_process(tmp_path / "data") as broker:
+        Client(broker.bootstrap_servers).metadata("a", "b")
+    log = tmp_path / "data" / "aiokq-metadata.log"
+    lines = log.read_bytes().split(b"\n")
+    lines[1] = b"x" + lines[1][1:]
+    log.write_bytes(b"\n".join(lines))
+    done = run("--port", "0", "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 1
+    assert "corrupt" in one_line(done)
+
+
+def test_listening_to_others_warns_loudly(tmp_path):
+    """There is no authentication."""
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--host", "0.0.0.0", "--advertise", "127.0.0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    info = json.loads(process.stdout.readline())
+    response = Client(info["bootstrap_servers"]).metadata()
+    assert [b.host for b in response.brokers] == ["127.0.0.1"]
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    assert "ANYONE" in errors
+
+
+def test_what_is_advertised_is_what_clients_are_told(tmp_path):
+    """Behind a port mapping the inner address is of no use."""
+    with broker_process(tmp_path / "data", "--advertise", "kafka.example:19092") as broker:
+        assert broker.bootstrap_servers == "kafka.example:19092"
+
+
+def test_settings_come_from_file_and_flags_and_flags_win(tmp_path):
+    """--config for many, --set for one."""
+    config = tmp_path / "broker.properties"
+    config.write_text("# a comment\nnum.partitions=3\nmessage.max.bytes: 5000\n")
+    with broker_process(
+        tmp_path / "data", "--config", str(config), "--set", "num.partitions=2"
+    ) as broker:
+        response = Client(broker.bootstrap_servers).metadata("t")
+        assert len(response.topics[0].partitions) == 2
+
+
+# kills
+
+
+def restart(broker: BrokerProcess, number: int = signal.SIGKILL) -> Client:
+    broker.stop(number)
+    broker.start()
+    return Client(broker.bootstrap_servers)
+
+
+def test_topics_ids_settings_and_records_survive_a_kill(broker):
+    """What was answered is durable against the death of the process."""
+    client = Client(broker.bootstrap_servers)
+    before = client.metadata("t")
+    topic_id = (
+        Client(broker.bootstrap_servers)
+        .ask(wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t")]), 12)
+        .topics[0]
+        .topic_id
+    )
+    assert before.topics[0].error_code == 0
+    for expected in range(0, 50, 5):
+        assert client.produce("t", 5) == (0, expected)
+    client = restart(broker)
+    after = client.ask(wire.MetadataRequest(topics=None), 12)
+    assert [(t.name, t.topic_id) for t in after.topics] == [("t", topic_id)]
+    assert after.topics[0].partitions[0].leader_epoch == 1  # the kill might have lost records
+    assert client.end_offset("t") == 50
+    assert client.produce("t", 5) == (0, 50)
+
+
+def test_a_retry_over_a_kill_is_still_recognised(broker):
+    """Scenario 13: sequences are in the log, so they survive with it."""
+    client = Client(broker.bootstrap_servers)
+    client.metadata("t")
+    request = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    producer_id = client.ask(request, 4).producer_id
+    header = {"producer_id": producer_id, "producer_epoch": 0}
+    assert client.produce("t", 3, base_sequence=0, **header) == (0, 0)
+    client = restart(broker)
+    assert client.produce("t", 3, base_sequence=0, **header) == (0, 0)
+    assert client.produce("t", 1, base_sequence=3, **header) == (0, 3)
+    assert client.produce("t", 1, base_sequence=9, **header)[0] == 45
+    assert client.ask(request, 4).producer_id > producer_id
+
+
+def test_a_deleted_topic_stays_deleted_over_a_kill(broker):
+    """And its name can be had again, empty."""
+    client = Client(broker.bootstrap_servers)
+    client.metadata("t")
+    client.produce("t", 5)
+    client.ask(wire.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    client = restart(broker)
+    assert client.ask(wire.MetadataRequest(topics=None), 12).topics == []
+    client.metadata("t")
+    assert client.end_offset("t") == 0
+    client = restart(broker)
+    assert client.end_offset("t") == 0
+
+
+def test_a_torn_tail_is_cut_off_and_the_log_goes_on(broker):
+    """Scenario 14: a batch that was never acknowledged may go, whole."""
+    client = Client(broker.bootstrap_servers)
+    client.metadata("t")
+    client.produce("t", 5)
+    broker.stop(signal.SIGKILL)
+    log = broker.data_dir / "t-0" / "00000000000000000000.log"
+    sound = log.read_bytes()
+    log.write_bytes(sound + sound[:40])
+    broker.start()
+    client = Client(broker.bootstrap_servers)
+    assert client.end_offset("t") == 5
+    assert client.produce("t", 1) == (0, 5)
+
+
+def test_after_a_clean_stop_epochs_stay(broker):
+    """Nothing was lost, so nobody has to look for it."""
+    Client(broker.bootstrap_servers).metadata("t")
+    Client(broker.bootstrap_servers).produce("t", 1)
+    client = restart(broker, signal.SIGTERM)
+    assert client.metadata("t").topics[0].partitions[0].leader_epoch == 0
+
+
+def test_partitions_that_no_topic_owns_are_set_aside_not_deleted(tmp_path):
+    """Somebody may have put them there, and may want them back."""
+    directory = tmp_path / "data" / "foreign-0"
+    directory.mkdir(parents=True)
+    (directory / "00000000000000000000.log").write_bytes(b"precious")
+    with broker_process(tmp_path / "data") as broker:
+        assert (
+            Client(broker.bootstrap_servers).ask(wire.MetadataRequest(topics=None), 9).topics == []
+        )
+    [stray] = (tmp_path / "data").glob("foreign-0.*-stray")
+    assert (stray / "00000000000000000000.log").read_bytes() == b"precious"
+
+
+# hostile and unlucky clients
+
+
+def resident_mib(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
+        struct.pack(">i", -5) + bytes(10),
+        struct.pack(">i", 2**31 - 1) + bytes(10),
+        struct.pack(">i", 6) + struct.pack(">hhh", 3, 9, 0),
+        struct.pack(">i", 10) + struct.pack(">hhih", 3, 9, 1, 30000),
+        struct.pack(">i", 12) + struct.pack(">hhih", 500, 0, 1, 0) + b"xx",
+    ],
+    ids=["http", "tls", "negative", "huge", "short", "client id", "api key"],
+)
+def test_what_is_not_kafka_is_disconnected(broker, data):
+    """And whoever speaks Kafka goes on."""
+    client = Client(broker.bootstrap_servers)
+    client.socket.sendall(data)
+    assert client.closed_by_broker()
+    assert Client(broker.bootstrap_servers).metadata("t").topics[0].error_code == 0
+
+
+def test_counts_that_promise_more_than_the_frame_allocate_nothing(broker):
+    """Two billion topics in a frame of thirty bytes."""
+    before = resident_mib(broker.process.pid)
+    for key, version in ((3, 1), (0, 3), (1, 4), (19, 2)):
+        client = Client(broker.bootstrap_servers)
+        body = struct.pack(">hhih", key, version, 1, -1) + b"\x7f\xff\xff\xff" * 6
+        client.socket.sendall(struct.pack(">i", len(body)) + body)
+        assert client.closed_by_broker()
+    assert resident_mib(broker.process.pid) - before < 20
+
+
+def test_half_sent_frames_hold_no_memory_of_their_promised_size(broker):
+    """Scenario 38: a hundred connections that promise 100 MB each and send a byte."""
+    before = resident_mib(broker.process.pid)
+    clients = [Client(broker.bootstrap_servers) for _ in range(100)]
+    for client in clients:
+        client.socket.sendall(struct.pack(">i", 100_000_000) + b"x")
+    time.sleep(0.3)
+    assert Client(broker.bootstrap_servers).metadata("t").topics[0].error_code == 0
+    assert resident_mib(broker.process.pid) - before < 100
+
+
+def test_a_client_that_sends_byte_by_byte_is_served(broker):
+    """Slow is not wrong."""
+    client = Client(broker.bootstrap_servers)
+    parts = wire.encode_request(
+        wire.MetadataRequest(topics=None), version=9, correlation_id=1, client_id="slow"
+    )
+    for byte in b"".join(bytes(part) for part in parts):
+        client.socket.sendall(bytes([byte]))
+    (size,) = struct.unpack(">i", client.receive(4))
+    client.receive(size)
+
+
+def test_a_client_that_reads_nothing_does_not_fill_the_brokers_memory(broker):
+    """A thousand fetches of 10 MB each, none of them read."""
+    client = Client(broker.bootstrap_servers)
+    client.metadata("t")
+    records = [RawRecord(n, 1, b"k", b"x" * 1000) for n in range(900)]
+    data = encode_batch(records, crc32c=crc32c)
+    for _ in range(12):
+        partition = wire.PartitionProduceData(index=0, records=data)
+        topic = wire.TopicProduceData(name="t", partition_data=[partition])
+        client.ask(wire.ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 9)
+    before = resident_mib(broker.process.pid)
+    asked = wire.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10_000_000)
+    request = wire.FetchRequest(
+        max_wait_ms=0, min_bytes=1, topics=[wire.FetchTopic(topic="t", partitions=[asked])]
+    )
+    parts = wire.encode_request(request, version=11, correlation_id=1, client_id="deaf")
+    frame = b"".join(bytes(part) for part in parts)
+    deaf = Client(broker.bootstrap_servers)
+    deaf.socket.settimeout(2)
+    try:
+        for _ in range(1000):
+            deaf.socket.sendall(frame)
+    except TimeoutError:
+        pass  # the broker stopped reading, as it should
+    time.sleep(0.3)
+    assert Client(broker.bootstrap_servers).metadata("t").topics[0].error_code == 0
+    assert resident_mib(broker.process.pid) - before < 60
+    deaf.socket.close()
