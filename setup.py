@@ -71,7 +71,10 @@ def extensions() -> list[Extension]:
 
 
 class BuildExt(build_ext):
-    """Drops an extension that does not build: Extension(optional=True) fails an editable install."""
+    """Drops an extension that does not build.
+
+    Extension(optional=True) would do, but that it fails an editable install.
+    """
 
     def run(self) -> None:
         # The hash of the sources is a macro: setuptools does not see that it changed.

@@ -90,6 +90,7 @@ cdef class Deliveries:
     cdef list batches
     cdef dict explicit
     cdef Py_ssize_t filled
+    cdef Py_ssize_t capacity
     cdef Py_ssize_t awaited
     cdef unsigned long long mark
     cdef long long timestamp

@@ -13,7 +13,7 @@ Benchmark: benchmarks/micro/core.py.
 """
 
 # hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
-# ruff: noqa: SIM108, PLW0603
+# ruff: noqa: SIM108, SIM110
 
 from __future__ import annotations
 
@@ -132,6 +132,8 @@ if not cython.compiled:
             return _zigzag_bytes(value)
 
     _VARINT = _Varints((n, _zigzag_bytes(n)) for n in range(-512, 8192))
+    _SMALL = [_zigzag_bytes(n) for n in range(8192)]  # by index: half the time of a dict
+    _DELTA = [b"\0" + _zigzag_bytes(n) for n in range(8192)]  # attributes and timestamp delta
 
     def _load_crc32c():
         """The fastest CRC-32C that can be imported and knows the right answer."""
@@ -285,7 +287,7 @@ class RecordMetadata:
         timestamp_ms: the record's own, or the log's append time where the topic has it so.
     """
 
-    __slots__ = ("topic", "partition", "offset", "timestamp_ms")
+    __slots__ = ("offset", "partition", "timestamp_ms", "topic")
 
     def __init__(self, topic, partition, offset, timestamp_ms):
         self.topic = topic
@@ -501,10 +503,20 @@ def _observe(batch: Batch, index: cython.Py_ssize_t) -> object:
 if cython.compiled:
     from cython.cimports.aiokq._native import (
         WAIT_CALLBACK as _CALLBACK,
+    )
+    from cython.cimports.aiokq._native import (
         WAIT_CANCELLED as _CANCELLED,
+    )
+    from cython.cimports.aiokq._native import (
         WAIT_LEFT as _LEFT,
+    )
+    from cython.cimports.aiokq._native import (
         WAIT_NEW as _NEW,
+    )
+    from cython.cimports.aiokq._native import (
         WAIT_SUSPENDED as _SUSPENDED,
+    )
+    from cython.cimports.aiokq._native import (
         WAIT_WOKEN as _WOKEN,
     )
 else:
@@ -522,13 +534,13 @@ class _Wait:
     """
 
     __slots__ = (
-        "delivery",
-        "loop",
+        "_asyncio_future_blocking",
         "callback",
         "context",
+        "delivery",
+        "loop",
         "message",
         "state",
-        "_asyncio_future_blocking",
     )
 
     def __init__(self):
@@ -1098,9 +1110,7 @@ def _set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
 def _copy_block(batch: Batch) -> object:
     """Own bytes to write to, where a view of the old ones may be in a transport."""
     if cython.compiled:
-        block = PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, batch.base), batch.wire_size
-        )
+        block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, batch.base), batch.wire_size)
         batch.block = block
         batch.base = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
     else:
@@ -1151,6 +1161,8 @@ def _read_varint(data, at):
         if byte < 0x80:
             return (bits >> 1) ^ -(bits & 1), at
         shift += 7
+        if shift > 63:
+            raise IndexError("a varint too long")
 
 
 def _decode_records(data, count, base_timestamp):
@@ -1303,7 +1315,11 @@ if cython.compiled:
     # From C: a literal this large would be a Python int, and every step a call.
     from cython.cimports.aiokq._native import (
         AIOKQ_GOLDEN as _GOLDEN,
+    )
+    from cython.cimports.aiokq._native import (
         AIOKQ_MIX_1 as _MIX_1,
+    )
+    from cython.cimports.aiokq._native import (
         AIOKQ_MIX_2 as _MIX_2,
     )
 else:
@@ -1330,6 +1346,7 @@ class Deliveries:
     __slots__ = (
         "awaited",
         "batches",
+        "capacity",
         "explicit",
         "filled",
         "index_block",
@@ -1394,6 +1411,7 @@ def _deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Delive
     many.batches = []
     many.explicit = None
     many.filled = 0
+    many.capacity = length
     many.awaited = 0
     many.timestamp = timestamp
     if cython.compiled:
@@ -1753,6 +1771,21 @@ class Accumulator:
         """
         if self.queued:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
+        if not cython.compiled and (
+            topic is self.last_topic
+            and partition is None
+            and timestamp_ms is None
+            and headers is None
+            and self.clock is None
+        ):
+            timestamp = time.time_ns() // 1_000_000
+            batch = _put_plain(self, self.last_route, value, key, timestamp)
+            if batch is not None:
+                delivery = Delivery.__new__(Delivery)
+                delivery.batch = batch
+                delivery.index = batch.count - 1
+                delivery.timestamp = timestamp
+                return delivery
         return _append(self, topic, value, key, partition, timestamp_ms, headers)
 
     def append_waited(
@@ -1790,10 +1823,14 @@ class Accumulator:
         total = len(records)
         route: Route = _find_route(self, topic)
         if into is None:
+            if start:
+                raise ValueError("`start` goes with `into`")
             _check_records(self, route, records, partition)
             many = _deliveries(total, _now_ms(self))
         else:
             many = into
+            if not 0 <= start <= total or total - start > many.capacity - many.filled:
+                raise ValueError("`start` and `records` are not those of the call before")
         now = many.timestamp  # of the call, as in Java: waiting for room does not change it
         consumed = start
         if self.queued and not waited:
@@ -1802,20 +1839,35 @@ class Accumulator:
             consumed = _append_each(self, route, records, partition, start, many, now)
         else:
             for n in range(start, total):
-                key, value, headers, timestamp = _parts(records[n])
-                if timestamp is None:
+                record = records[n]
+                batch = None
+                if len(record) == 2:
+                    key, value = record
+                    headers = None
                     timestamp = now
-                if timestamp != many.timestamp:
-                    if many.explicit is None:
-                        many.explicit = {}
-                    many.explicit[n] = timestamp
-                try:
-                    batch = _place(
-                        self, route, value, key, partition, timestamp, headers, -1.0, False
-                    )
-                except BufferFull:
-                    break
-                _note(many, batch, batch.count - 1)
+                    if partition is None:
+                        batch = _put_plain(self, route, value, key, now)
+                else:
+                    key, value, headers, timestamp = _parts(record)
+                    if timestamp is None:
+                        timestamp = now
+                    if timestamp != now:
+                        if many.explicit is None:
+                            many.explicit = {}
+                        many.explicit[n] = timestamp
+                if batch is None:
+                    try:
+                        batch = _place(
+                            self, route, value, key, partition, timestamp, headers, -1.0, False
+                        )
+                    except BufferFull:
+                        break
+                if batch.mark == many.mark:
+                    many.ordinals.append(batch.ordinal)
+                    many.indexes.append(batch.count - 1)
+                    many.filled += 1
+                else:
+                    _note(many, batch, batch.count - 1)
                 consumed = n + 1
         return many, consumed
 
@@ -1850,7 +1902,9 @@ class Accumulator:
         route.cache = {}
         slot = route.sticky
         if slot is None or (
-            slot.partition not in route.available if route.available else slot.partition >= partitions
+            slot.partition not in route.available
+            if route.available
+            else slot.partition >= partitions
         ):
             _next_sticky(self, route)
         self.resolve_pending(topic)
@@ -2121,12 +2175,16 @@ def _place(
             ) % cython.cast(cython.uint, route.partitions)
             slot = route.slots[at]
         else:
-            slot = route.cache.get(key)
-            if slot is None:
-                slot = route.slots[partition_for_key(key, route.partitions)]
+            found = route.cache.get(key)
+            if found is None:
+                found = (
+                    route.slots[partition_for_key(key, route.partitions)],
+                    _VARINT[len(key)] + key,
+                )
                 if len(route.cache) >= _CACHED_KEYS:
                     route.cache.clear()
-                route.cache[key] = slot
+                route.cache[key] = found
+            slot = found[0]
     else:
         return _put(
             accumulator, route.sticky, route, value, key, timestamp, headers, created, force
@@ -2135,6 +2193,55 @@ def _place(
 
 
 _CACHED_KEYS = 16384
+"""Keys per topic whose partition is remembered where murmur2 is not compiled."""
+
+
+if not cython.compiled:
+
+    def _put_plain(accumulator, route, value, key, timestamp):
+        """_place() and _put() in one for the common case: no headers, room in an open batch.
+
+        Returns the batch; None leaves the record to _place().
+        """
+        if type(value) is not bytes:
+            return None
+        if type(key) is bytes and not accumulator.ignore_keys:
+            found = route.cache.get(key)
+            if found is None:
+                return None
+            slot, encoded = found
+            keyless = False
+        elif key is None and route.partitions:
+            slot = route.sticky
+            encoded = b"\x01"
+            keyless = True
+        else:
+            return None
+        batch = slot.batch
+        if batch is None:
+            return None
+        delta = timestamp - batch.base_timestamp
+        count = batch.count
+        size = len(value)
+        if not 0 <= delta < 8192 or count >= 8192 or size >= 8000 or len(encoded) > 100:
+            return None
+        tail = b"".join((_DELTA[delta], _SMALL[count], encoded, _SMALL[size], value, b"\0"))
+        record = _SMALL[len(tail)] + tail
+        need = len(record)
+        if batch.pos + need > batch.capacity:
+            return None
+        if keyless:
+            # As _put() does, with the numbers at their longest.
+            bytes_after = route.sticky_bytes + 2 + len(_SMALL[size]) + size + NUMBERS + 1
+            if bytes_after > accumulator.batch_size:
+                return None
+            route.sticky_bytes += need
+        batch.block += record
+        batch.pos += need
+        batch.count = count + 1
+        if timestamp > batch.max_timestamp_ms:
+            batch.max_timestamp_ms = timestamp
+        return batch
 
 
 @cython.cfunc
@@ -2263,7 +2370,6 @@ def _put(
         if batch.pos >= accumulator.batch_size:
             _close(slot, batch)
     return batch
-
 
 
 @cython.cfunc
@@ -2501,6 +2607,8 @@ def _append_each(
     try:
         while n < total:
             record = records[n]
+            if len(record) < 2:
+                raise TypeError("a record is a tuple of at least (key, value)")
             timestamp = now
             headers = None
             if len(record) > 2:
@@ -2530,11 +2638,22 @@ def _check_records(
     size: cython.Py_ssize_t
     record: tuple
     if partition is not None and (
-        not isinstance(partition, int)
-        or partition < 0
-        or 0 < route.partitions <= partition
+        not isinstance(partition, int) or partition < 0 or 0 < route.partitions <= partition
     ):
         raise _bad_partition(route, partition)
+    if not cython.compiled:
+        bound = accumulator.max_record_bytes - HEADER_SIZE - RECORD_OVERHEAD
+        for record in records:
+            if (
+                type(record) is not tuple
+                or len(record) != 2
+                or type(record[0]) is not bytes
+                or type(record[1]) is not bytes
+                or len(record[0]) + len(record[1]) > bound
+            ):
+                break
+        else:
+            return None
     for n in range(len(records)):
         if type(records[n]) is not tuple or not 2 <= len(records[n]) <= 4:
             raise TypeError(
@@ -2719,8 +2838,8 @@ class Cursor:
         "max_batch_bytes",
         "next_offset",
         "opened",
-        "partition",
         "partial",
+        "partition",
         "position",
         "ready",
         "ready_error",
@@ -2816,6 +2935,8 @@ class Cursor:
         return self
 
     def __next__(self):
+        if not cython.compiled and len(self.ready) > 1:
+            return _pop_ready(self)
         record = _next_record(self)
         if record is None:
             raise StopIteration
@@ -2905,6 +3026,17 @@ def _take(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
     """Up to `limit` records of the open batch; a corrupt one is met by the next call."""
     out: list = []
     record: object
+    if not cython.compiled and len(cursor.ready) > 1:
+        # All but the last one at once; _hand_over() sees to what comes with that.
+        first = max(len(cursor.ready) - limit, 1)
+        out = cursor.ready[first:]
+        del cursor.ready[first:]
+        out.reverse()
+        cursor.remaining -= len(out)
+        cursor.handed += len(out)
+        cursor.last_epoch = cursor.epoch
+        cursor.last_offset = out[-1].offset
+        cursor.position = cursor.last_offset + 1
     while cursor.remaining > 0 and len(out) < limit:
         try:
             record = _hand_over(cursor)
@@ -2967,6 +3099,7 @@ def _open_next(cursor: Cursor) -> cython.int:
     last_delta: cython.longlong
     count: cython.longlong
     crc: cython.uint
+    hidden: cython.int
     if cython.compiled:
         p: cython.pointer(cython.const[cython.uchar])
     if cursor.opened:
@@ -3065,20 +3198,20 @@ def _open_next(cursor: Cursor) -> cython.int:
             # The header can be trusted from here on: skip_batch() goes by it.
             if count < 0 or count > last_delta + 1:
                 _corrupt(cursor, f"a batch of {count} records over {last_delta + 1} offsets", None)
-            if not _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta):
-                if count > 0:
-                    _open_batch(cursor, at, total, attributes, count)
-                    cursor.base_offset = base_offset
-                    cursor.last_delta = last_delta
-                    cursor.next_offset = next_offset
-                    cursor.append_time = attributes & 8
-                    cursor.base_timestamp = max_timestamp if attributes & 8 else base_timestamp
-                    cursor.epoch = epoch
-                    cursor.bounded = next_offset > cursor.stop
-                    cursor.opened = True
-                    cursor.remaining = count
-                    if not cython.compiled:
-                        _decode_batch(cursor, count)
+            hidden = _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
+            if not hidden and count > 0:
+                _open_batch(cursor, at, total, attributes, count)
+                cursor.base_offset = base_offset
+                cursor.last_delta = last_delta
+                cursor.next_offset = next_offset
+                cursor.append_time = attributes & 8
+                cursor.base_timestamp = max_timestamp if attributes & 8 else base_timestamp
+                cursor.epoch = epoch
+                cursor.bounded = next_offset > cursor.stop
+                cursor.opened = True
+                cursor.remaining = count
+                if not cython.compiled:
+                    _decode_batch(cursor, count)
         if cursor.sub is not None:
             cursor.sub_at = at + total
         else:
@@ -3127,9 +3260,12 @@ def _hidden(
         ):
             cursor.aborted_ids.add(cursor.aborted.pop()[1])
     if attributes & 0x20:
-        if cursor.aborted is not None and producer_id in cursor.aborted_ids:
-            if _is_abort_marker(cursor, at, total, attributes):
-                cursor.aborted_ids.discard(producer_id)
+        if (
+            cursor.aborted is not None
+            and producer_id in cursor.aborted_ids
+            and _is_abort_marker(cursor, at, total, attributes)
+        ):
+            cursor.aborted_ids.discard(producer_id)
         return 1
     return (
         cursor.aborted is not None
@@ -3257,11 +3393,9 @@ def _skip_unread(cursor: Cursor) -> object:
 def _skip_below(cursor: Cursor) -> cython.int:
     """Passes over the records below the position, so that the next one can be handed over."""
     if cython.compiled:
-        fields: aiokq_record
+        fields = cython.declare(aiokq_record)
         while cursor.remaining > 0:
-            if not aiokq_parse_record(
-                cursor.record, cursor.record_end, cython.address(fields)
-            ):
+            if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
                 return 1  # _hand_over() raises for it
             if cursor.base_offset + fields.offset_delta >= cursor.position:
                 return 1
@@ -3276,16 +3410,13 @@ def _skip_below(cursor: Cursor) -> cython.int:
 def _hand_over(cursor: Cursor) -> object:
     """The next record of the open batch; None where it lies beyond the stop offset."""
     if cython.compiled:
-        fields: aiokq_record
+        fields = cython.declare(aiokq_record)
         offset: cython.longlong
         record: Record
         if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
             _corrupt(cursor, "a malformed record", None)
         offset = cursor.base_offset + fields.offset_delta
-        if (
-            offset < cursor.position
-            or fields.offset_delta > cursor.last_delta
-        ):
+        if offset < cursor.position or fields.offset_delta > cursor.last_delta:
             _corrupt(cursor, "record offsets that do not rise", None)
         if offset >= cursor.stop:
             _pass(cursor, cursor.stop)
@@ -3359,8 +3490,8 @@ def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple
         value: cython.pointer(cython.const[cython.uchar]) = cython.NULL
         name_size: int64_t = 0
         value_size: int64_t = 0
-        n: cython.longlong
-        for n in range(fields.header_count):
+        _: cython.longlong
+        for _ in range(fields.header_count):
             at = aiokq_parse_header(
                 at,
                 fields.end,
@@ -3380,14 +3511,14 @@ def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple
         if at != fields.end:
             _corrupt(cursor, "a malformed header", None)
         return tuple(out)
+    return ()
 
 
 if not cython.compiled:
 
-    def _long_varint(data, at, bits, most):
-        """Goes on with a varint of more than one byte, at most `most` bits."""
-        bits &= 0x7F
-        shift = 7
+    def _long_varint(data, at, most):
+        """The bits of a varint of any length, `most` bits at most, and where it ends."""
+        bits = shift = 0
         while True:
             byte = data[at]
             at += 1
@@ -3399,37 +3530,39 @@ if not cython.compiled:
             shift += 7
         if most == 32 and bits > 0xFFFFFFFF:
             raise ValueError("a varint too long")
-        return (bits >> 1) ^ -(bits & 1), at
+        return bits, at
 
     def _decode_headers(data, at, end, count):
         out = []
         for _ in range(count):
-            size = data[at]
-            at += 1
-            if size < 0x80:
-                size = (size >> 1) ^ -(size & 1)
-            else:
-                size, at = _long_varint(data, at, size, 32)
-            if not 0 <= size <= end - at:
+            bits, at = _long_varint(data, at, 32)
+            size = bits >> 1
+            if bits & 1 or size > end - at:
                 raise ValueError("a malformed header")
             name = data[at : at + size].decode("utf-8", "replace")
-            at += size
-            size = data[at]
-            at += 1
-            if size < 0x80:
-                size = (size >> 1) ^ -(size & 1)
-            else:
-                size, at = _long_varint(data, at, size, 32)
-            if size > end - at:
-                raise ValueError("a malformed header")
-            if size < 0:
+            bits, at = _long_varint(data, at + size, 32)
+            size = bits >> 1
+            if bits & 1:
                 out.append((name, None))
+            elif size > end - at:
+                raise ValueError("a malformed header")
             else:
                 out.append((name, data[at : at + size]))
                 at += size
         if at != end:
             raise ValueError("a malformed header")
         return tuple(out)
+
+    def _pop_ready(cursor):
+        """_hand_over() where more than one record is ready: nothing else can happen."""
+        record = cursor.ready.pop()
+        offset = record.offset
+        cursor.remaining -= 1
+        cursor.handed += 1
+        cursor.last_offset = offset
+        cursor.last_epoch = cursor.epoch
+        cursor.position = offset + 1
+        return record
 
     def _decode_batch(cursor, count):
         """The batch's records into `ready`, last one first, and the error that comes after them.
@@ -3456,58 +3589,65 @@ if not cython.compiled:
         error = None
         try:
             while count:
-                size = data[at]
-                at += 1
-                if size < 0x80:
-                    size = (size >> 1) ^ -(size & 1)
+                # A number of one or two bytes is read in place; `bits` is before un-zigzag.
+                bits = data[at]
+                if bits < 0x80:
+                    at += 1
+                elif (more := data[at + 1]) < 0x80:
+                    bits += (more << 7) - 0x80
+                    at += 2
                 else:
-                    size, at = _long_varint(data, at, size, 32)
-                end = at + size
-                if size < 1 or end > limit:
+                    bits, at = _long_varint(data, at, 32)
+                end = at + (bits >> 1)
+                if bits & 1 or not bits or end > limit:
                     raise ValueError("a malformed record")
-                delta = data[at + 1]  # past the attributes
-                at += 2
+                bits = data[at + 1]  # past the attributes
                 wide = far
-                if delta < 0x80:
-                    delta = (delta >> 1) ^ -(delta & 1)
+                if bits < 0x80:
+                    at += 2
                 else:
-                    delta, at = _long_varint(data, at, delta, 64)
+                    bits, at = _long_varint(data, at + 1, 64)
                     wide = True
-                offset = data[at]
-                at += 1
-                if offset < 0x80:
-                    offset = (offset >> 1) ^ -(offset & 1)
+                delta = -(bits >> 1) - 1 if bits & 1 else bits >> 1
+                bits = data[at]
+                if bits < 0x80:
+                    at += 1
+                elif (more := data[at + 1]) < 0x80:
+                    bits += (more << 7) - 0x80
+                    at += 2
                 else:
-                    offset, at = _long_varint(data, at, offset, 32)
-                size = data[at]
-                at += 1
-                if size < 0x80:
-                    size = (size >> 1) ^ -(size & 1)
+                    bits, at = _long_varint(data, at, 32)
+                offset = -(bits >> 1) - 1 if bits & 1 else bits >> 1
+                bits = data[at]
+                if bits < 0x80:
+                    at += 1
                 else:
-                    size, at = _long_varint(data, at, size, 32)
-                if size < 0:
+                    bits, at = _long_varint(data, at, 32)
+                if bits & 1:
                     key = None
                 else:
-                    key = data[at : at + size]
-                    at += size
-                size = data[at]
-                at += 1
-                if size < 0x80:
-                    size = (size >> 1) ^ -(size & 1)
+                    start = at
+                    at += bits >> 1
+                    key = data[start:at]
+                bits = data[at]
+                if bits < 0x80:
+                    at += 1
+                elif (more := data[at + 1]) < 0x80:
+                    bits += (more << 7) - 0x80
+                    at += 2
                 else:
-                    size, at = _long_varint(data, at, size, 32)
-                if size < 0:
+                    bits, at = _long_varint(data, at, 32)
+                if bits & 1:
                     value = None
                 else:
-                    value = data[at : at + size]
-                    at += size
+                    start = at
+                    at += bits >> 1
+                    value = data[start:at]
                 size = data[at]
                 at += 1
                 if size:
-                    if size < 0x80:
-                        size = (size >> 1) ^ -(size & 1)
-                    else:
-                        size, at = _long_varint(data, at, size, 32)
+                    bits, at = _long_varint(data, at - 1, 32)
+                    size = -(bits >> 1) - 1 if bits & 1 else bits >> 1
                 if at > end or not 0 <= size <= (end - at) // 2 or (size == 0 and at != end):
                     raise ValueError("a malformed record")
                 count -= 1
@@ -3693,13 +3833,13 @@ def _filled(buffer: _Buffer, used: cython.Py_ssize_t) -> object:
 def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
     """Straight from the batches' bytes: no object per record."""
     if cython.compiled:
-        fields: aiokq_record
+        fields = cython.declare(aiokq_record)
         at: cython.pointer(cython.const[cython.uchar])
         name: cython.pointer(cython.const[cython.uchar]) = cython.NULL
         text: cython.pointer(cython.const[cython.uchar]) = cython.NULL
         name_size: int64_t = 0
         text_size: int64_t = 0
-        n: cython.longlong
+        _: cython.longlong
         offset: cython.longlong
         timestamp: cython.longlong
         payload: cython.Py_ssize_t
@@ -3775,9 +3915,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                 _reserve(row_offsets, 4 * rows, 4 * (cursor.remaining + 1))
                 _reserve(row_bits, (rows + 7) >> 3, (cursor.remaining >> 3) + 2)
             while cursor.remaining > 0:
-                if not aiokq_parse_record(
-                    cursor.record, cursor.record_end, cython.address(fields)
-                ):
+                if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
                     problem = "a malformed record"
                     break
                 offset = cursor.base_offset + fields.offset_delta
@@ -3793,7 +3931,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                     break
                 if fields.header_count > 0:
                     at = fields.headers
-                    for n in range(fields.header_count):
+                    for _ in range(fields.header_count):
                         at = aiokq_parse_header(
                             at,
                             fields.end,
@@ -3849,7 +3987,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                         _reserve(text_offsets, 4 * items, 4 * (fields.header_count + 1))
                         _reserve(text_bits, (items + 7) >> 3, (fields.header_count >> 3) + 2)
                         at = fields.headers
-                        for n in range(fields.header_count):
+                        for _ in range(fields.header_count):
                             at = aiokq_parse_header(
                                 at,
                                 fields.end,
@@ -3952,9 +4090,7 @@ def _put_int32(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _put_int64(
-    base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong
-) -> cython.void:
+def _put_int64(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
     if cython.compiled:
         cython.cast(cython.pointer(int64_t), cython.cast(cython.p_void, base))[at] = value
 
@@ -4000,10 +4136,7 @@ if not cython.compiled:
         if "timestamp" in names:
             columns.timestamp = _packed(
                 "q",
-                [
-                    (record.timestamp_ms * 1000 + 2**63) % 2**64 - 2**63
-                    for record in records
-                ],
+                [(record.timestamp_ms * 1000 + 2**63) % 2**64 - 2**63 for record in records],
             )
         if "timestampType" in names:
             columns.timestamp_type = _packed("i", [record.timestamp_type for record in records])
@@ -4116,6 +4249,10 @@ class RecordStream:
         self.in_hand = False
         return _stream_next(self)
 
+    def detach(self):
+        """Lets go of the cursor, for a seek or a pause: the next record is asked of the source."""
+        self.cursor = None
+
     def __repr__(self):
         return f"<RecordStream cursor={self.cursor!r}>"
 
@@ -4225,6 +4362,9 @@ if not cython.compiled:
     async def _anext(self):
         """As the slots do it, in one coroutine: cheaper than three Python calls."""
         self.in_hand = False
+        if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:
+            self.in_hand = True
+            return _pop_ready(cursor)
         while True:
             if self.busy:
                 raise RuntimeError("another task waits for this stream's next record")

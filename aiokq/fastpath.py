@@ -69,7 +69,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     # Protocols: they have no life at run time.
-    from aiokq._core import Codecs, CursorSource, SlotOwner
+    from aiokq._core import Codecs as Codecs
+    from aiokq._core import CursorSource as CursorSource
+    from aiokq._core import PlainRecord as PlainRecord
+    from aiokq._core import RecordTuple as RecordTuple
+    from aiokq._core import SlotOwner as SlotOwner
 
 PACKAGE: Final = Path(__file__).parent
 
@@ -82,9 +86,7 @@ def stale() -> bool:
     return now not in ("", SOURCE_HASH)
 
 
-def restore_metadata(
-    topic: str, partition: int, offset: int, timestamp_ms: int
-) -> RecordMetadata:
+def restore_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
     """Unpickles a RecordMetadata, whichever core made it."""
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
