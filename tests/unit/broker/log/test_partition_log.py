@@ -365,6 +365,20 @@ def test_truncation_removes_batches_epochs_and_producers(files: MemoryFiles) -> 
     assert len(log.producers) == 0
 
 
+def test_times_are_found_in_what_is_written_after_a_truncation(files: MemoryFiles) -> None:
+    """A time entry of a removed batch would send the search past the records that replace it."""
+    log = open_partition(files, index_interval_bytes=0)
+    for offset in range(6):
+        append(log, batch(timestamp_ms=NOW_MS + offset))
+    log.truncate_to(2, now_ms=NOW_MS)
+    for time in (100, 3, 200):
+        append(log, batch(timestamp_ms=NOW_MS + time))
+    for wanted, offset in ((2, 2), (4, 2), (5, 2), (100, 2), (101, 4)):
+        found = log.offset_for_timestamp(NOW_MS + wanted)
+        assert found is not None
+        assert found[1] == offset, wanted
+
+
 def test_truncation_below_the_log_begins_it_anew(files: MemoryFiles) -> None:
     """A leader that lost everything makes its followers start over at its end."""
     log = open_partition(files, segment_bytes=100)

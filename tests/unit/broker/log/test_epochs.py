@@ -1,0 +1,89 @@
+"""The history of leader epochs: where each began, where it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.core.errors import CorruptRecord
+from tests.sim.harness.files import MemoryFiles
+
+PATH = "/leader-epoch-checkpoint"
+
+
+def history(*entries: tuple[int, int]) -> LeaderEpochs:
+    epochs = LeaderEpochs(MemoryFiles(), PATH)
+    for epoch, start in entries:
+        epochs.assign(epoch, start)
+    return epochs
+
+
+def test_the_file_is_kafkas() -> None:
+    """Version, count, lines of epoch and start."""
+    files = MemoryFiles()
+    epochs = LeaderEpochs(files, PATH)
+    assert epochs.assign(0, 0)
+    assert epochs.assign(3, 40)
+    assert not epochs.assign(3, 60)  # known already
+    assert not epochs.assign(-1, 60)
+    assert files.read_bytes(PATH) == b"0\n2\n0 0\n3 40\n"
+    again = LeaderEpochs(files, PATH)
+    again.load()
+    assert again.entries == epochs.entries == ((0, 0), (3, 40))
+
+
+def test_end_offsets() -> None:
+    """What a client or a follower compares its own log with (KIP-320)."""
+    epochs = history((2, 10), (5, 40), (6, 70))
+    for asked, answer in {
+        6: (6, 100),
+        5: (5, 70),
+        4: (2, 40),
+        2: (2, 40),
+        1: (1, 10),  # older than all known: ends where they begin
+        7: (-1, -1),
+        -1: (-1, -1),
+    }.items():
+        assert epochs.end_offset_for(asked, 100) == answer
+    assert history().end_offset_for(0, 0) == (-1, -1)
+
+
+def test_the_epoch_of_an_offset() -> None:
+    """A consumer is told it with each record, to compare later."""
+    epochs = history((2, 10), (5, 40))
+    assert [epochs.epoch_for_offset(o) for o in (0, 10, 39, 40, 99)] == [-1, 2, 2, 5, 5]
+    assert epochs.latest_epoch == 5
+    assert history().latest_epoch == -1
+
+
+def test_entries_that_contradict_a_new_one_go() -> None:
+    """They are of a log that was truncated and written again."""
+    epochs = history((2, 10), (5, 40), (6, 70))
+    epochs.assign(7, 40)
+    assert epochs.entries == ((2, 10), (7, 40))
+    epochs.note(3, 45)
+    assert epochs.entries == ((2, 10), (3, 45))
+
+
+def test_truncation_from_both_ends() -> None:
+    """Epochs without a record are not answered with."""
+    epochs = history((2, 10), (5, 40), (6, 70))
+    epochs.truncate_from_end(70)
+    assert epochs.entries == ((2, 10), (5, 40))
+    epochs.truncate_from_start(20)
+    assert epochs.entries == ((2, 20), (5, 40))
+    epochs.truncate_from_start(50)
+    assert epochs.entries == ((5, 50),)
+    epochs.truncate_from_start(3)
+    assert epochs.entries == ((5, 50),)
+    epochs.clear()
+    assert epochs.entries == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\n1 1\n", b"0\n1\n1\n"])
+def test_a_file_that_is_none_is_refused(content: bytes) -> None:
+    """Recovery makes it anew; guessing would answer wrong ends."""
+    files = MemoryFiles()
+    files.write_atomic(PATH, content)
+    with pytest.raises(CorruptRecord):
+        LeaderEpochs(files, PATH).load()

@@ -1,0 +1,184 @@
+"""The sparse indexes: bytes as Kafka writes them, lookups, and files that do not fit."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from aiokq.broker.log.index import IndexCorrupt, OffsetIndex, TimeIndex
+from tests.sim.harness.files import MemoryFiles
+
+PATH = "/i"
+
+
+def offset_index(files: MemoryFiles, *, base: int = 100, max_bytes: int = 80) -> OffsetIndex:
+    return OffsetIndex(files, PATH, base, max_bytes)
+
+
+def time_index(files: MemoryFiles, *, base: int = 100, max_bytes: int = 120) -> TimeIndex:
+    return TimeIndex(files, PATH, base, max_bytes)
+
+
+def test_offset_entries_are_kafkas_eight_bytes() -> None:
+    """Another tool reads the directory, and Kafka may be started on it."""
+    files = MemoryFiles()
+    index = offset_index(files)
+    index.create()
+    index.append(104, 500)
+    index.append(109, 1000)
+    index.flush()
+    assert files.read_bytes(PATH) == struct.pack(">iiii", 4, 500, 9, 1000)
+    index.append(120, 2000)
+    index.flush()
+    again = offset_index(files)
+    again.load(5000)
+    assert again.entries() == [(104, 500), (109, 1000), (120, 2000)]
+
+
+def test_offset_lookups_find_the_batch_that_ends_before() -> None:
+    """Later would skip the batch that holds the offset; earlier walks for nothing."""
+    index = offset_index(MemoryFiles())
+    index.create()
+    assert (index.lookup(100), index.floor_position(10**6), index.last_position) == (0, 0, 0)
+    for offset, position in ((104, 500), (109, 1000), (120, 2000)):
+        index.append(offset, position)
+    for offset, position in ((100, 0), (103, 0), (104, 500), (108, 500), (109, 1000), (999, 2000)):
+        assert index.lookup(offset) == position
+    for limit, position in ((0, 0), (499, 0), (500, 500), (999, 500), (2000, 2000), (9999, 2000)):
+        assert index.floor_position(limit) == position
+    assert index.last_position == 2000
+
+
+def test_offset_truncation_drops_batches_behind_the_position() -> None:
+    """Entries of removed batches would point behind the end of the file."""
+    files = MemoryFiles()
+    index = offset_index(files)
+    index.create()
+    for offset, position in ((104, 500), (109, 1000), (120, 2000)):
+        index.append(offset, position)
+    index.flush()
+    index.truncate(1000)
+    index.flush()
+    assert len(files.read_bytes(PATH)) == 8
+    assert index.entries() == [(104, 500)]
+    index.append(106, 900)
+    index.flush()
+    again = offset_index(files)
+    again.load(5000)
+    assert again.entries() == [(104, 500), (106, 900)]
+
+
+def test_offset_index_is_full_at_its_limit() -> None:
+    """The segment rolls before an entry is lost."""
+    index = offset_index(MemoryFiles(), max_bytes=17)
+    index.create()
+    index.append(101, 1)
+    assert not index.is_full
+    index.append(102, 2)
+    assert index.is_full
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"123", "multiple of 8"),
+        (struct.pack(">iiii", 4, 500, 9, 500), "positions"),
+        (struct.pack(">iiii", 9, 500, 4, 600), "offsets"),
+        (struct.pack(">ii", 4, 5000), "points to 5000"),
+    ],
+)
+def test_offset_files_that_do_not_fit_are_refused(content: bytes, complaint: str) -> None:
+    """Believed, they would send readers into the middle of a batch."""
+    files = MemoryFiles()
+    files.write_atomic(PATH, content)
+    with pytest.raises(IndexCorrupt, match=complaint):
+        offset_index(files).load(5000)
+
+
+def test_missing_files_are_refused() -> None:
+    """Not the same as empty: entries are lost."""
+    with pytest.raises(IndexCorrupt, match="missing"):
+        offset_index(MemoryFiles()).load(10)
+    with pytest.raises(IndexCorrupt, match="missing"):
+        time_index(MemoryFiles()).load(10)
+
+
+def test_zeros_behind_the_entries_are_no_entries() -> None:
+    """Kafka preallocates ten megabytes for the segment it writes to."""
+    files = MemoryFiles()
+    files.write_atomic(PATH, struct.pack(">ii", 4, 500) + bytes(800))
+    index = offset_index(files)
+    index.load(5000)
+    assert index.entries() == [(104, 500)]
+    files.write_atomic(PATH, struct.pack(">qi", 7000, 4) + bytes(1200))
+    times = time_index(files)
+    times.load(200)
+    assert times.entries() == [(7000, 104)]
+
+
+def test_time_entries_are_kafkas_twelve_bytes_and_rise() -> None:
+    """A time that is not later than the last entry's says nothing new."""
+    files = MemoryFiles()
+    index = time_index(files)
+    index.create()
+    for time, offset in (
+        (-1, 100),
+        (7000, 104),
+        (7000, 109),
+        (6000, 110),
+        (8000, 104),
+        (9000, 120),
+    ):
+        index.maybe_append(time, offset)
+    index.flush()
+    assert files.read_bytes(PATH) == struct.pack(">qiqi", 7000, 4, 9000, 20)
+    assert index.last == (9000, 120)
+    again = time_index(files)
+    again.load(200)
+    assert again.entries() == [(7000, 104), (9000, 120)]
+    again.truncate(110)
+    again.flush()
+    assert len(files.read_bytes(PATH)) == 12
+
+
+def test_time_lookups_never_skip_a_record_of_that_time() -> None:
+    """The first record of the wanted time may lie before the entry that says it."""
+    index = time_index(MemoryFiles())
+    index.create()
+    index.maybe_append(7000, 104)
+    index.maybe_append(9000, 120)
+    for time, offset in ((0, 100), (7000, 100), (7001, 104), (9000, 104), (9001, 120)):
+        assert index.lookup(time) == offset
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"123", "multiple of 12"),
+        (struct.pack(">qiqi", 7000, 4, 7000, 5), "rise"),
+        (struct.pack(">qiqi", 7000, 4, 8000, 4), "rise"),
+        (struct.pack(">qi", 7000, 500), "points to"),
+        (struct.pack(">qi", 7000, -5), "points to"),
+    ],
+)
+def test_time_files_that_do_not_fit_are_refused(content: bytes, complaint: str) -> None:
+    """Believed, a lookup by time would begin behind what it looks for."""
+    files = MemoryFiles()
+    files.write_atomic(PATH, content)
+    with pytest.raises(IndexCorrupt, match=complaint):
+        time_index(files).load(200)
+
+
+def test_a_flush_without_changes_writes_nothing() -> None:
+    """A clean stop flushes a thousand indexes, most of them as they were."""
+    files = MemoryFiles()
+    for index in (offset_index(files), time_index(files)):
+        index.flush()  # never loaded
+        assert not files.exists(PATH)
+        index.create()
+        index.flush()
+        files.fail("open", times=None)
+        index.flush()
+        files.heal()
+        files.remove(PATH)
