@@ -82,7 +82,7 @@ class Coordinators:
 
         Raises:
             RequestTimeout: not found in time; the cause says why.
-            BrokerError: the broker refused (GroupAuthorizationFailed, InvalidRequest ...).
+            BrokerError: the broker refused (GroupAuthorization, InvalidRequest ...).
         """
         name = (kind, key)
         node_id = self._known.get(name)

@@ -316,7 +316,7 @@ class ClusterEngine:
         Raises:
             UnknownTopicOrPartition: it did not come to exist in time.
             RequestTimeout: no broker gave an answer about it in time; the cause says why.
-            TopicAuthorizationFailed, InvalidTopic: at once.
+            TopicAuthorization, InvalidTopic: at once.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         self.bind()
@@ -466,7 +466,7 @@ class ClusterEngine:
 
         Raises:
             RequestTimeout: not found in time (loading, moving, unreachable); the cause says why.
-            GroupAuthorizationFailed, TransactionalIdAuthorizationFailed, InvalidRequest: refused.
+            GroupAuthorization, TransactionalIdAuthorization, InvalidRequest: refused.
         """
         self.bind()
         if timeout is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.race import Attempt, NoAnswer, first_answer
@@ -84,9 +85,10 @@ class MetadataSource:
                     raise
         seeds = engine.nodes.seeds(engine.settings.bootstrap_addresses)
         try:
-            received = await self._race(seeds, ask, SEED_STAGGER)
+            received = await self._race(
+                seeds, ask, SEED_STAGGER, on_failure=self.failures.__setitem__
+            )
         except NoAnswer as error:
-            self.failures.update(error.failures)
             self._note_refusal(error.failures)
             raise NoAnswer({**failures, **error.failures}) from None
         self._start_over = False
@@ -94,13 +96,25 @@ class MetadataSource:
         engine.spawn(engine.nodes.close_seeds(), "close bootstrap connections")
         return received
 
-    async def _race(self, nodes: list[Node], ask: MetadataAsk, stagger: float) -> MetadataReceived:
+    async def _race(
+        self,
+        nodes: list[Node],
+        ask: MetadataAsk,
+        stagger: float,
+        *,
+        on_failure: Callable[[str, KafkaError], None] | None = None,
+    ) -> MetadataReceived:
         timeout = self._engine.settings.request_timeout
         attempts = [
-            Attempt(f"{node.host}:{node.port}", partial(ask_node, node, ask, timeout=timeout))
+            Attempt(
+                str(BootstrapAddress(node.host, node.port)),
+                partial(ask_node, node, ask, timeout=timeout),
+            )
             for node in nodes
         ]
-        return await first_answer(self._engine.supervisor, attempts, stagger=stagger)
+        return await first_answer(
+            self._engine.supervisor, attempts, stagger=stagger, on_failure=on_failure
+        )
 
     def _overdue(self) -> bool:
         """Whether to go past the known brokers: told to (KIP-1102), or silent for too long."""

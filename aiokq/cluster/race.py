@@ -39,13 +39,18 @@ class NoAnswer(KafkaError):
 
 
 async def first_answer(
-    supervisor: Supervisor, attempts: Sequence[Attempt[T]], *, stagger: float
+    supervisor: Supervisor,
+    attempts: Sequence[Attempt[T]],
+    *,
+    stagger: float,
+    on_failure: Callable[[str, KafkaError], None] | None = None,
 ) -> T:
     """The first success. The next attempt starts when one failed, or after ``stagger`` seconds.
 
     Args:
         attempts: in the order of preference; those still under way at the first success, or when
             this is cancelled, are cancelled.
+        on_failure: told of each failure when it happens: the others may take long.
 
     Raises:
         NoAnswer: all failed. At once if one refused our credentials: asking the others as well
@@ -69,6 +74,8 @@ async def first_answer(
                 if isinstance(outcome, _Answer):
                     return outcome.value
                 failures[outcome.name] = outcome.error
+                if on_failure is not None:
+                    on_failure(outcome.name, outcome.error)
                 if isinstance(outcome.error, AuthenticationFailed):
                     raise NoAnswer(failures)
         raise NoAnswer(failures)

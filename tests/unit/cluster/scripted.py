@@ -15,6 +15,8 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from aiokq import wire
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.settings import ClusterSettings
 from aiokq.core.environment import Address, Environment
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import InlineOffload
@@ -130,6 +132,10 @@ class ScriptedCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{b.host}:{b.port}" for b in self.brokers.values())
+
+    def add_broker(self, node_id: int) -> ScriptedBroker:
+        broker = self.brokers[node_id] = ScriptedBroker(self, node_id)
+        return broker
 
     def add_topic(self, name: str, leaders: list[int], *, epoch: int = 0) -> ScriptedTopic:
         topic = self.topics[name] = ScriptedTopic([ScriptedPartition(n, epoch) for n in leaders])
@@ -334,6 +340,12 @@ class _Transport(asyncio.Transport):
             buffer[:count] = data[position : position + count]
             position += count
             self._protocol.buffer_updated(count)
+
+
+def make_engine(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
+    """An engine whose bootstrap addresses are all brokers there are now."""
+    values = {"bootstrap_servers": cluster.bootstrap_servers} | overrides
+    return ClusterEngine(ClusterSettings(**values), cluster.environment)
 
 
 def simulate(main: Callable[[ScriptedCluster], Coroutine[Any, Any, T]], *, brokers: int = 3) -> T:

@@ -1,0 +1,409 @@
+"""When metadata is asked for: on age, on error, coalesced, and each topic at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    Closed,
+    RequestTimeout,
+    TopicAuthorization,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.types import TopicPartition
+from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
+
+
+def asked(request: wire.MetadataRequest) -> list[str] | None:
+    return None if request.topics is None else [str(topic.name) for topic in request.topics]
+
+
+def test_unknown_topic_does_not_stall_another():
+    """A producer waits for a topic that never comes while another topic is asked for."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("there", [1, 2])
+        engine = make_engine(cluster)
+        await engine.start()
+        missing = asyncio.create_task(engine.topic("missing", timeout=5))
+        await asyncio.sleep(0.5)
+        before = engine.now()
+        info = await engine.topic("there", timeout=5)
+        assert len(info.partitions) == 2
+        assert engine.now() - before < 0.02
+        with pytest.raises(UnknownTopicOrPartition, match="missing"):
+            await missing
+        assert engine.now() == pytest.approx(5, abs=0.1)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_known_topic_costs_no_request():
+    """Every send asks; the snapshot answers."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("t", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.topic("t")
+        count = len(cluster.served)
+        for _ in range(100):
+            await engine.topic("t")
+        assert len(cluster.served) == count
+        await engine.close()
+
+    simulate(main)
+
+
+def test_topics_asked_for_together_share_a_request():
+    """A hundred topics at start must not be a hundred requests; one is in flight at a time."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        names = [f"t{n}" for n in range(100)]
+        for name in names:
+            cluster.add_topic(name, [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        before = len(cluster.requests(wire.MetadataRequest))
+        await asyncio.gather(*(engine.topic(name) for name in names))
+        requests = cluster.requests(wire.MetadataRequest)[before:]
+        assert 1 <= len(requests) <= 2
+        await engine.close()
+
+    simulate(main)
+
+
+def test_topics_asked_for_meanwhile_go_into_the_next_request():
+    """One request at a time, whatever comes."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("a", [1])
+        cluster.add_topic("b", [1])
+        cluster.add_topic("c", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.served.clear()
+        first = asyncio.create_task(engine.topic("a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rest = [asyncio.create_task(engine.topic(name)) for name in ("b", "c")]
+        await asyncio.gather(first, *rest)
+        assert [asked(r) for r in cluster.requests(wire.MetadataRequest)] == [["a"], ["b", "c"]]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_watched_topics_are_refreshed_on_age():
+    """Partitions are added while nothing fails; somebody must look from time to time."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        topic = cluster.add_topic("t", [1])
+        engine = make_engine(cluster, metadata_max_age_ms=60_000)
+        await engine.start()
+        engine.watch(["t"])
+        await engine.topic("t")
+        topic.partitions.append(type(topic.partitions[0])(2))
+        events = engine.events()
+        await asyncio.sleep(61)
+        assert len(engine.metadata.topics["t"].partitions) == 2
+        kinds = [type(await anext(events)).__name__ for _ in range(len(events))]
+        assert kinds[-1] == "PartitionsAdded"
+        await engine.close()
+
+    simulate(main)
+
+
+def test_only_watched_topics_are_asked_for():
+    """A cluster may have ten thousand topics; a client of two must not fetch them all."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        for name in ("mine", "used once", "foreign"):
+            cluster.add_topic(name, [1])
+        engine = make_engine(cluster, metadata_max_age_ms=60_000)
+        await engine.start()
+        engine.watch(["mine"])
+        engine.watch(["mine"])
+        await engine.topic("used once")
+        await asyncio.sleep(200)
+        assert asked(cluster.requests(wire.MetadataRequest)[-1]) == ["mine"]
+        assert set(engine.metadata.topics) == {"mine"}, "one that nobody uses is dropped"
+        engine.unwatch(["mine"])
+        await asyncio.sleep(60)
+        assert asked(cluster.requests(wire.MetadataRequest)[-1]) == ["mine"], "watched twice"
+        engine.unwatch(["mine"])
+        await asyncio.sleep(120)
+        assert asked(cluster.requests(wire.MetadataRequest)[-1]) == []
+        await engine.close()
+
+    simulate(main)
+
+
+def test_watch_all_asks_for_all_topics():
+    """A subscription by pattern needs them, and nothing else does."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("a", [1])
+        engine = make_engine(cluster, metadata_max_age_ms=60_000)
+        await engine.start()
+        engine.watch_all()
+        await engine.refresh()
+        assert set(engine.metadata.topics) == {"a"}
+        cluster.add_topic("b", [1])
+        await asyncio.sleep(61)
+        assert set(engine.metadata.topics) == {"a", "b"}
+        del cluster.topics["a"]
+        await engine.refresh()
+        await engine.refresh()
+        assert set(engine.metadata.topics) == {"b"}
+        engine.unwatch_all()
+        await asyncio.sleep(61)
+        assert asked(cluster.requests(wire.MetadataRequest)[-1]) == []
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_topic_being_created_is_asked_for_again():
+    """Auto-creation answers LEADER_NOT_AVAILABLE first; the topic comes a moment later."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        topic = cluster.add_topic("t", [1])
+        topic.error_code = 5
+        engine = make_engine(cluster)
+        await engine.start()
+
+        def created() -> None:
+            topic.error_code = 0
+
+        asyncio.get_running_loop().call_later(0.5, created)
+        await engine.topic("t", timeout=5)
+        assert 0.5 <= engine.now() < 1.5
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_partition_without_leader_is_asked_for_again():
+    """An election takes a moment; nobody may have to fail first to learn its result."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        topic = cluster.add_topic("t", [-1])
+        engine = make_engine(cluster)
+        await engine.start()
+        engine.watch(["t"])
+        await engine.topic("t")
+        asyncio.get_running_loop().call_later(2, lambda: cluster.move("t", 0, 2))
+        await asyncio.sleep(3.5)
+        assert engine.metadata.leader(TopicPartition("t", 0)) == 2
+        assert topic.partitions[0].leader_epoch == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_forbidden_topic_fails_at_once():
+    """Waiting does not grant rights."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("secret", [1]).error_code = 29
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(TopicAuthorization) as caught:
+            await engine.topic("secret")
+        assert caught.value.topic_partition == "secret"
+        assert engine.now() < 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_creation_is_asked_for_apart():
+    """One request either creates all missing topics it names or none."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.served.clear()
+        waits = [
+            asyncio.create_task(engine.topic("make", timeout=0.05, create=True)),
+            asyncio.create_task(engine.topic("look", timeout=0.05, create=False)),
+        ]
+        await asyncio.gather(*waits, return_exceptions=True)
+        requests = cluster.requests(wire.MetadataRequest)
+        assert {(r.allow_auto_topic_creation, *(asked(r) or ())) for r in requests} == {
+            (True, "make"),
+            (False, "look"),
+        }
+        await engine.close()
+
+    simulate(main)
+
+
+def test_old_brokers_get_what_they_understand():
+    """Before Metadata 4 creation cannot be forbidden, before 7 there are no epochs."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.MetadataRequest] = 3
+        cluster.add_topic("t", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        info = await engine.topic("t", create=False)
+        assert info.partitions[0].leader_epoch == -1
+        assert info.topic_id.int == 0
+        assert {
+            s.version for s in cluster.served if isinstance(s.request, wire.MetadataRequest)
+        } == {3}
+        await engine.close()
+
+    simulate(main)
+
+
+def test_failures_are_retried_with_growing_pauses():
+    """A cluster that is down must not be asked in a busy loop, and not be given up."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        for broker in cluster.brokers.values():
+            broker.die(Mood.REFUSING)
+        waiting = asyncio.create_task(engine.refresh())
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        attempts = engine.counters.connections_failed
+        assert attempts < 60 * 2 * 6, "per second about one try of each address, known and seed"
+        for broker in cluster.brokers.values():
+            broker.revive()
+        await waiting
+        assert engine.now() < 63
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_silent_broker_does_not_hold_up_metadata():
+    """It takes the request and never answers; another one is asked a second later."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        for node in (1, 2):
+            cluster.brokers[node].mood = Mood.SILENT
+        before = engine.now()
+        await engine.refresh()
+        assert engine.now() - before < 2.5
+        await engine.close()
+
+    simulate(main)
+
+
+def test_the_loop_survives_what_it_does_not_expect():
+    """A bug in taking one answer in must not leave the client without metadata for ever."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        apply, calls = engine.refresher._apply, []
+
+        def failing(received: object) -> None:
+            calls.append(received)
+            if len(calls) == 1:
+                raise LookupError("a bug")
+            apply(received)  # type: ignore[arg-type]
+
+        engine.refresher._apply = failing  # type: ignore[assignment]
+        await engine.refresh()
+        assert len(calls) == 2
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_topic_that_nobody_can_tell_about_is_a_timeout():
+    """Not unknown: nobody was there to ask. The cause says who failed and how."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        for broker in cluster.brokers.values():
+            broker.die(Mood.REFUSING)
+        with pytest.raises(RequestTimeout, match="refused") as caught:
+            await engine.topic("t", timeout=2)
+        assert caught.value.__cause__ is not None
+        await engine.close()
+
+    simulate(main)
+
+
+def test_closing_ends_all_waits():
+    """Whoever waits for metadata learns that it will not come."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        waits = [
+            asyncio.create_task(engine.topic("missing")),
+            asyncio.create_task(engine.changes.wait_for(lambda key, event: False)),
+        ]
+        await asyncio.sleep(0.1)
+        await engine.close()
+        for wait in waits:
+            with pytest.raises(Closed):
+                await wait
+
+    simulate(main)
+
+
+def test_a_cancelled_wait_leaves_the_others():
+    """Two tasks wait for one topic; one gives up."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        first = asyncio.create_task(engine.topic("t", timeout=10))
+        second = asyncio.create_task(engine.topic("t", timeout=10))
+        await asyncio.sleep(0.3)
+        first.cancel()
+        cluster.add_topic("t", [1])
+        info = await second
+        assert info.name == "t"
+        assert engine.now() < 2
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await engine.close()
+
+    simulate(main)
+
+
+def test_credentials_refused_later_reach_who_waits():
+    """The password was changed while the client ran."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        accepted = True
+        cluster.handlers[wire.SaslHandshakeRequest] = lambda *_: wire.SaslHandshakeResponse(
+            mechanisms=["PLAIN"]
+        )
+        cluster.handlers[wire.SaslAuthenticateRequest] = lambda *_: wire.SaslAuthenticateResponse(
+            error_code=0 if accepted else 58
+        )
+        engine = make_engine(
+            cluster,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_plain_username="me",
+            sasl_plain_password="s3cret",
+        )
+        await engine.start()
+        accepted = False
+        for broker in cluster.brokers.values():
+            broker.die()
+            broker.revive()
+        with pytest.raises(AuthenticationFailed):
+            await engine.topic("t")
+        await engine.close()
+
+    simulate(main)
