@@ -21,6 +21,7 @@ from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
+    from aiokq.connection.pool import FramePool
     from aiokq.connection.server import Server
 
 __all__ = ["AcceptedConnection"]
@@ -48,7 +49,7 @@ class AcceptedConnection:
         last_active: the loop's time of the last byte received or response sent.
     """
 
-    def __init__(self, server: Server, scratch: bytearray | None) -> None:
+    def __init__(self, server: Server, scratch: bytearray | None, pool: FramePool) -> None:
         limits = server.limits
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -69,7 +70,7 @@ class AcceptedConnection:
         self.last_active = self._loop.time()
         self.transport = FrameTransport(
             self,
-            FrameReader(limits.max_frame_bytes, trusted=False, scratch=scratch),
+            FrameReader(limits.max_frame_bytes, trusted=False, scratch=scratch, pool=pool),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
         )
         self._writer = ResponseWriter(self.transport, limits.write_stall)

@@ -26,6 +26,7 @@ from aiokq.core.errors import (
 
 if TYPE_CHECKING:
     from aiokq.connection.options import ConnectionOptions
+    from aiokq.connection.pool import FramePool
     from aiokq.connection.protocol import PendingRequest
     from aiokq.core.clock import Clock
     from aiokq.core.counters import ClientCounters
@@ -67,6 +68,7 @@ class Connection:
         clock: Clock,
         counters: ClientCounters,
         on_throttle: Callable[[float], None] | None = None,
+        pool: FramePool | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._options = options
@@ -86,7 +88,7 @@ class Connection:
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.error: KafkaError | None = None
         self.last_used = self._loop.time()
-        self.transport = FrameTransport(self, FrameReader(options.max_frame_bytes))
+        self.transport = FrameTransport(self, FrameReader(options.max_frame_bytes, pool=pool))
 
     def __repr__(self) -> str:
         state = "open" if self.error is None else f"ended: {self.error}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokq.connection.pool import FramePool
 from aiokq.core.errors import ProtocolError
 
 __all__ = [
@@ -52,6 +53,7 @@ class FrameReader:
         scratch: receive buffer to share between readers of one loop, so that an idle connection
             holds no memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop, as all but Windows' proactor do.
+        pool: where the memory of large frames comes from; may be shared likewise.
     """
 
     __slots__ = (
@@ -60,6 +62,8 @@ class FrameReader:
         "_frame",
         "_frame_size",
         "_partial",
+        "_pool",
+        "_room",
         "_scratch",
         "_trusted",
         "max_frame_bytes",
@@ -71,12 +75,17 @@ class FrameReader:
         *,
         trusted: bool = True,
         scratch: bytearray | None = None,
+        pool: FramePool | None = None,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self._pool = FramePool() if pool is None else pool
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._partial = b""  # the first bytes of a size field, at most 3
-        self._frame: bytearray | None = None  # frame under way, possibly a step of it
+        # Memory of the frame under way. A view, held all the time: the pool would take the buffer
+        # for free between two reads.
+        self._frame: memoryview | None = None
+        self._room = 0  # bytes of it that are the frame's, up to the whole frame
         self._frame_size = 0
         self._filled = 0
         self._checked_first = False
@@ -84,7 +93,7 @@ class FrameReader:
     @property
     def allocated(self) -> int:
         """Bytes of memory taken for a frame that has not arrived whole."""
-        return 0 if self._frame is None else len(self._frame)
+        return 0 if self._frame is None else self._room
 
     @property
     def wanted(self) -> int:
@@ -92,10 +101,9 @@ class FrameReader:
 
         The owner may put off the next `get_buffer` until it can spare them.
         """
-        frame = self._frame
-        if frame is None or self._filled < len(frame):
+        if self._frame is None or self._filled < self._room:
             return 0
-        return self._next_step() - len(frame)
+        return self._next_step() - self._room
 
     @property
     def mid_frame(self) -> bool:
@@ -107,11 +115,13 @@ class FrameReader:
         frame = self._frame
         if frame is None:
             return self._scratch
-        if self._filled == len(frame):
-            grown = bytearray(self._next_step())
-            grown[: self._filled] = frame
+        filled = self._filled
+        if filled == self._room:
+            self._room = self._next_step()
+            grown = memoryview(self._take(self._room))
+            grown[:filled] = frame[:filled]
             self._frame = frame = grown
-        return memoryview(frame)[self._filled :]
+        return frame[filled : self._room]
 
     def buffer_updated(self, nbytes: int) -> list[memoryview]:
         """Take note that `nbytes` were received into the last buffer; returns frames now whole.
@@ -126,7 +136,7 @@ class FrameReader:
         if self._filled < self._frame_size:
             return []
         self._frame = None
-        return [memoryview(frame)]
+        return [frame[: self._frame_size]]
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The frames in `data`, for callers that have bytes and no transport.
@@ -197,14 +207,18 @@ class FrameReader:
         self._frame_size = size
         self._filled = len(start)
         if self._trusted:
-            self._frame = frame = bytearray(size)
+            self._room = size
+            self._frame = frame = memoryview(self._take(size))
             frame[: self._filled] = start
-        else:
-            self._frame = bytearray(start)  # `get_buffer` makes room, when its owner lets it
+        else:  # `get_buffer` makes room, when its owner lets it
+            self._room = self._filled
+            self._frame = memoryview(bytearray(start))
+
+    def _take(self, size: int) -> bytearray:
+        return self._pool.take(size) if size > RECEIVE_BUFFER_BYTES else bytearray(size)
 
     def _next_step(self) -> int:
-        assert self._frame is not None
-        return min(self._frame_size, max(2 * len(self._frame), _FIRST_STEP_BYTES))
+        return min(self._frame_size, max(2 * self._room, _FIRST_STEP_BYTES))
 
 
 def foreign_protocol(start: bytes) -> str | None:

@@ -25,6 +25,7 @@ from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from aiokq.connection.options import ConnectionOptions
+    from aiokq.connection.pool import FramePool
     from aiokq.connection.sasl.mechanism import SaslMechanism
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
@@ -63,6 +64,7 @@ async def open_connection(
     environment: Environment,
     counters: ClientCounters,
     on_throttle: Callable[[float], None] | None = None,
+    pool: FramePool | None = None,
 ) -> Connection:
     """Connect to one address and complete the handshake. Has no timeout; may be cancelled.
 
@@ -74,6 +76,7 @@ async def open_connection(
         environment: network and clock.
         counters: where traffic is counted.
         on_throttle: called with seconds when the broker asks to be left alone (KIP-219).
+        pool: memory for large responses, shared with other connections.
 
     Raises:
         ConnectionLost: not reachable, or closed under way.
@@ -84,7 +87,12 @@ async def open_connection(
     """
     security = options.security
     connection = Connection(
-        options, name=name, clock=environment.clock, counters=counters, on_throttle=on_throttle
+        options,
+        name=name,
+        clock=environment.clock,
+        counters=counters,
+        on_throttle=on_throttle,
+        pool=pool,
     )
     hostname = security.server_hostname or host
     try:

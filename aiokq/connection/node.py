@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too_old
+from aiokq.connection.pool import FramePool
 from aiokq.connection.slot import DedicatedConnection, Slot
 from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError, copy_error
 from aiokq.core.signal import Signal
@@ -86,6 +87,7 @@ class Node:
         state: where ups and downs are emitted, under the node id; one may serve many nodes. Only
             changes are emitted.
         on_throttle: called with the node and seconds when the broker asks for silence.
+        pool: memory for large responses; one may serve many nodes.
 
     Attributes:
         last_error: why the last attempt failed or the last connection was lost; `None` after a
@@ -104,6 +106,7 @@ class Node:
         counters: ClientCounters,
         state: Signal[int, NodeState] | None = None,
         on_throttle: Callable[[Node, float], None] | None = None,
+        pool: FramePool | None = None,
     ) -> None:
         self.node_id = node_id
         self.host = host
@@ -116,6 +119,7 @@ class Node:
         self._environment = environment
         self._counters = counters
         self._on_throttle = on_throttle
+        self._pool = FramePool() if pool is None else pool
         self._backoff = Backoff(
             options.reconnect_backoff, options.reconnect_backoff_max, environment.random
         )
@@ -316,6 +320,7 @@ class Node:
                         environment=self._environment,
                         counters=self._counters,
                         on_throttle=lambda seconds: self.throttled(seconds * 1000),
+                        pool=self._pool,
                     )
             except TimeoutError:
                 reasons.append(f"{address}: no answer within {timeout:.3g} s")

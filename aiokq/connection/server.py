@@ -18,6 +18,7 @@ from aiokq.connection.accepted import AcceptedConnection
 from aiokq.connection.context import CloseConnection, RequestContext, RequestHandler, Session
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
 from aiokq.connection.limits import FrameBudget, ServerLimits
+from aiokq.connection.pool import FramePool
 from aiokq.core.errors import Closed, ConnectionLost
 from aiokq.core.supervisor import Supervisor
 
@@ -91,6 +92,7 @@ class Server:
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
         # All readers of the loop share one buffer; see FrameReader for why not on Windows.
+        self._pool = FramePool()
         self._scratch = None if sys.platform == "win32" else bytearray(RECEIVE_BUFFER_BYTES)
 
     @property
@@ -184,7 +186,7 @@ class Server:
     # -- inside
 
     def _accept(self) -> FrameTransport:
-        return AcceptedConnection(self, self._scratch).transport
+        return AcceptedConnection(self, self._scratch, self._pool).transport
 
     async def _sweep(self) -> None:
         """Look for connections that are idle or half dead."""

@@ -1,0 +1,65 @@
+"""Owns memory for large frames, used again when nobody looks at it any more.
+
+A fresh megabyte costs more than receiving into it: the system hands out zeroed pages one fault at a
+time and takes them back at once (0.5 s of CPU per GB, three times the rest of the receive path,
+benchmarks/micro/connection.py). Whether a buffer is free is not tracked: views of it go where they
+please, and the language knows. A bytearray that somebody has a view of cannot be resized.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["POOL_BYTES", "FramePool"]
+
+POOL_BYTES: Final = 16 * 1024 * 1024
+
+
+class FramePool:
+    """Buffers of the frames received last, up to `max_bytes` together.
+
+    A buffer that stays in use, as of records an application keeps, is forgotten when newer ones
+    need its place.
+    """
+
+    __slots__ = ("_buffers", "_held", "max_bytes")
+
+    def __init__(self, max_bytes: int = POOL_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._buffers: list[bytearray] = []  # least recently taken first
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of the buffers it knows, in use or not."""
+        return self._held
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes, of any content; free when its views are gone."""
+        buffers = self._buffers
+        for index in range(len(buffers) - 1, -1, -1):
+            buffer = buffers[index]
+            if size <= len(buffer) <= 2 * size and _unseen(buffer):
+                buffers.append(buffers.pop(index))
+                return buffer
+        # Sizes are rounded up by an eighth at most, so that frames of about the same size share.
+        step = 1 << max(0, size.bit_length() - 4)
+        capacity = -(-size // step) * step
+        buffer = bytearray(capacity + 1)
+        buffer.pop()  # room for the byte that `_unseen` adds: no reallocation
+        if capacity <= self.max_bytes:
+            buffers.append(buffer)
+            self._held += capacity
+            while self._held > self.max_bytes:
+                self._held -= len(buffers.pop(0))
+        return buffer
+
+
+def _unseen(buffer: bytearray) -> bool:
+    """Whether nobody has a view of it."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True

@@ -1,0 +1,70 @@
+"""Memory of frames is used again when nobody looks at it, and never before."""
+
+from __future__ import annotations
+
+from aiokq.connection.framing import FrameReader
+from aiokq.connection.pool import FramePool
+
+MIB = 1024 * 1024
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def test_a_buffer_is_used_again_when_its_views_are_gone() -> None:
+    """A consumer reads response after response of a megabyte: two buffers serve them all."""
+    reader = FrameReader(pool=(pool := FramePool()))
+    seen = set()
+    for n in range(20):
+        (received,) = reader.feed(frame(bytes([n]) * MIB))
+        assert received == bytes([n]) * MIB
+        seen.add(id(received.obj))
+        previous = received  # as the fetcher does: one is decoded while the next one arrives
+    assert len(seen) == 2
+    assert previous[0] == 19
+    assert pool.held <= 2.3 * MIB
+
+
+def test_a_buffer_somebody_looks_at_is_never_used_again() -> None:
+    """The application keeps one value of a hundred bytes: its bytes must stay what they are."""
+    reader = FrameReader()
+    (received,) = reader.feed(frame(b"keep" + bytes(MIB)))
+    kept = received[2:4]
+    del received
+    for _ in range(40):
+        reader.feed(frame(b"\xff" * MIB))
+    assert bytes(kept) == b"ep"
+
+
+def test_a_frame_under_way_is_not_free() -> None:
+    """Two connections share the pool: the half-received frame of one is not the other's memory."""
+    pool = FramePool()
+    one, two = FrameReader(pool=pool), FrameReader(pool=pool)
+    data = frame(b"a" * MIB)
+    one.feed(data[:700_000])
+    two.feed(frame(b"b" * MIB))
+    (received,) = one.feed(data[700_000:])
+    assert received == b"a" * MIB
+
+
+def test_it_holds_no_more_than_it_may() -> None:
+    """A hundred sizes, and one beyond the limit: memory is bounded, what is in use stays valid."""
+    pool = FramePool(4 * MIB)
+    views = []
+    for n in range(100):
+        view = memoryview(pool.take(100_000 + n * 10_000))
+        view[:] = bytes([n]) * len(view)
+        views.append(view)
+        assert pool.held <= 4 * MIB
+    assert all(view[0] == view[-1] == n for n, view in enumerate(views))
+    before = pool.held
+    assert len(pool.take(50 * MIB)) >= 50 * MIB
+    assert pool.held == before
+
+
+def test_a_large_buffer_is_not_wasted_on_a_small_frame() -> None:
+    """A frame of 100 KB kept for hours must not pin 8 MB."""
+    pool = FramePool()
+    pool.take(8 * MIB)
+    assert len(pool.take(100_000)) <= 113_000
