@@ -288,6 +288,7 @@ class LogDirectory:
             self._write(
                 names.HIGH_WATERMARKS, {tp: log.high_watermark for tp, log in self._logs.items()}
             )
+            self._files.sync_dir(self.path)
             marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
             self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
         except OSError as error:

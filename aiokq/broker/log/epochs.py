@@ -138,8 +138,8 @@ class LeaderEpochs:
             self._entries = entries
             self.write()
 
-    def write(self) -> None:
-        """Replace the file. Not synced: recovery makes it again from the log."""
+    def write(self, *, durable: bool = False) -> None:
+        """Replace the file; mostly not synced, as recovery makes it again from the log."""
         lines = [_VERSION, str(len(self._entries))]
         lines += [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-        replace_text(self._files, self._path, lines)
+        replace_text(self._files, self._path, lines, durable=durable)

@@ -69,6 +69,7 @@ class PartitionLog:
         producers: ProducerState,
         epochs: LeaderEpochs,
         log_start_offset: int,
+        changed: bool,
     ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
@@ -82,6 +83,8 @@ class PartitionLog:
         self._log_start_offset = log_start_offset
         self._failure: KafkaStorage | None = None
         self._closed = False
+        # whether a clean stop has anything to write
+        self._changed = changed
         self._limits = self._roll_limits()
         self.high_watermark = self.log_end_offset
 
@@ -222,6 +225,7 @@ class PartitionLog:
         segment = self._segments.active
         if segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits):
             segment = self._roll(now_ms)
+        self._changed = True
         try:
             segment.write(buffers)
         except OSError as error:
@@ -293,6 +297,7 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> Segment:
         old = self._segments.active
+        self._changed = True
         try:
             old.seal()
             self.take_snapshot()
@@ -427,9 +432,8 @@ class PartitionLog:
             KafkaStorage: its file cannot be written.
         """
         try:
-            self._epochs.assign(
-                epoch, self.log_end_offset if start_offset is None else start_offset
-            )
+            start = self.log_end_offset if start_offset is None else start_offset
+            self._changed |= self._epochs.assign(epoch, start)
         except OSError as error:
             raise KafkaStorage(
                 f"epoch of {self.topic_partition} cannot be written: {error.strerror or error}",
@@ -458,6 +462,7 @@ class PartitionLog:
                 topic_partition=self.topic_partition,
             )
         if offset > self._log_start_offset:
+            self._changed = True
             self._log_start_offset = offset
             self._epochs.truncate_from_start(offset)
             *older, active = self._segments.all
@@ -471,6 +476,7 @@ class PartitionLog:
         self._check_usable()
         if offset >= self.log_end_offset:
             return
+        self._changed = True
         kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
         if kept:
             kept[-1].truncate_to(offset)
@@ -517,13 +523,10 @@ class PartitionLog:
             return
         self._closed = True
         try:
-            if clean and self._failure is None:
-                self._segments.active.seal()
-                self.take_snapshot()
-                self.flush()
-                self.purge()
-            elif clean:
-                raise KafkaStorage(self._failure.message if self._failure else None)
+            if clean and self._failure is not None:
+                raise KafkaStorage(self._failure.message)
+            if clean and self._changed:
+                self._close_clean()
         except OSError as error:
             raise KafkaStorage(
                 f"log of {self.topic_partition} cannot be closed: {error.strerror or error}",
@@ -531,6 +534,18 @@ class PartitionLog:
             ) from error
         finally:
             self._segments.close()
+
+    def _close_clean(self) -> None:
+        """Leave nothing to be scanned for, and nothing that a power cut could take.
+
+        But for the indexes and the snapshot: what is lost of them is seen, and made again.
+        """
+        self._segments.active.seal()
+        self.take_snapshot()
+        self.flush()
+        self._epochs.write(durable=True)
+        self.purge()
+        self._files.sync_dir(self.directory)
 
     def __repr__(self) -> str:
         return (

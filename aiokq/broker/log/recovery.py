@@ -96,6 +96,7 @@ def open_log(
         producers=producers,
         epochs=epochs,
         log_start_offset=start,
+        changed=not clean or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
     )
 
 

@@ -19,15 +19,19 @@ from aiokq.core.types import TopicPartition
 _VERSION: Final = "0"
 
 
-def replace_text(files: Files, path: str, lines: Iterable[str]) -> None:
-    """Replace a file by these lines, whole or not at all, without waiting for the disk.
+def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool = False) -> None:
+    """Replace a file by these lines: a kill leaves the old one or the new one, whole.
 
-    For files that recovery can do without: a kill leaves the old or the new one.
+    Args:
+        durable: wait for the disk, so that a power cut does so too.
     """
+    data = "".join(f"{line}\n" for line in lines).encode()
+    if durable:
+        files.write_atomic(path, data)
+        return
     temporary = path + names.TEMPORARY
     file = files.open(temporary, create=True)
     try:
-        data = "".join(f"{line}\n" for line in lines).encode()
         file.truncate(0)
         file.pwritev([data], 0)
     finally:
@@ -36,9 +40,9 @@ def replace_text(files: Files, path: str, lines: Iterable[str]) -> None:
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a checkpoint: an offset per partition."""
+    """Write a checkpoint: an offset per partition. Durable when it returns."""
     rows = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
-    replace_text(files, path, [_VERSION, str(len(rows)), *rows])
+    replace_text(files, path, [_VERSION, str(len(rows)), *rows], durable=True)
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:

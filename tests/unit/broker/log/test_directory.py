@@ -1,0 +1,235 @@
+"""LogDirectory: ids, lock, clean stops, kills, deletions, and disks that refuse."""
+
+from __future__ import annotations
+
+import errno
+import random
+import uuid
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.files import OsFiles
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, values
+
+PATH = "/data"
+TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def open_directory(files: MemoryFiles, **options: object) -> LogDirectory:
+    return LogDirectory.open(files, PATH, crc32c=crc32c, random=random.Random(1), **options)
+
+
+def partition(directory: LogDirectory, tp: TopicPartition = TP, **settings: object) -> PartitionLog:
+    return directory.open_partition(tp, TOPIC_ID, config(**settings), now_ms=NOW_MS)
+
+
+def test_a_new_directory_gets_ids_and_keeps_them(files: MemoryFiles) -> None:
+    """Clients remember the cluster id: a restart must not look like another cluster."""
+    directory = open_directory(files)
+    first = directory.properties
+    assert first.node_id == 0
+    assert len(first.cluster_id) == 22
+    assert not directory.clean
+    directory.close()
+    again = open_directory(files)
+    assert again.properties == first
+    assert again.clean
+
+
+def test_another_nodes_directory_is_refused(files: MemoryFiles) -> None:
+    """Two nodes on one directory by turns would each take the other's records for its own."""
+    open_directory(files, node_id=4, cluster_id="mine").close()
+    with pytest.raises(ConfigError, match="belongs to node 4, not 5"):
+        open_directory(files, node_id=5)
+    with pytest.raises(ConfigError, match="belongs to cluster mine"):
+        open_directory(files, cluster_id="other")
+    assert open_directory(files, node_id=4).properties.cluster_id == "mine"  # the lock is free
+
+
+def test_a_directory_in_use_is_refused_with_what_to_do(files: MemoryFiles) -> None:
+    """Two brokers appending to one file destroy it."""
+    first = open_directory(files)
+    with pytest.raises(KafkaStorage, match=r"in use.*stop the other broker") as caught:
+        open_directory(files)
+    assert caught.value.code == 56
+    first.close()
+    first.close()
+    open_directory(files)
+
+
+@pytest.mark.parametrize("operation", ["mkdirs", "write_atomic"])
+def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
+    files: MemoryFiles, operation: str
+) -> None:
+    """Read-only, full, or another user's."""
+    files.fail(operation, errno.EACCES)
+    with pytest.raises(KafkaStorage, match="make it writable"):
+        open_directory(files)
+    open_directory(files)
+
+
+def test_the_clean_marker_is_gone_while_the_broker_runs(files: MemoryFiles) -> None:
+    """A crash after a clean start is no clean stop (KAFKA-10471)."""
+    marker = f"{PATH}/{names.CLEAN_SHUTDOWN}"
+    directory = open_directory(files)
+    directory.close()
+    assert files.read_bytes(marker) == b'{"version": 0, "brokerEpoch": -1}'
+    again = open_directory(files)
+    assert not files.exists(marker)
+    again.close(clean=False)
+    assert not files.exists(marker)
+    assert not open_directory(files).clean
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_survive_stops_of_both_kinds(files: MemoryFiles, clean: bool) -> None:
+    """After SIGKILL all acknowledged batches are in the page cache."""
+    directory = open_directory(files)
+    log = partition(directory)
+    append(log, batch(b"a", b"b"))
+    if clean:
+        directory.close()
+    files.crash()
+    directory = open_directory(files)
+    assert directory.clean is clean
+    assert directory.partitions() == {TP: TOPIC_ID}
+    assert values(partition(directory)) == [(0, b"a"), (1, b"b")]
+    assert directory.size_bytes > 0
+    assert list(directory.logs) == [TP]
+
+
+def test_a_clean_stop_survives_a_power_cut(files: MemoryFiles) -> None:
+    """The marker says that all is on disk: so it has to be, before the marker is."""
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=200)
+    for index in range(5):
+        append(log, batch(b"%d" % index))
+    directory.close()
+    files.power_cut()
+    directory = open_directory(files)
+    assert directory.clean
+    assert [value for _, value in values(partition(directory))] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_checkpoints_are_left_for_kafka(files: MemoryFiles) -> None:
+    """A real broker started on the directory reads where each log ends."""
+    directory = open_directory(files)
+    append(partition(directory), batch(b"a", b"b"))
+    directory.close()
+    for name in (names.RECOVERY_POINTS, names.HIGH_WATERMARKS):
+        assert files.read_bytes(f"{PATH}/{name}") == b"0\n1\norders 0 2\n"
+    assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
+
+
+def test_deleted_records_stay_deleted(files: MemoryFiles) -> None:
+    """DeleteRecords was answered: a restart, or a kill, must not bring them back."""
+    directory = open_directory(files)
+    log = partition(directory)
+    append(log, batch(b"a", b"b", b"c"))
+    log.delete_records(2)
+    directory.write_log_starts()
+    files.crash()
+    log = partition(open_directory(files))
+    assert log.log_start_offset == 2
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFiles) -> None:
+    """Its name may be taken again while responses are still sent from the old files."""
+    directory = open_directory(files)
+    log = partition(directory)
+    append(log, batch(b"old"))
+    fragment = log.read(0, 1000).fragments[0]
+    directory.delete_partition(TP)
+    assert TP not in directory.logs
+    assert directory.partitions() == {}
+    with pytest.raises(KafkaStorage):
+        append(log, batch())
+    assert len(fragment.read()) == len(fragment)
+    new = partition(directory)
+    assert values(new) == []
+    append(new, batch(b"new"))
+    assert [n for n in files.listdir(PATH) if n.endswith("-delete")]
+    directory.purge()
+    assert not [n for n in files.listdir(PATH) if n.endswith("-delete")]
+    assert values(new) == [(0, b"new")]
+
+
+def test_half_deleted_directories_go_at_the_next_start(files: MemoryFiles) -> None:
+    """The process was killed between the renaming and the removal."""
+    directory = open_directory(files)
+    append(partition(directory), batch())
+    directory.delete_partition(TP)
+    files.crash()
+    directory = open_directory(files)
+    assert not [n for n in files.listdir(PATH) if n.endswith("-delete")]
+    directory.delete_partition(TP)  # not there: nothing to do
+
+
+def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) -> None:
+    """The marker would make the next start believe what was never synced."""
+    directory = open_directory(files)
+    for name in ("a", "b"):
+        append(partition(directory, TopicPartition(name, 0)), batch(b"x"))
+    files.fail("sync", errno.EIO, matches=lambda path: "/a-0/" in path)
+    with pytest.raises(KafkaStorage):
+        directory.close()
+    again = open_directory(files)
+    assert not again.clean
+    for name in ("a", "b"):
+        assert values(partition(again, TopicPartition(name, 0))) == [(0, b"x")]
+
+
+def test_a_partition_that_cannot_be_opened_is_a_storage_error(files: MemoryFiles) -> None:
+    """56 for the one partition, not the end of the broker."""
+    directory = open_directory(files)
+    files.fail("open", errno.ENOSPC)
+    with pytest.raises(KafkaStorage, match="cannot be opened"):
+        partition(directory)
+    partition(directory)
+
+
+def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
+    """Kafka's own __cluster_metadata, and whatever people put there."""
+    files.mkdirs(f"{PATH}/lost+found")
+    files.write_atomic(f"{PATH}/notes.txt", b"mine")
+    directory = open_directory(files)
+    assert directory.partitions() == {}
+    directory.close()
+    assert files.read_bytes(f"{PATH}/notes.txt") == b"mine"
+
+
+def test_it_works_on_a_real_disk(tmp_path) -> None:
+    """The disk in memory could differ from the one that counts."""
+    files = OsFiles()
+    path = str(tmp_path / "new" / "data")
+    source = random.Random(1)
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    log = partition(directory, segment_bytes=300)
+    for index in range(8):
+        append(log, batch(b"%d" % index))
+    with pytest.raises(KafkaStorage, match="in use"):
+        LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    directory.close()
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    assert directory.clean
+    log = partition(directory)
+    assert [offset for offset, _ in values(log)] == list(range(8))
+    directory.close(clean=False)
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    assert not directory.clean
+    assert [offset for offset, _ in values(partition(directory))] == list(range(8))
+    directory.delete_partition(TP)
+    directory.close()
+    assert sorted(p.name for p in (tmp_path / "new" / "data").iterdir() if p.is_dir()) == []

@@ -1,0 +1,43 @@
+"""meta.properties: ours, Kafka's, and what is neither."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
+from aiokq.broker.log.text_files import format_uuid
+from aiokq.core.errors import ConfigError
+
+
+def test_what_is_written_is_read() -> None:
+    """The ids decide whether a restart finds its own directory."""
+    ids = MetaProperties("MkU3OEVBNTcwNTJENDM2Qg", 3, "HifriUFMRDyQJ8TRw4a7xA")
+    assert decode_meta_properties(ids.encode(), "p") == ids
+    assert b"version=1" in ids.encode()
+
+
+def test_kafkas_files_are_read() -> None:
+    """KRaft's with node.id and a comment, ZooKeeper's with broker.id."""
+    kraft = b"#\n#Tue Mar 04 10:00:00 UTC 2025\nnode.id=2\nversion=1\ncluster.id=abc\n"
+    assert decode_meta_properties(kraft, "p") == MetaProperties("abc", 2, None)
+    zookeeper = b"cluster.id=abc\nversion=0\nbroker.id=5\n"
+    assert decode_meta_properties(zookeeper, "p") == MetaProperties("abc", 5, None)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"version=2\nnode.id=1\ncluster.id=a\n", b"node.id=x\ncluster.id=a\nversion=1"]
+)
+def test_what_is_neither_is_refused(content: bytes) -> None:
+    """Somebody pointed the broker at another program's directory."""
+    with pytest.raises(ConfigError, match=r"/d/meta\.properties"):
+        decode_meta_properties(content, "/d/meta.properties")
+
+
+def test_ids_never_begin_with_a_dash() -> None:
+    """Kafka's tools would take one on the command line for an option."""
+    source = random.Random(0)
+    ids = [format_uuid(random_id(source)) for _ in range(2000)]
+    assert not [text for text in ids if text.startswith("-")]
+    assert len(set(ids)) == len(ids)

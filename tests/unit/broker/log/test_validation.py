@@ -1,0 +1,166 @@
+"""What is refused before it is appended, and with which of Kafka's errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.validation import (
+    InvalidRecords,
+    InvalidTimestamps,
+    produced_headers,
+    validate_batch,
+)
+from aiokq.core.errors import (
+    CorruptRecord,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.fastpath import crc32c
+from aiokq.records.header import (
+    CONTROL_MASK,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    computed_crc,
+    pack_header,
+    read_header,
+)
+from aiokq.records.legacy import Message, encode_message_set
+from aiokq.records.record import RawRecord, encode_batch
+from tests.unit.broker.log.samples import NOW_MS, batch, config
+
+
+def check(data: bytes, origin: Origin = Origin.CLIENT, **settings: object) -> None:
+    validate_batch(
+        data,
+        read_header(data),
+        config(**settings),
+        origin=origin,
+        now_ms=NOW_MS,
+        crc32c=crc32c,
+    )
+
+
+def changed(data: bytes, **fields: int) -> bytes:
+    """A batch whose header says something else, with a right CRC."""
+    header = read_header(data)._replace(**fields)
+    data = pack_header(header) + data[61:]
+    return pack_header(header._replace(crc=computed_crc(data, header, crc32c))) + data[61:]
+
+
+def test_a_sound_batch_passes() -> None:
+    """The rest of this file would pass for a validator that refuses everything."""
+    check(batch(b"a", b"b"))
+    check(batch(b"a", codec=4, producer_id=1, producer_epoch=0, base_sequence=0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"base_offset": 3}, InvalidRecord),
+        ({"count": 0}, InvalidRecord),
+        ({"count": 3}, InvalidRecord),
+        ({"last_offset_delta": -1}, InvalidRecord),
+        ({"last_offset_delta": 7}, InvalidRecord),
+        ({"attributes": CONTROL_MASK}, InvalidRecord),
+        ({"producer_id": 4, "base_sequence": -1}, InvalidRecord),
+        ({"attributes": 5}, UnsupportedCompressionType),
+        ({"attributes": LOG_APPEND_TIME << 3}, InvalidTimestamp),
+    ],
+)
+def test_headers_a_client_may_not_send(fields: dict[str, int], error: type[Exception]) -> None:
+    """Each would give readers offsets, control records or times that are not the log's."""
+    with pytest.raises(error):
+        check(changed(batch(b"a", b"b"), **fields))
+
+
+def test_a_wrong_crc_is_corruption() -> None:
+    """Damaged on its way: the client sends it again."""
+    data = bytearray(batch(b"a"))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord):
+        check(bytes(data))
+    with pytest.raises(CorruptRecord):
+        check(bytes(data), Origin.REPLICATION)
+
+
+def test_size_comes_before_the_crc() -> None:
+    """A batch far too large is refused before its megabytes are summed, as in Kafka."""
+    data = bytearray(batch(b"x" * 100))
+    data[-1] ^= 1
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes 50"):
+        check(bytes(data), max_message_bytes=50)
+
+
+def test_coordinators_write_what_clients_may_not() -> None:
+    """Markers are control records, and a follower's batches have their offsets."""
+    check(changed(batch(b"a"), attributes=CONTROL_MASK), Origin.COORDINATOR)
+    check(changed(batch(b"a"), base_offset=10), Origin.REPLICATION, max_message_bytes=10)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_keyless_records_of_compacted_topics_are_named_one_by_one(codec: int) -> None:
+    """They could never be compacted; the client is told which they are (87, since version 8)."""
+    rows = [RawRecord(i, NOW_MS, None if i in (1, 3) else b"k", b"v") for i in range(5)]
+    data = encode_batch(rows, crc32c=crc32c, codec=codec)
+    check(data)
+    with pytest.raises(InvalidRecords) as caught:
+        check(data, cleanup_policy=("compact", "delete"))
+    assert caught.value.code == 87
+    assert [error.index for error in caught.value.record_errors] == [1, 3]
+    check(batch(b"v"), cleanup_policy=("compact",))
+
+
+def test_times_too_far_ahead_are_named_one_by_one() -> None:
+    """A clock that is wrong by days would keep records from ever being retained away."""
+    hour = 3_600_000
+    check(batch(b"a", timestamp_ms=NOW_MS + hour))
+    with pytest.raises(InvalidTimestamps) as caught:
+        check(batch(b"a", b"b", b"c", timestamp_ms=NOW_MS + hour - 5, step_ms=5))
+    assert caught.value.code == 32
+    assert [error.index for error in caught.value.record_errors] == [2]
+    check(batch(timestamp_ms=NOW_MS + 2 * hour), message_timestamp_type="LogAppendTime")
+
+
+def test_times_too_far_behind_are_refused_where_a_limit_is_set() -> None:
+    """By default there is none: people load history."""
+    check(batch(timestamp_ms=5))
+    with pytest.raises(InvalidTimestamps) as caught:
+        check(batch(b"a", b"b", timestamp_ms=5, step_ms=NOW_MS), message_timestamp_before_max_ms=10)
+    assert [error.index for error in caught.value.record_errors] == [0]
+    check(batch(timestamp_ms=-1), message_timestamp_before_max_ms=10)
+
+
+def test_records_that_are_none_are_the_clients_fault() -> None:
+    """The CRC is right, so asking for it again would not help: 87, not 2."""
+    data = batch(b"abc")
+    data = changed(data[:61] + b"\xff" * (len(data) - 61))
+    with pytest.raises(InvalidRecord, match="malformed"):
+        check(data, cleanup_policy=("compact",))
+
+
+# --- the request
+
+
+def test_a_partition_has_exactly_one_batch() -> None:
+    """Produce from version 3 on; several would make the reply's one offset ambiguous."""
+    data = batch(b"a")
+    assert [type(h) for h in produced_headers(data, 9)] == [BatchHeader]
+    assert len(produced_headers(data + data[:20], 9)) == 1  # an incomplete one is cut off
+    for wrong in (b"", data + data, data[:-1]):
+        with pytest.raises(InvalidRecord, match="exactly one batch"):
+            produced_headers(wrong, 9)
+
+
+def test_old_formats_and_early_zstd_are_refused() -> None:
+    """Consumers older than zstd could not read it; formats 0 and 1 end with version 2."""
+    with pytest.raises(InvalidRecord, match="magic 2, not 1"):
+        produced_headers(encode_message_set([Message(0, 1, b"k", b"v")], 1), 3)
+    data = batch(codec=4)
+    with pytest.raises(UnsupportedCompressionType):
+        produced_headers(data, 6)
+    produced_headers(data, 7)
+    with pytest.raises(CorruptRecord):
+        produced_headers(b"\x00" * 70, 9)

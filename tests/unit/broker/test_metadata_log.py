@@ -1,0 +1,222 @@
+"""The metadata log: durable, replayed, compacted, and never guessing."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import uuid
+
+import pytest
+
+from aiokq.broker import metadata_log
+from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.metadata_records import (
+    MetadataImage,
+    ProducerIdsReserved,
+    SettingChanged,
+    TopicDeleted,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+from aiokq.core.errors import KafkaStorage
+from tests.sim.harness.files import MemoryFiles
+
+PATH = "/aiokq-metadata.log"
+ID = uuid.UUID(int=1)
+ORDERS = TopicRecord("orders", ID, 3, {"retention.ms": "1000"})
+RECORDS = [
+    ORDERS,
+    TopicDeleted("orders", ID),
+    ProducerIdsReserved(4000),
+    SettingChanged("größe", "42"),
+    SettingChanged("größe", None),
+]
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def state(log: MetadataLog) -> tuple[dict[str, TopicRecord], int, dict[str, str]]:
+    return log.image.topics, log.image.next_producer_id, log.image.settings
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_records_survive_their_text(record) -> None:
+    """One line each, whatever is in a name."""
+    text = encode_record(record)
+    assert "\n" not in text
+    assert decode_record(text) == record
+
+
+def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFiles) -> None:
+    """The reply went out: the topic exists, whatever happens next."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    log.append(ProducerIdsReserved(1000), SettingChanged("a", "b"))
+    before = state(log)
+    assert before == ({"orders": ORDERS}, 1000, {"a": "b"})
+    files.crash()
+    assert state(MetadataLog.open(files, PATH)) == before
+    files.power_cut()
+    assert state(MetadataLog.open(files, PATH)) == before
+    for seed in range(20):
+        log = MetadataLog.open(files, PATH)
+        log.append(TopicRecord(f"t{seed}", uuid.UUID(int=seed), 1))
+        files.power_cut(random.Random(seed))
+        assert f"t{seed}" in MetadataLog.open(files, PATH).image.topics
+
+
+def test_records_replace_each_other(files: MemoryFiles) -> None:
+    """Order is all that counts; a late deletion of an older topic of that name is none."""
+    log = MetadataLog.open(files, PATH)
+    other = uuid.UUID(int=2)
+    log.append(ORDERS, TopicRecord("orders", ID, 5))
+    assert log.image.topics["orders"].partitions == 5
+    log.append(TopicDeleted("orders", ID), TopicRecord("orders", other, 1))
+    log.append(TopicDeleted("orders", ID))
+    assert log.image.topics["orders"].topic_id == other
+    log.append(ProducerIdsReserved(2000), ProducerIdsReserved(1000))
+    assert log.image.next_producer_id == 2000
+    log.append(SettingChanged("a", "1"), SettingChanged("a", None))
+    assert log.image.settings == {}
+
+
+def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptureFixture) -> None:
+    """The process died in the append: nobody was answered."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    whole = files.read_bytes(PATH)
+    log.append(TopicRecord("lost", uuid.UUID(int=9), 1))
+    data = files.read_bytes(PATH)
+    for length in range(len(whole), len(data)):
+        files.write_atomic(PATH, data[:length])
+        with caplog.at_level(logging.WARNING, "aiokq.broker"):
+            assert list(MetadataLog.open(files, PATH).image.topics) == ["orders"]
+        assert files.read_bytes(PATH) == whole
+    assert "torn tail" in caplog.text
+
+
+def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
+    """Going on would lose topics that were acknowledged; a person has to decide."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    position = len(files.read_bytes(PATH)) - 20
+    log.append(TopicRecord("next", uuid.UUID(int=9), 1))
+    files.corrupt(PATH, position)
+    with pytest.raises(KafkaStorage, match=r"corrupt at byte .*restore it from a copy"):
+        MetadataLog.open(files, PATH)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00" * 100])
+def test_another_programs_file_is_refused(files: MemoryFiles, content: bytes) -> None:
+    """It would be truncated to nothing otherwise."""
+    files.write_atomic(PATH, content)
+    with pytest.raises(KafkaStorage, match="does not begin as"):
+        MetadataLog.open(files, PATH)
+    assert files.read_bytes(PATH) == content
+
+
+def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
+    """Skipped, it would be lost with the next compaction."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    line = metadata_log._line('{"type":"acl","name":"x"}')
+    files.write_atomic(PATH, files.read_bytes(PATH) + line)
+    with pytest.raises(KafkaStorage, match="does not know"):
+        MetadataLog.open(files, PATH)
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "sync"])
+def test_a_failed_append_does_not_count(files: MemoryFiles, operation: str) -> None:
+    """Read back at the next start it would be a topic that nobody was told of."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    files.fail(operation, errno.EIO, **({"written": 25} if operation == "pwritev" else {}))
+    with pytest.raises(KafkaStorage, match="cannot be written"):
+        log.append(TopicRecord("lost", uuid.UUID(int=9), 1))
+    assert list(log.image.topics) == ["orders"]
+    log.append(TopicRecord("kept", uuid.UUID(int=10), 1))
+    files.crash()
+    assert list(MetadataLog.open(files, PATH).image.topics) == ["orders", "kept"]
+
+
+def test_a_log_that_cannot_be_cut_back_takes_no_more(files: MemoryFiles) -> None:
+    """What is behind its end is unknown: the next append would make sense of it."""
+    log = MetadataLog.open(files, PATH)
+    files.fail("pwritev", errno.EIO, written=25)
+    files.fail("truncate", errno.EIO)
+    with pytest.raises(KafkaStorage):
+        log.append(ORDERS)
+    with pytest.raises(KafkaStorage, match="until the broker restarts"):
+        log.append(ORDERS)
+    files.crash()
+    MetadataLog.open(files, PATH).append(ORDERS)
+
+
+def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
+    """A topic made and deleted a million times must not be read a million times."""
+    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 2000)
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS, SettingChanged("a", "b"))
+    sizes = []
+    for number in range(200):
+        log.append(ProducerIdsReserved(number))
+        sizes.append(len(files.read_bytes(PATH)))
+    assert max(sizes) < 2200
+    assert state(log) == ({"orders": ORDERS}, 199, {"a": "b"})
+    files.power_cut()
+    assert state(MetadataLog.open(files, PATH)) == state(log)
+
+
+@pytest.mark.parametrize("operation", ["write_atomic", "rename", "sync_dir", "open"])
+def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, operation: str) -> None:
+    """Whichever file is in place afterwards, the next append goes into it or is refused."""
+    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 300)
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    files.fail(operation, errno.EIO, times=1)
+    appended = 0
+    for number in range(1, 40):
+        try:
+            log.append(ProducerIdsReserved(number))
+        except KafkaStorage:
+            break
+        appended = number
+    assert appended
+    files.crash()
+    again = MetadataLog.open(files, PATH)
+    assert again.image.topics == {"orders": ORDERS}
+    assert again.image.next_producer_id == appended
+
+
+def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
+    """A request that was waiting when the broker stopped."""
+    log = MetadataLog.open(files, PATH)
+    log.close()
+    log.close()
+    with pytest.raises(KafkaStorage, match="closed"):
+        log.append(ORDERS)
+
+
+def test_an_image_gives_the_records_it_needs() -> None:
+    """Compaction writes exactly these."""
+    image = MetadataImage()
+    for record in RECORDS:
+        image.apply(record)
+    image.apply(ORDERS)
+    again = MetadataImage()
+    for record in image.records():
+        again.apply(record)
+    assert (again.topics, again.next_producer_id) == (image.topics, image.next_producer_id)
+
+
+def test_an_unreadable_file_says_so(files: MemoryFiles) -> None:
+    """Permissions, or a disk that is going."""
+    MetadataLog.open(files, PATH).close()
+    files.fail("open", errno.EACCES)
+    with pytest.raises(KafkaStorage, match="cannot be used"):
+        MetadataLog.open(files, PATH)

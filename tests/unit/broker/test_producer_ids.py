@@ -1,0 +1,61 @@
+"""Producer ids: each once, whatever happens to the process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.producer_ids import BLOCK_SIZE, ProducerIds
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.offload import InlineOffload
+from tests.sim.harness.files import MemoryFiles
+
+
+def opened(files: MemoryFiles) -> ProducerIds:
+    return ProducerIds(MetadataLog.open(files, "/metadata"), InlineOffload())
+
+
+async def test_an_id_is_never_issued_twice() -> None:
+    """Two producers with one id would each have the other's records refused as gaps."""
+    files = MemoryFiles()
+    seen: list[int] = []
+    for stop in (files.crash, files.power_cut, files.crash):
+        ids = opened(files)
+        seen += [await ids.next() for _ in range(BLOCK_SIZE + 1)]
+        stop()
+    assert len(set(seen)) == len(seen)
+    assert seen[0] == 0
+    assert seen[: BLOCK_SIZE + 1] == list(range(BLOCK_SIZE + 1))
+
+
+async def test_many_at_once_share_one_reservation() -> None:
+    """A thousand producers that start together must not wait for a thousand syncs."""
+    files = MemoryFiles()
+    ids = opened(files)
+    found = await asyncio.gather(*(ids.next() for _ in range(500)))
+    assert sorted(found) == list(range(500))
+    assert MetadataLog.open(files, "/metadata").image.next_producer_id == BLOCK_SIZE
+
+
+async def test_a_block_that_is_not_durable_is_not_issued() -> None:
+    """After a power cut the same block would be reserved again."""
+    files = MemoryFiles()
+    ids = opened(files)
+    files.fail("sync", errno.EIO)
+    with pytest.raises(KafkaStorage):
+        await ids.next()
+    assert await ids.next() == 0
+
+
+async def test_a_cancelled_wait_loses_no_block() -> None:
+    """Who waits next gets the ids that were being reserved."""
+    ids = opened(MemoryFiles())
+    task = asyncio.create_task(ids.next())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await ids.next() == 0
