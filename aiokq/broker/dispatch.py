@@ -5,6 +5,7 @@ Owns no state of the broker; a connection's order, limits and counters are `conn
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers import APIS, Api, Handler
@@ -25,6 +26,10 @@ __all__ = ["Dispatcher"]
 
 API_VERSIONS: Final = 18
 
+REQUESTS_PER_TURN: Final = 64
+"""Requests begun in one turn of the loop. A client that pipelines has the rest later, so that
+others are heard in between."""
+
 
 class Dispatcher:
     """Implements `connection.RequestHandler` for one node."""
@@ -33,6 +38,7 @@ class Dispatcher:
         self._node = node
         self._legacy = node.settings.legacy
         self._routes: dict[int, tuple[Api, type[Request[Response]], Handler]] = {}
+        self._left_in_turn = REQUESTS_PER_TURN
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Answer one request.
@@ -41,6 +47,11 @@ class Dispatcher:
             CloseConnection: an API or version that is not served; Kafka closes here too.
             ProtocolError: the frame is no request.
         """
+        while self._left_in_turn == 0:
+            await asyncio.sleep(0)
+        if self._left_in_turn == REQUESTS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._left_in_turn -= 1
         header = decode_request_header(frame)
         api, message, handler = self._route(header.api_key)
         version = header.api_version
@@ -56,6 +67,9 @@ class Dispatcher:
         if response is None:
             return None
         return encode_response(response, version=version, correlation_id=header.correlation_id)
+
+    def _begin_turn(self) -> None:
+        self._left_in_turn = REQUESTS_PER_TURN
 
     def _route(self, key: int) -> tuple[Api, type[Request[Response]], Handler]:
         route = self._routes.get(key)

@@ -208,10 +208,14 @@ class BrokerNode:
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises what made the node fail, if that comes first."""
         assert self._failure is not None
-        waiting = self._supervisor.spawn(stop.wait(), name="until stopped")
-        await asyncio.wait([waiting, self._failure], return_when=asyncio.FIRST_COMPLETED)
-        if self._failure.done():
-            self._failure.result()
+        self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")
+        await self._failure
+
+    @staticmethod
+    async def _end_with(stop: asyncio.Event, end: asyncio.Future[None]) -> None:
+        await stop.wait()
+        if not end.done():
+            end.set_result(None)
 
     async def close(self) -> None:
         """Answer what is in work, close every connection and then the logs, clean. Safe twice."""

@@ -341,8 +341,9 @@ def _table() -> dict[str, Setting]:
             continue
         kind, doc, at_least, at_most, choices, nullable = field.metadata["row"]
         name = field.name.replace("_", ".")
+        default: SettingValue = getattr(BrokerSettings, field.name)
         table[name] = Setting(
-            name, field.name, kind, field.default, doc, at_least, at_most, choices, nullable
+            name, field.name, kind, default, doc, at_least, at_most, choices, nullable
         )
     return table
 

@@ -74,6 +74,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             # The time is up: what came in meanwhile goes along, even if it is too little.
             found = _read_all(node, context.targets, request, call.version, max_bytes)
             break
+    node.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
     response = FetchResponse(responses=_by_topic(results))
@@ -123,6 +124,7 @@ def _read_all(
             if read_committed:
                 data.aborted_transactions = []
         except BrokerError as error:
+            node.counters.errors[error.name] += 1
             found.immediate = True
             data = FetchPartitionData(
                 partition_index=target.partition,

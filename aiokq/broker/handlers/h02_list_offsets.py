@@ -80,6 +80,7 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
                     raise UnknownTopicOrPartition()
                 answers.append(_answer(partition, asked, request, call.version))
             except BrokerError as error:
+                node.counters.errors[error.name] += 1
                 answers.append(
                     ListOffsetsPartitionResponse(
                         partition_index=asked.partition_index, error_code=error.code

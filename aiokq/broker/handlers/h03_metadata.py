@@ -90,6 +90,7 @@ async def _answer(
                 asked.name, allowed=version < 4 or request.allow_auto_topic_creation
             )
         except BrokerError as error:
+            node.counters.errors[error.name] += 1
             return _refusal(asked.name, ZERO_UUID, error.code)
         if topic is None:
             return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code)

@@ -47,6 +47,7 @@ async def _create(
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
         created = await node.topics.create(_spec(asked), validate_only=validate_only)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]
         )

@@ -5,6 +5,7 @@ v4  flexible   v5  error messages   v6  topics by id
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import (
@@ -36,13 +37,13 @@ async def handle(
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     else:
         asked = request.topics
-    seen: set[object] = set()
-    responses = []
-    for state in asked:
-        key = state.name if state.name is not None else state.topic_id
-        responses.append(await _delete(node, state, twice=key in seen))
-        seen.add(key)
+    times = Counter(_key(state) for state in asked)
+    responses = [await _delete(node, state, twice=times[_key(state)] > 1) for state in asked]
     return DeleteTopicsResponse(responses=responses)
+
+
+def _key(state: DeleteTopicState) -> object:
+    return state.topic_id if state.name is None else state.name
 
 
 async def _delete(
@@ -58,6 +59,7 @@ async def _delete(
             raise TopicDeletionDisabled()
         await node.topics.delete(topic)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )

@@ -32,7 +32,7 @@ async def handle(
     node: BrokerNode, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
     """The new low watermark of each partition."""
-    return DeleteRecordsResponse(
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
@@ -41,6 +41,8 @@ async def handle(
             for topic in request.topics
         ]
     )
+    node.storage.directory.write_log_starts()  # what was hidden stays hidden over a kill
+    return response
 
 
 def _delete(
@@ -58,6 +60,7 @@ def _delete(
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {high_watermark}]")
         low_watermark = partition.delete_records(offset)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         return DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
         )

@@ -47,6 +47,7 @@ def _answer(
         check_leader_epoch(partition, asked.current_leader_epoch)
         epoch, end = partition.end_offset_for_epoch(asked.leader_epoch)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         return OffsetForLeaderEpochEndOffset(error_code=error.code, partition=asked.partition)
     return OffsetForLeaderEpochEndOffset(
         error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end

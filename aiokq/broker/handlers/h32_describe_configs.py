@@ -52,6 +52,7 @@ def _describe(
     try:
         entries = _entries(node, resource)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         result.error_code, result.error_message = error.code, error.message
         return result
     names = resource.configuration_keys

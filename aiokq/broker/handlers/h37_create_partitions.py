@@ -46,6 +46,7 @@ async def _grow(
             assignments = [assignment.broker_ids for assignment in asked.assignments]
         await node.topics.grow(topic, asked.count, assignments, validate_only=validate_only)
     except BrokerError as error:
+        node.counters.errors[error.name] += 1
         return CreatePartitionsTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
         )

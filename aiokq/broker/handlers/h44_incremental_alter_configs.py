@@ -37,6 +37,7 @@ async def handle(
                 raise InvalidRequest("the request names this resource twice")
             await _alter(node, resource, validate_only=request.validate_only)
         except BrokerError as error:
+            node.counters.errors[error.name] += 1
             code, message = error.code, error.message
         responses.append(
             IncrementalAlterConfigsResourceResponse(

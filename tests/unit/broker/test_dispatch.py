@@ -52,11 +52,35 @@ async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
         assert (0, 0, 13) in ranges  # librdkafka loses compression without Produce 0
 
 
+async def test_a_client_that_pipelines_leaves_room_for_others():
+    """Requests that are all there already must not be answered in one turn of the loop."""
+    import asyncio
+
+    from aiokq.broker.dispatch import REQUESTS_PER_TURN
+
+    async with Broker() as broker:
+        turns = 0
+        running = True
+
+        async def other():
+            nonlocal turns
+            while running:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        for _ in range(REQUESTS_PER_TURN * 5):
+            await broker.ask(wire.ApiVersionsRequest(), 0)
+        running = False
+        await task
+        assert turns >= 4
+
+
 async def test_bytes_behind_a_request_are_skipped():
     """librdkafka's Metadata request for all topics has three too many, and Kafka takes it."""
     async with Broker() as broker:
         await broker.create("t")
-        body = bytes.fromhex("00" "00" "00000000" "010000")[1:]
+        body = bytes.fromhex("000000000000010000")[1:]
         answer = await broker.frame(frame(3, 13, b"\0" + body))
         _, response = wire.decode_response(wire.MetadataResponse, answer, 13)
         assert [topic.name for topic in response.topics] == ["t"]

@@ -1,0 +1,213 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings, their sources and changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq import wire
+from tests.unit.broker.harness import Broker, batch
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def describe(broker, name, *keys, kind=TOPIC, version=4, **options):
+    request = wire.DescribeConfigsRequest(
+        resources=[
+            wire.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+            )
+        ],
+        **options,
+    )
+    [result] = (await broker.ask(request, version)).results
+    return result
+
+
+async def alter(broker, name, *changes, kind=TOPIC, version=1, validate_only=False):
+    request = wire.IncrementalAlterConfigsRequest(
+        resources=[
+            wire.IncrementalAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    wire.IncrementalAlterConfigsAlterableConfig(
+                        name=key, config_operation=operation, value=value
+                    )
+                    for key, operation, value in changes
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    [response] = (await broker.ask(request, version)).responses
+    return response.error_code, response.error_message
+
+
+async def replace(broker, name, configs, *, kind=TOPIC, version=2, validate_only=False):
+    request = wire.AlterConfigsRequest(
+        resources=[
+            wire.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    wire.AlterConfigsAlterableConfig(name=key, value=value)
+                    for key, value in configs.items()
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    [response] = (await broker.ask(request, version)).responses
+    return response.error_code
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_topics_settings_say_where_they_come_from(version):
+    """Its own, the broker's, or Kafka's default."""
+    async with Broker(log_retention_ms=5000) as broker:
+        await broker.create("t", max_message_bytes=2000)
+        result = await describe(broker, "t", version=version, include_synonyms=True)
+        configs = {config.name: config for config in result.configs}
+        own = configs["max.message.bytes"]
+        assert (own.value, own.config_source) == ("2000", 1)
+        assert [(s.name, s.value, s.source) for s in own.synonyms] == [
+            ("max.message.bytes", "2000", 1),
+            ("message.max.bytes", "1048588", 5),
+        ]
+        static = configs["retention.ms"]
+        assert (static.value, static.config_source) == ("5000", 4)
+        default = configs["cleanup.policy"]
+        assert (default.value, default.config_source) == ("delete", 5)
+        if version >= 3:
+            assert own.config_type == 3
+            assert configs["preallocate"].config_type == 1
+
+
+async def test_only_the_settings_that_are_named_are_told():
+    """With documentation where it is asked for."""
+    async with Broker() as broker:
+        await broker.create("t")
+        result = await describe(broker, "t", "retention.ms", include_documentation=True)
+        [config] = result.configs
+        assert config.name == "retention.ms"
+        assert config.documentation
+        [config] = (await describe(broker, "t", "retention.ms")).configs
+        assert config.documentation is None
+        assert config.synonyms == []
+
+
+async def test_a_brokers_settings_are_all_there_and_read_only():
+    """They are read when it starts."""
+    async with Broker(num_partitions=7) as broker:
+        result = await describe(broker, "0", kind=BROKER)
+        configs = {config.name: config for config in result.configs}
+        assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == (
+            "7",
+            4,
+        )
+        assert configs["node.id"].value == "0"
+        assert all(config.read_only for config in result.configs)
+
+
+async def test_unknown_resources_are_refused():
+    """3 for a topic, 42 for another broker or type; the brokers' default is empty."""
+    async with Broker() as broker:
+        assert (await describe(broker, "absent")).error_code == 3
+        assert (await describe(broker, "5", kind=BROKER)).error_code == 42
+        assert (await describe(broker, "x", kind=BROKER)).error_code == 42
+        assert (await describe(broker, "0", kind=8)).error_code == 42
+        result = await describe(broker, "", kind=BROKER)
+        assert (result.error_code, result.configs) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_changes_take_effect_at_once_and_outlive_the_node(version):
+    """The next batch is judged by the new limit."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", batch(value=b"x" * 500))).error_code == 0
+        change = ("max.message.bytes", SET, "300")
+        assert await alter(broker, "t", change, version=version) == (0, None)
+        assert (await broker.produce("t", batch(value=b"x" * 500))).error_code == 10
+        files = broker.files
+    async with Broker(files) as broker:
+        assert (await broker.produce("t", batch(value=b"x" * 500))).error_code == 10
+        assert await alter(broker, "t", ("max.message.bytes", DELETE, None)) == (0, None)
+        assert (await broker.produce("t", batch(value=b"x" * 500))).error_code == 0
+
+
+async def test_lists_are_changed_in_part():
+    """APPEND and SUBTRACT start from the default where nothing was set."""
+    async with Broker() as broker:
+        await broker.create("t")
+        topic = broker.node.topics.get("t")
+        await alter(broker, "t", ("cleanup.policy", APPEND, "compact"))
+        assert topic.configs["cleanup.policy"] == "delete,compact"
+        await alter(broker, "t", ("cleanup.policy", APPEND, "compact"))
+        assert topic.configs["cleanup.policy"] == "delete,compact"
+        await alter(broker, "t", ("cleanup.policy", SUBTRACT, "delete"))
+        assert topic.config.cleanup_policy == ("compact",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.mz", SET, "1")], 40),
+        ([("retention.ms", SET, "x")], 40),
+        ([("retention.ms", SET, None)], 42),
+        ([("retention.ms", APPEND, "1")], 40),
+        ([("retention.ms", 9, "1")], 42),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], 42),
+        ([("segment.bytes", SET, "2000000"), ("retention.ms", SET, "x")], 40),
+    ],
+)
+async def test_a_bad_change_changes_nothing(changes, code):
+    """All changes of a resource, or none."""
+    async with Broker() as broker:
+        await broker.create("t")
+        found, message = await alter(broker, "t", *changes)
+        assert found == code
+        assert message
+        assert broker.node.topics.get("t").configs == {}
+
+
+async def test_validate_only_changes_nothing():
+    """In the old way and in the new one."""
+    async with Broker() as broker:
+        await broker.create("t")
+        change = ("retention.ms", SET, "5")
+        assert await alter(broker, "t", change, validate_only=True) == (0, None)
+        assert await replace(broker, "t", {"retention.ms": "5"}, validate_only=True) == 0
+        assert broker.node.topics.get("t").configs == {}
+
+
+async def test_settings_of_a_running_broker_cannot_be_changed():
+    """40, with what to do instead."""
+    async with Broker() as broker:
+        code, message = await alter(broker, "0", ("num.partitions", SET, "2"), kind=BROKER)
+        assert code == 40
+        assert "--set" in message
+        assert (await alter(broker, "7", ("num.partitions", SET, "2"), kind=BROKER))[0] == 42
+        assert (await alter(broker, "absent", ("retention.ms", SET, "2")))[0] == 3
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_the_old_way_resets_what_it_does_not_name(version):
+    """AlterConfigs replaces the whole set."""
+    async with Broker() as broker:
+        await broker.create("t", retention_ms=5, segment_bytes=2_000_000)
+        assert await replace(broker, "t", {"retention.ms": "7"}, version=version) == 0
+        assert broker.node.topics.get("t").configs == {"retention.ms": "7"}
+        assert await replace(broker, "t", {"retention.ms": "x"}, version=version) == 40
+        assert await replace(broker, "absent", {}, version=version) == 3
+        assert await replace(broker, "0", {}, kind=BROKER, version=version) == 40
+
+
+async def test_a_resource_named_twice_is_42():
+    """In one request it could not be said which comes first."""
+    async with Broker() as broker:
+        await broker.create("t")
+        resource = wire.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
+        request = wire.AlterConfigsRequest(resources=[resource, resource])
+        assert [r.error_code for r in (await broker.ask(request, 1)).responses] == [42, 42]

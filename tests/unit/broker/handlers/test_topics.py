@@ -1,0 +1,285 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: what may exist, and what became of it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from aiokq import wire
+from tests.unit.broker.harness import Broker, batch
+
+
+def creatable(name, partitions=1, factor=1, *, configs=None, assignments=None):
+    return wire.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        configs=[
+            wire.CreatableTopicConfig(name=key, value=value)
+            for key, value in (configs or {}).items()
+        ],
+        assignments=[
+            wire.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in (assignments or [])
+        ],
+    )
+
+
+async def create(broker, *topics, version=7, validate_only=False):
+    response = await broker.ask(
+        wire.CreateTopicsRequest(topics=list(topics), validate_only=validate_only), version
+    )
+    return response.topics
+
+
+async def create_one(broker, *args, version=7, validate_only=False, **kwargs):
+    [result] = await create(
+        broker, creatable(*args, **kwargs), version=version, validate_only=validate_only
+    )
+    return result
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_every_version_creates(version):
+    """The answer tells more from version to version."""
+    async with Broker() as broker:
+        result = await create_one(broker, "t", 3, configs={"retention.ms": "1000"}, version=version)
+        assert result.error_code == 0
+        topic = broker.node.topics.get("t")
+        assert len(topic.partitions) == 3
+        assert topic.config.retention_ms == 1000
+        if version >= 5:
+            assert (result.num_partitions, result.replication_factor) == (3, 1)
+            told = {config.name: config for config in result.configs}
+            assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("1000", 1)
+            assert told["cleanup.policy"].config_source == 5
+        if version >= 7:
+            assert result.topic_id == topic.topic_id
+
+
+async def test_minus_one_takes_the_brokers_defaults():
+    """num.partitions and default.replication.factor, from version 4 on."""
+    async with Broker(num_partitions=5) as broker:
+        result = await create_one(broker, "t", -1, -1)
+        assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (creatable("a/b"), 17),
+        (creatable(""), 17),
+        (creatable("x" * 250), 17),
+        (creatable("t", 0), 37),
+        (creatable("t", -2), 37),
+        (creatable("t", 10_001), 44),
+        (creatable("t", 1, 0), 38),
+        (creatable("t", 1, 2), 38),
+        (creatable("t", configs={"retention.mz": "1"}), 40),
+        (creatable("t", configs={"retention.ms": "soon"}), 40),
+        (creatable("t", configs={"retention.ms": None}), 40),
+        (creatable("t", 1, -1, assignments=[(0, [0])]), 42),
+        (creatable("t", -1, -1, assignments=[(1, [0])]), 39),
+        (creatable("t", -1, -1, assignments=[(0, [])]), 39),
+        (creatable("t", -1, -1, assignments=[(0, [9])]), 39),
+        (creatable("t", -1, -1, assignments=[(0, [0, 0])]), 39),
+    ],
+)
+async def test_what_cannot_be_created_is_refused_in_words(topic, code):
+    """Nothing is left of the attempt, and the answer's list is never null."""
+    async with Broker() as broker:
+        [result] = await create(broker, topic)
+        assert result.error_code == code
+        assert result.error_message
+        assert result.configs == []
+        assert len(broker.node.topics) == 0
+
+
+async def test_replicas_may_be_assigned_by_hand():
+    """To the one node there is."""
+    async with Broker() as broker:
+        result = await create_one(broker, "t", -1, -1, assignments=[(0, [0]), (1, [0])])
+        assert (result.error_code, result.num_partitions) == (0, 2)
+
+
+async def test_an_existing_topic_is_36_and_one_that_collides_17():
+    """'.' and '_' are the same in metric names."""
+    async with Broker() as broker:
+        await broker.create("a.b")
+        assert (await create_one(broker, "a.b")).error_code == 36
+        assert (await create_one(broker, "a_b")).error_code == 17
+
+
+async def test_a_name_given_twice_is_42_and_made_not_even_once():
+    """Which of the two was meant cannot be known."""
+    async with Broker() as broker:
+        results = await create(broker, creatable("t", 1), creatable("t", 2), creatable("u"))
+        assert {r.name: r.error_code for r in results} == {"t": 42, "u": 0}
+
+
+async def test_validate_only_changes_nothing():
+    """But finds every error."""
+    async with Broker() as broker:
+        result = await create_one(broker, "t", 3, validate_only=True)
+        assert (result.error_code, result.num_partitions) == (0, 3)
+        assert len(broker.node.topics) == 0
+        assert (await create_one(broker, "t", 1, 2, validate_only=True)).error_code == 38
+
+
+async def test_topics_outlive_the_node_with_ids_and_settings():
+    """Durable before they were answered."""
+    async with Broker() as broker:
+        topic_id = await broker.create("t", 2, retention_ms=1000)
+        files = broker.files
+    async with Broker(files) as broker:
+        topic = broker.node.topics.get("t")
+        assert topic.topic_id == topic_id
+        assert len(topic.partitions) == 2
+        assert topic.config.retention_ms == 1000
+
+
+async def test_a_disk_that_refuses_leaves_no_topic_behind():
+    """56, and the same name can be had when the disk is well again."""
+    async with Broker() as broker:
+        broker.files.fail("mkdirs", 28, matches=lambda path: "t-1" in path)
+        broker.files.fail("open", 28, matches=lambda path: "t-1/" in path)
+        assert (await create_one(broker, "t", 3)).error_code == 56
+        assert broker.node.topics.get("t") is None
+        broker.files.heal()
+        assert (await create_one(broker, "t", 3)).error_code == 0
+        assert (await broker.produce("t", batch(), partition=1)).error_code == 0
+        files = broker.files
+    async with Broker(files) as broker:
+        assert len(broker.node.topics.get("t").partitions) == 3
+
+
+async def test_a_metadata_log_that_cannot_be_written_creates_nothing():
+    """What was not recorded was not answered."""
+    async with Broker() as broker:
+        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        assert (await create_one(broker, "t")).error_code == 56
+        assert len(broker.node.topics) == 0
+        files = broker.files
+    async with Broker(files) as broker:
+        assert len(broker.node.topics) == 0
+
+
+# DeleteTopics
+
+
+async def delete(broker, *states, version=6):
+    if version < 6:
+        request = wire.DeleteTopicsRequest(topic_names=list(states), timeout_ms=1)
+    else:
+        request = wire.DeleteTopicsRequest(topics=list(states), timeout_ms=1)
+    return [(r.name, r.error_code) for r in (await broker.ask(request, version)).responses]
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_topics_are_deleted_by_name(version):
+    """With their records; unknown ones are 3."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert await delete(broker, "t", "absent", version=version) == [("t", 0), ("absent", 3)]
+        assert len(broker.node.topics) == 0
+        assert (await broker.produce("t", batch())).error_code == 3
+        await broker.create("t")
+        assert (await broker.produce("t", batch())).base_offset == 0
+
+
+async def test_topics_are_deleted_by_id_from_version_6_on():
+    """An unknown id is 100; name and id together are 42; twice is 42."""
+    async with Broker() as broker:
+        topic_id = await broker.create("t")
+        await broker.create("u")
+        states = [
+            wire.DeleteTopicState(topic_id=topic_id),
+            wire.DeleteTopicState(topic_id=uuid.UUID(int=4)),
+            wire.DeleteTopicState(name="u", topic_id=topic_id),
+        ]
+        assert await delete(broker, *states) == [("t", 0), (None, 100), ("u", 42)]
+        twice = [wire.DeleteTopicState(name="u") for _ in range(2)]
+        assert await delete(broker, *twice) == [("u", 42), ("u", 42)]
+        assert broker.node.topics.get("u") is not None
+
+
+async def test_deletion_can_be_forbidden():
+    """delete.topic.enable=false: 73."""
+    async with Broker(delete_topic_enable=False) as broker:
+        await broker.create("t")
+        assert await delete(broker, "t", version=5) == [("t", 73)]
+        assert broker.node.topics.get("t") is not None
+
+
+async def test_files_of_deleted_topics_go_after_their_delay():
+    """Responses may still be sent from them."""
+    import asyncio
+
+    async with Broker(log_segment_delete_delay_ms=5) as broker:
+        await broker.create("t")
+        await delete(broker, "t", version=5)
+        assert any(name.endswith("-delete") for name in broker.files.listdir("/data"))
+        await asyncio.sleep(0.05)
+        assert not any(name.startswith("t-0") for name in broker.files.listdir("/data"))
+
+
+async def test_a_deletion_that_cannot_be_recorded_did_not_happen():
+    """56, and the topic goes on."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch())
+        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        assert await delete(broker, "t", version=5) == [("t", 56)]
+        assert (await broker.produce("t", batch())).base_offset == 1
+
+
+# CreatePartitions
+
+
+async def grow(broker, topic, count, *, assignments=None, version=3, validate_only=False):
+    request = wire.CreatePartitionsRequest(
+        topics=[
+            wire.CreatePartitionsTopic(
+                name=topic,
+                count=count,
+                assignments=None
+                if assignments is None
+                else [wire.CreatePartitionsAssignment(broker_ids=b) for b in assignments],
+            )
+        ],
+        timeout_ms=1,
+        validate_only=validate_only,
+    )
+    [result] = (await broker.ask(request, version)).results
+    return result.error_code
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_topics_grow_to_the_count_that_is_asked_for(version):
+    """It is the new total; the old partitions keep their records."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        await broker.produce("t", batch(), partition=1)
+        assert await grow(broker, "t", 4, version=version) == 0
+        assert len(broker.node.topics.get("t").partitions) == 4
+        assert (await broker.produce("t", batch(), partition=1)).base_offset == 1
+        assert (await broker.produce("t", batch(), partition=3)).base_offset == 0
+        files = broker.files
+    async with Broker(files) as broker:
+        assert len(broker.node.topics.get("t").partitions) == 4
+
+
+async def test_topics_do_not_shrink_or_stay():
+    """37; unknown topics 3; wrong assignments 39; too many 44."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        assert await grow(broker, "t", 2) == 37
+        assert await grow(broker, "t", 1) == 37
+        assert await grow(broker, "absent", 3) == 3
+        assert await grow(broker, "t", 4, assignments=[[0]]) == 39
+        assert await grow(broker, "t", 3, assignments=[[7]]) == 39
+        assert await grow(broker, "t", 20_000) == 44
+        assert await grow(broker, "t", 3, validate_only=True) == 0
+        assert len(broker.node.topics.get("t").partitions) == 2
+        assert await grow(broker, "t", 4, assignments=[[0], [0]]) == 0

@@ -1,0 +1,197 @@
+"""aiokq.broker.node and embedded: opening, closing, and running inside a simulation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.settings import broker_settings
+from aiokq.core.errors import Closed, ConfigError, TopicExists, UnknownTopicOrPartition
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.broker.harness import Broker, batch, offsets
+
+
+async def exchange(world: Simulation, address: str, *requests):
+    """Send (request, version) pairs over one imagined connection; their responses."""
+    host, port = address.rsplit(":", 1)
+    received = bytearray()
+    arrived = asyncio.Event()
+
+    class Receiver(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            received.extend(data)
+            arrived.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            arrived.set()
+
+    network = world.network.at("10.0.0.9")
+    [found] = await network.resolve(host, int(port))
+    transport, _ = await network.connect(Receiver, found)
+    answers = []
+    for request, version in requests:
+        parts = wire.encode_request(request, version=version, correlation_id=1, client_id="t")
+        transport.write(b"".join(bytes(part) for part in parts))
+        while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+            arrived.clear()
+            await arrived.wait()
+        size = int.from_bytes(received[:4], "big")
+        frame = bytes(received[4 : 4 + size])
+        del received[: 4 + size]
+        answers.append(wire.decode_response(type(request).RESPONSE, frame, version)[1])
+    transport.close()
+    return answers
+
+
+def test_the_embedded_cluster_runs_in_a_simulation_and_the_same_seed_gives_the_same_run():
+    """Virtual clock, imagined network, disk in memory: what the fault tests stand on."""
+
+    async def main(world: Simulation):
+        environment = world.environment("10.0.0.1")
+        async with EmbeddedCluster(environment=environment) as kafka:
+            # The node listens on its machine's loopback: the client is a program there too.
+            await kafka.create_topic("t", 2)
+            node = kafka.node
+            return node.cluster_id, str(node.topics.get("t").topic_id), kafka.bootstrap_servers
+
+    first = run(7, main)
+    assert first.value == run(7, main).value
+    assert first.value != run(8, main).value
+
+
+def test_a_node_serves_clients_of_another_simulated_machine():
+    """Produce, then a fetch that waits, all in virtual time."""
+
+    async def main(world: Simulation):
+        environment = world.environment("10.0.0.1")
+        node = BrokerNode(
+            broker_settings(), environment, data_dir="/data", host="10.0.0.1", port=9092
+        )
+        await node.start()
+        topics = [wire.MetadataRequestTopic(name="t")]
+        produce = wire.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                wire.TopicProduceData(
+                    name="t",
+                    partition_data=[
+                        wire.PartitionProduceData(
+                            index=0, records=batch(3, timestamp_ms=environment.clock.timestamp_ms())
+                        )
+                    ],
+                )
+            ],
+        )
+        asked = wire.FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
+        fetch = wire.FetchRequest(
+            max_wait_ms=30_000,
+            min_bytes=1,
+            topics=[wire.FetchTopic(topic="t", partitions=[asked])],
+        )
+        answers = await exchange(
+            world, "10.0.0.1:9092", (wire.MetadataRequest(topics=topics), 9), (produce, 9)
+        )
+        metadata, produced = answers
+        started = environment.clock.monotonic()
+        [empty] = await exchange(world, "10.0.0.1:9092", (fetch, 12))
+        waited = environment.clock.monotonic() - started
+        await node.close()
+        return (
+            metadata.topics[0].error_code,
+            produced.responses[0].partition_responses[0].base_offset,
+            offsets(empty.responses[0].partitions[0].records),
+            30 <= waited < 31,
+        )
+
+    assert run(1, main).value == (0, 0, [], True)
+
+
+async def test_a_closed_node_says_that_it_is_closed():
+    """Instead of an attribute error from deep inside."""
+    broker = Broker()
+    with pytest.raises(Closed):
+        _ = broker.node.topics
+    await broker.node.open()
+    await broker.node.close()
+    await broker.node.close()
+    with pytest.raises(Closed):
+        _ = broker.node.cluster_id
+
+
+async def test_a_clean_close_leaves_the_marker_and_an_unclean_one_bumps_the_epochs():
+    """A kill may have taken records away: readers find out by the epoch (KIP-320)."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.create("empty")
+        await broker.produce("t", batch())
+        files = broker.files
+    killed = Broker(files)
+    await killed.node.open()
+    assert killed.node.topics.partition("t", 0).leader_epoch == 0
+    files.crash()
+    async with Broker(files) as broker:
+        assert broker.node.topics.partition("t", 0).leader_epoch == 1
+        assert broker.node.topics.partition("empty", 0).leader_epoch == 0
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
+
+
+def test_more_than_one_broker_is_refused_clearly():
+    """Until brokers replicate, two would be two clusters."""
+    with pytest.raises(ConfigError, match="one broker"):
+        EmbeddedCluster(brokers=3)
+
+
+def test_settings_are_checked_when_the_cluster_is_made():
+    """Not in another thread when it is entered."""
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        EmbeddedCluster(settings={"num.partition": 1})
+
+
+def test_a_cluster_that_is_not_running_says_so():
+    """The usual mistake: using it before `with`."""
+    cluster = EmbeddedCluster()
+    with pytest.raises(Closed, match="enter it"):
+        _ = cluster.bootstrap_servers
+    with pytest.raises(Closed, match="with"):
+        cluster.run(cluster.create_topic("t"))
+
+
+def test_control_calls_raise_the_brokers_own_errors():
+    """TopicExists and the like, as a client would get them."""
+
+    async def main(world: Simulation):
+        async with EmbeddedCluster(environment=world.environment("10.0.0.1")) as kafka:
+            await kafka.create_topic("t", 2, configs={"retention.ms": "5"})
+            with pytest.raises(TopicExists):
+                await kafka.create_topic("t")
+            await kafka.delete_topic("t")
+            with pytest.raises(UnknownTopicOrPartition):
+                await kafka.delete_topic("t")
+            with pytest.raises(ConfigError, match="running already"):
+                await kafka.start()
+        await kafka.close()
+
+    run(1, main)
+
+
+def test_the_data_outlives_the_cluster_only_where_a_directory_is_given():
+    """Without one nothing is left; with one everything is there again."""
+
+    async def main(world: Simulation):
+        disk = world.disk("10.0.0.1")
+        environment = world.environment("10.0.0.1")
+        async with EmbeddedCluster(environment=environment) as kafka:
+            await kafka.create_topic("t")
+        assert not disk.exists("/aiokq-ephemeral")
+        async with EmbeddedCluster(data_dir="/data", environment=environment) as kafka:
+            await kafka.create_topic("t")
+        async with EmbeddedCluster(data_dir="/data", environment=environment) as kafka:
+            with pytest.raises(TopicExists):
+                await kafka.create_topic("t")
+
+    run(1, main)
