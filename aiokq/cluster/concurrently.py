@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -24,23 +25,27 @@ async def concurrently(
     Raises:
         Closed: the supervisor was closed before they were done.
     """
-    waiting = list(coros)
-    if len(waiting) == 1:
-        return [await _outcome(waiting[0])]
-    tasks = []
+    calls = list(coros)
+    if len(calls) == 1:
+        return [await _outcome(calls[0])]
+    tasks: list[asyncio.Task[T | KafkaError]] = []
     try:
-        while waiting:
-            tasks.append(supervisor.spawn(_outcome(waiting.pop(0)), name=name))
+        for call in calls:
+            tasks.append(supervisor.spawn(_outcome(call), name=name))
         if tasks:
             await asyncio.wait(tasks)
         if any(task.cancelled() for task in tasks):
             raise asyncio.CancelledError
         return [task.result() for task in tasks]
-    finally:
-        for coro in waiting:
-            coro.close()
+    except BaseException:
         for task in tasks:
             task.cancel()
+        # One that was not started is closed here, or Python warns that it was never awaited;
+        # one that runs ends by its task's cancellation.
+        for call in calls:
+            if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+                call.close()
+        raise
 
 
 async def _outcome(coro: Coroutine[Any, Any, T]) -> T | KafkaError:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from aiokq.core.types import TopicPartition
+from aiokq.fastpath import Cursor, Record
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.header import iter_headers
 from aiokq.wire.fetch import FetchPartitionData
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Cursor, Record
+    import pyarrow  # type: ignore[import-untyped]
 
 __all__ = ["PartitionRecords"]
 
@@ -89,8 +90,6 @@ class PartitionRecords:
 
     def cursor(self) -> Cursor:
         """A cursor of its own over the records, for whoever wants them one by one."""
-        from aiokq.fastpath import Cursor
-
         return Cursor(
             self.topic,
             self.partition,
@@ -100,6 +99,18 @@ class PartitionRecords:
             codecs=self._codecs,
             aborted=self._aborted,
         )
+
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
+        """The records as an Arrow record batch, with the columns of Spark's Kafka source.
+
+        Args:
+            columns: the names of those wanted; None for all.
+
+        Raises:
+            ImportError: pyarrow is not installed (``pip install aiokq[arrow]``).
+            CorruptRecord: as `records`.
+        """
+        return self.cursor().columns(columns).to_arrow()
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)

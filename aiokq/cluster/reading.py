@@ -121,7 +121,7 @@ class PartitionReader:
                         failure = error
                     if data is not None and failure is None:
                         engine.partition_ok(tp)
-                        return PartitionRecords(
+                        records = PartitionRecords(
                             tp,
                             offset,
                             data,
@@ -129,6 +129,12 @@ class PartitionReader:
                             committed_only=level == READ_COMMITTED,
                             stop=stop,
                         )
+                        needed = records.cursor().partial_batch_bytes
+                        if records.next_offset > offset or needed <= request.max_bytes:
+                            return records
+                        # Brokers before KIP-74 cut a batch that is larger than what was asked for.
+                        request.max_bytes = needed
+                        continue
                     assert failure is not None
                     if not failure.retriable:
                         raise failure

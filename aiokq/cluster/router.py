@@ -66,6 +66,10 @@ class Router:
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            if isinstance(target, Leader):
+                topic = target.topic_partition.topic
+                if topic not in self._engine.metadata.topics:
+                    raise self._engine.topics.error(topic, timeout) from error
             cause = last_error or self._engine.last_error
             raise RequestTimeout(
                 f"{request_class.NAME} was not answered within {timeout:.3g} s"

@@ -1,0 +1,238 @@
+"""Looking up coordinators: by kind and key, batched, retried, remembered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.cluster.targets import CoordinatorKind
+from aiokq.core.errors import Closed, GroupAuthorization, RequestTimeout
+from tests.unit.cluster.scripted import ScriptedBroker, ScriptedCluster, make_engine, simulate
+
+GROUP, TRANSACTION = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+
+
+class Directory:
+    """What the brokers say: (kind, key) to node id or error code."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.cluster = cluster
+        self.answers: dict[tuple[int, str], int] = {}
+        self.errors: dict[tuple[int, str], int] = {}
+        cluster.handlers[wire.FindCoordinatorRequest] = self.find
+
+    def find(
+        self, broker: ScriptedBroker, request: wire.FindCoordinatorRequest, version: int
+    ) -> wire.FindCoordinatorResponse:
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        found = [self._one(request.key_type, key) for key in keys]
+        if version >= 4:
+            return wire.FindCoordinatorResponse(coordinators=found)
+        (one,) = found
+        return wire.FindCoordinatorResponse(
+            error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port
+        )
+
+    def _one(self, kind: int, key: str) -> wire.Coordinator:
+        code = self.errors.get((kind, key), 0)
+        if code:
+            return wire.Coordinator(key=key, error_code=code, node_id=-1, port=-1)
+        node = self.answers.get((kind, key), 1)
+        broker = self.cluster.brokers[node]
+        return wire.Coordinator(key=key, node_id=node, host=broker.host, port=broker.port)
+
+    @property
+    def requests(self) -> list[wire.FindCoordinatorRequest]:
+        return self.cluster.requests(wire.FindCoordinatorRequest)
+
+
+def test_kind_and_key_tell_coordinators_apart():
+    """aiokafka sent group B's offsets to group A's coordinator: it knew one per kind."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.answers = {(0, "a"): 1, (0, "b"): 2, (1, "a"): 3}
+        engine = make_engine(cluster)
+        await engine.start()
+        assert await engine.coordinator(GROUP, "a") == 1
+        assert await engine.coordinator(GROUP, "b") == 2
+        assert await engine.coordinator(TRANSACTION, "a") == 3
+        assert len(directory.requests) == 3
+        assert await engine.coordinator(GROUP, "a") == 1
+        assert len(directory.requests) == 3, "remembered"
+        await engine.close()
+
+    simulate(main)
+
+
+def test_lookups_made_together_share_a_request():
+    """A hundred groups at start are one FindCoordinator (KIP-699)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        keys = [f"g{n}" for n in range(100)]
+        await asyncio.gather(
+            *(engine.coordinator(GROUP, key) for key in keys), engine.coordinator(GROUP, "g0")
+        )
+        assert [len(request.coordinator_keys) for request in directory.requests] == [100]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_old_brokers_are_asked_key_by_key():
+    """Before version 4 a request has one key; a failing one does not stop the others."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.FindCoordinatorRequest] = 3
+        directory = Directory(cluster)
+        directory.answers = {(0, "b"): 2, (0, "c"): 3}
+        directory.errors = {(0, "a"): 15}
+        engine = make_engine(cluster)
+        await engine.start()
+        first = asyncio.create_task(engine.coordinator(GROUP, "a", timeout=10))
+        found = await asyncio.gather(
+            engine.coordinator(GROUP, "b", timeout=5), engine.coordinator(GROUP, "c", timeout=5)
+        )
+        assert found == [2, 3]
+        directory.errors.clear()
+        assert await first == 1
+        await engine.close()
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_coordinator_on_the_move_is_waited_for(code: int):
+    """Loading, not available, not the coordinator: all pass."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.errors = {(0, "g"): code}
+        engine = make_engine(cluster)
+        await engine.start()
+        asyncio.get_running_loop().call_later(2, directory.errors.clear)
+        assert await engine.coordinator(GROUP, "g", timeout=10) == 1
+        assert 2 < engine.now() < 3.5
+        assert len(directory.requests) < 10
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_timeout_says_why():
+    """'Timed out' alone does not tell loading from unreachable."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.errors = {(0, "g"): 15}
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(RequestTimeout, match="COORDINATOR_NOT_AVAILABLE"):
+            await engine.coordinator(GROUP, "g", timeout=1)
+        assert engine.now() == pytest.approx(1, abs=0.01)
+        count = len(directory.requests)
+        await asyncio.sleep(10)
+        assert len(directory.requests) <= count + 1, "nobody waits any more"
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_refusal_is_raised_at_once_to_its_own_waiters():
+    """One group is forbidden; the other one in the same request is found."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.errors = {(0, "secret"): 30}
+        engine = make_engine(cluster)
+        await engine.start()
+        refused, found = await asyncio.gather(
+            engine.coordinator(GROUP, "secret"),
+            engine.coordinator(GROUP, "mine"),
+            return_exceptions=True,
+        )
+        assert isinstance(refused, GroupAuthorization)
+        assert found == 1
+        assert engine.now() < 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_failed_coordinator_is_looked_up_again():
+    """NOT_COORDINATOR came back from it, or its broker died."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.answers = {(0, "g"): 2}
+        engine = make_engine(cluster)
+        await engine.start()
+        assert await engine.coordinator(GROUP, "g") == 2
+        directory.answers = {(0, "g"): 3}
+        engine.coordinator_failed(GROUP, "g")
+        assert await engine.coordinator(GROUP, "g") == 3
+        await engine.node(3).request(wire.MetadataRequest(topics=[]))
+        cluster.brokers[3].die()
+        await asyncio.sleep(0.01)
+        directory.answers = {(0, "g"): 1}
+        assert await engine.coordinator(GROUP, "g") == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_coordinator_that_metadata_lacks_is_usable():
+    """The response tells its address."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.answers = {(0, "g"): 3}
+        cluster.brokers[3].listed = False
+        engine = make_engine(cluster, bootstrap_servers="broker1:9092")
+        await engine.start()
+        assert 3 not in engine.metadata.brokers
+        node = engine.node(await engine.coordinator(GROUP, "g"))
+        await node.request(wire.MetadataRequest(topics=[]))
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_cancelled_lookup_leaves_the_others():
+    """Two consumers of one group id; one is cancelled."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.errors = {(0, "g"): 14}
+        engine = make_engine(cluster)
+        await engine.start()
+        first = asyncio.create_task(engine.coordinator(GROUP, "g"))
+        second = asyncio.create_task(engine.coordinator(GROUP, "g"))
+        await asyncio.sleep(0.5)
+        first.cancel()
+        directory.errors.clear()
+        assert await second == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_closing_ends_lookups():
+    """Nobody waits for a coordinator of a cluster that is closed."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        Directory(cluster).errors = {(0, "g"): 14}
+        engine = make_engine(cluster)
+        await engine.start()
+        waiting = asyncio.create_task(engine.coordinator(GROUP, "g"))
+        await asyncio.sleep(0.5)
+        await engine.close()
+        with pytest.raises(Closed):
+            await waiting
+
+    simulate(main)

@@ -1,0 +1,81 @@
+"""EventStream: what a reader of events() gets, and what a slow one loses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq.cluster.event_stream import EventStream
+from aiokq.cluster.events import BrokerDown, BrokerUp, Event, EventKey
+from aiokq.core.errors import Closed
+from aiokq.core.signal import Signal
+
+
+def emit(signal: Signal[EventKey, Event], event: Event) -> None:
+    signal.emit(event.key, event)
+
+
+async def test_the_latest_state_comes_first():
+    """A late subscriber learns what holds, not what happened before it came."""
+    signal: Signal[EventKey, Event] = Signal()
+    emit(signal, BrokerUp(1, "a", 1))
+    emit(signal, BrokerUp(2, "b", 1))
+    emit(signal, BrokerDown(1, "gone"))
+    stream = EventStream(signal)
+    emit(signal, BrokerUp(3, "c", 1))
+    assert [await anext(stream) for _ in range(3)] == [
+        BrokerDown(1, "gone"),
+        BrokerUp(2, "b", 1),
+        BrokerUp(3, "c", 1),
+    ]
+    stream.close()
+
+
+async def test_a_slow_reader_loses_the_oldest_counted():
+    """A reader that hangs must not hold the memory of the client."""
+    signal: Signal[EventKey, Event] = Signal()
+    dropped: list[None] = []
+    stream = EventStream(signal, limit=2, on_drop=lambda: dropped.append(None))
+    for node in range(5):
+        emit(signal, BrokerUp(node, "a", 1))
+    assert len(stream) == 2
+    assert stream.dropped == len(dropped) == 3
+    assert [(await anext(stream)).node_id, (await anext(stream)).node_id] == [3, 4]
+    stream.close()
+
+
+async def test_it_ends_after_what_it_holds():
+    """Closing the cluster must not swallow the event that says why."""
+    signal: Signal[EventKey, Event] = Signal()
+    async with EventStream(signal) as stream:
+        emit(signal, BrokerUp(1, "a", 1))
+    emit(signal, BrokerUp(2, "a", 1))
+    assert [event.node_id async for event in stream] == [1]
+    with pytest.raises(Closed):
+        stream.get_nowait()
+    await stream.aclose()
+
+
+async def test_closing_wakes_all_readers():
+    """Several tasks share a stream; none may hang."""
+    stream = EventStream(Signal())
+    readers = [asyncio.create_task(anext(stream, None)) for _ in range(3)]
+    await asyncio.sleep(0)
+    stream.close()
+    assert await asyncio.gather(*readers) == [None, None, None]
+
+
+async def test_a_cancelled_reader_loses_nothing():
+    """Woken and cancelled in the same moment: the event is the next reader's."""
+    signal: Signal[EventKey, Event] = Signal()
+    stream = EventStream(signal)
+    first = asyncio.create_task(anext(stream))
+    second = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    emit(signal, BrokerUp(1, "a", 1))
+    first.cancel()
+    assert (await second).node_id == 1
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    stream.close()

@@ -1,0 +1,219 @@
+"""Requests by target: which node gets them, what is repeated, and how quotas are kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.cluster.events import Throttled
+from aiokq.cluster.targets import ANY, CONTROLLER, Coordinator, CoordinatorKind, Leader
+from aiokq.core.errors import (
+    ConnectionLost,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from aiokq.core.types import TopicPartition
+from tests.unit.cluster.scripted import Mood, ScriptedBroker, ScriptedCluster, make_engine, simulate
+
+
+def answer_with_own_id(cluster: ScriptedCluster) -> None:
+    """DescribeCluster tells which broker answered."""
+
+    def describe(
+        broker: ScriptedBroker, request: wire.DescribeClusterRequest, version: int
+    ) -> wire.DescribeClusterResponse:
+        return wire.DescribeClusterResponse(cluster_id="c", controller_id=broker.node_id)
+
+    cluster.handlers[wire.DescribeClusterRequest] = describe
+
+
+WHO = wire.DescribeClusterRequest()
+
+
+def test_each_target_finds_its_node():
+    """By id, the controller, a partition's leader, a group's coordinator."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        cluster.controller_id = 2
+        cluster.add_topic("t", [3])
+        cluster.handlers[wire.FindCoordinatorRequest] = lambda b, r, v: (
+            wire.FindCoordinatorResponse(
+                coordinators=[wire.Coordinator(key="g", node_id=1, host="broker1", port=9092)]
+            )
+        )
+        engine = make_engine(cluster)
+        await engine.start()
+        for target, node_id in (
+            (3, 3),
+            (CONTROLLER, 2),
+            (Leader(TopicPartition("t", 0)), 3),
+            (Coordinator(CoordinatorKind.GROUP, "g"), 1),
+        ):
+            assert (await engine.request(WHO, node=target)).controller_id == node_id
+        assert (await engine.request(WHO, node=ANY)).controller_id in (1, 2, 3)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_any_avoids_busy_and_dead_nodes():
+    """Least loaded of those believed to answer."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        engine = make_engine(cluster, bootstrap_servers="broker1:9092")
+        await engine.start()
+        for node in (1, 2, 3):
+            await engine.request(WHO, node=node)
+        cluster.brokers[1].die()
+        cluster.brokers[2].mood = Mood.SILENT
+        await asyncio.sleep(0.001)
+        stuck = asyncio.create_task(engine.request(WHO, node=2, timeout=5))
+        await asyncio.sleep(0.001)
+        for _ in range(10):
+            assert engine.any_node().node_id == 3
+        with pytest.raises(RequestTimeout):
+            await stuck
+        await engine.close()
+
+    simulate(main)
+
+
+def test_any_goes_to_another_node_when_one_cannot_be_reached():
+    """Nothing was sent, so nothing can be done twice."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        for node in (1, 2):
+            cluster.brokers[node].die()
+        assert (await engine.request(WHO)).controller_id == 3
+        assert engine.now() < 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_named_node_that_cannot_be_reached_fails_at_once():
+    """Whoever names a node wants that one, and to hear about it."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.brokers[2].die()
+        with pytest.raises(ConnectionLost, match="broker2") as caught:
+            await engine.request(WHO, node=2)
+        assert not caught.value.may_have_been_written
+        with pytest.raises(ConnectionLost, match="lists no broker 9"):
+            await engine.request(WHO, node=9)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_leader_that_moves_is_followed():
+    """The partition has no leader yet when the request is made."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        cluster.add_topic("t", [-1])
+        engine = make_engine(cluster)
+        await engine.start()
+        asyncio.get_running_loop().call_later(1, lambda: cluster.move("t", 0, 2))
+        response = await engine.request(WHO, node=Leader(TopicPartition("t", 0)), timeout=10)
+        assert response.controller_id == 2
+        assert engine.now() < 3
+        await engine.close()
+
+    simulate(main)
+
+
+def test_an_unknown_topic_has_no_leader():
+    """The error names the topic, not a connection."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(UnknownTopicOrPartition, match="nope"):
+            await engine.request(WHO, node=Leader(TopicPartition("nope", 0)), timeout=1)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_sent_request_is_not_repeated():
+    """The broker may have acted on it; only the caller knows whether twice does harm."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        calls: list[int] = []
+
+        def die(broker: ScriptedBroker, request: object, version: int) -> None:
+            calls.append(broker.node_id)
+            broker.die()
+
+        cluster.handlers[wire.DescribeClusterRequest] = die
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(ConnectionLost) as caught:
+            await engine.request(WHO)
+        assert caught.value.may_have_been_written
+        assert len(calls) == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_an_api_that_the_broker_lacks_is_said_so():
+    """Not a timeout, and not a broken connection."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.missing.add(wire.DescribeClusterRequest)
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(UnsupportedVersion, match="DescribeCluster"):
+            await engine.request(WHO)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_timeout_covers_everything_and_says_what_was_tried():
+    """Connecting, retries and the answer share one limit."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        for broker in cluster.brokers.values():
+            broker.die()
+        with pytest.raises(RequestTimeout, match="refused"):
+            await engine.request(WHO, timeout=2)
+        assert engine.now() == pytest.approx(2, abs=0.1)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_quota_is_kept_and_announced():
+    """The broker asks for two seconds of silence; the next request waits (KIP-219)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.handlers[wire.DescribeClusterRequest] = lambda b, r, v: (
+            wire.DescribeClusterResponse(cluster_id="c", throttle_time_ms=2_000)
+        )
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.request(WHO, node=1)
+        sent = engine.now()
+        throttled = [e for e in engine.changes.snapshot().values() if isinstance(e, Throttled)]
+        assert [(e.node_id, e.throttle_ms) for e in throttled] == [(1, 2_000)]
+        await engine.request(WHO, node=1)
+        assert engine.now() - sent >= 2
+        assert engine.counters.throttle_seconds >= 2
+        await engine.close()
+
+    simulate(main)
