@@ -279,6 +279,12 @@ class PartitionLog:
             )
         return failure
 
+    def _storage_error(self, what: str, error: OSError) -> KafkaStorage:
+        return KafkaStorage(
+            f"{what}: {error.strerror or error} (log of {self.topic_partition})",
+            topic_partition=self.topic_partition,
+        )
+
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise KafkaStorage(self._failure.message, topic_partition=self.topic_partition)
@@ -303,10 +309,7 @@ class PartitionLog:
             self.take_snapshot()
             segment = self._new_segment(self.log_end_offset, now_ms)
         except OSError as error:
-            raise KafkaStorage(
-                f"no new segment for {self.topic_partition}: {error.strerror or error}",
-                topic_partition=self.topic_partition,
-            ) from error
+            raise self._storage_error("no new segment", error) from error
         self._segments.append(segment)
         self._limits = self._roll_limits()
         logger.debug(
@@ -378,22 +381,12 @@ class PartitionLog:
         fragments: list[FileRange] = []
         size = 0
         if offset < bound and (max_bytes > 0 or at_least_one):
-            for segment, start in self._segments.starting_at(offset):
-                stop, next_base = segment.end_position(
-                    start,
-                    max_bytes - size,
-                    bound,
-                    at_least_one=at_least_one and not fragments,
+            try:
+                fragments, size = self._segments.read(
+                    offset, max_bytes, bound, at_least_one=at_least_one
                 )
-                if stop > start:
-                    fragments.append(FileRange(segment.file, start, stop - start))
-                    size += stop - start
-                if stop < segment.size or size >= max_bytes:
-                    if next_base is not None:
-                        self._segments.remember(next_base, segment, stop)
-                    break
-                if next_base is not None and segment is self._segments.active:
-                    self._segments.remember(next_base, segment, stop)
+            except OSError as error:
+                raise self._storage_error("read", error) from error
         return LogRead(
             fragments,
             size,
@@ -407,20 +400,20 @@ class PartitionLog:
 
         Only records at or behind the log's start count; None if all are earlier.
         """
-        for segment in self._segments.all:
-            if segment.next_offset <= self._log_start_offset:
-                continue
-            if segment.max_timestamp()[0] < timestamp_ms:
-                continue
-            found = segment.find_timestamp(timestamp_ms, self._log_start_offset)
-            if found is not None:
-                epoch = self._epochs.epoch_for_offset(found.offset)
-                return found.timestamp_ms, found.offset, epoch
-        return None
+        try:
+            found = self._segments.find_timestamp(timestamp_ms, self._log_start_offset)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
+        if found is None:
+            return None
+        return found.timestamp_ms, found.offset, self._epochs.epoch_for_offset(found.offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         """The first record with the largest timestamp: (timestamp, offset, epoch)."""
-        latest = max((segment.max_timestamp()[0] for segment in self._segments.all), default=-1)
+        try:
+            latest = self._segments.max_timestamp_ms()
+        except OSError as error:
+            raise self._storage_error("read", error) from error
         return self.offset_for_timestamp(latest) if latest >= 0 else None
 
     # --- epochs
@@ -435,10 +428,7 @@ class PartitionLog:
             start = self.log_end_offset if start_offset is None else start_offset
             self._changed |= self._epochs.assign(epoch, start)
         except OSError as error:
-            raise KafkaStorage(
-                f"epoch of {self.topic_partition} cannot be written: {error.strerror or error}",
-                topic_partition=self.topic_partition,
-            ) from error
+            raise self._storage_error("epoch not written", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above ``epoch`` and where it ends; (-1, -1) if not known."""
@@ -464,11 +454,14 @@ class PartitionLog:
         if offset > self._log_start_offset:
             self._changed = True
             self._log_start_offset = offset
-            self._epochs.truncate_from_start(offset)
             *older, active = self._segments.all
             kept = [segment for segment in older if segment.next_offset > offset]
-            if len(kept) < len(older):
-                self._segments.replace([*kept, active])
+            try:
+                self._epochs.truncate_from_start(offset)
+                if len(kept) < len(older):
+                    self._segments.replace([*kept, active])
+            except OSError as error:
+                raise self._storage_error("records not deleted", error) from error
         return self._log_start_offset
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
@@ -477,6 +470,12 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return
         self._changed = True
+        try:
+            self._truncate(offset, now_ms)
+        except OSError as error:
+            raise self._storage_error("not truncated", error) from error
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
         kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
         if kept:
             kept[-1].truncate_to(offset)
@@ -528,10 +527,7 @@ class PartitionLog:
             if clean and self._changed:
                 self._close_clean()
         except OSError as error:
-            raise KafkaStorage(
-                f"log of {self.topic_partition} cannot be closed: {error.strerror or error}",
-                topic_partition=self.topic_partition,
-            ) from error
+            raise self._storage_error("not closed", error) from error
         finally:
             self._segments.close()
 

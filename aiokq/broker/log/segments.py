@@ -13,6 +13,8 @@ from typing import Final
 
 from aiokq.broker.log import names
 from aiokq.broker.log.segment import Segment
+from aiokq.core.files import FileRange
+from aiokq.records.record import RawRecord
 
 POSITIONS_REMEMBERED: Final = 64
 """Ends of recent reads kept per log: a consumer that reads on needs no index."""
@@ -43,7 +45,51 @@ class Segments:
         """A new active segment."""
         self._set((*self.all, segment))
 
-    def starting_at(self, offset: int) -> Iterator[tuple[Segment, int]]:
+    # --- reading
+
+    def read(
+        self, offset: int, max_bytes: int, bound: int, *, at_least_one: bool
+    ) -> tuple[list[FileRange], int]:
+        """Whole batches from the one that holds ``offset`` on, as ranges of files, and their size.
+
+        # hot: benchmarks/raw_broker.py
+
+        Args:
+            max_bytes: the most they may have in all.
+            bound: batches that end at or behind this offset are left out.
+            at_least_one: the first batch counts as fitting.
+        """
+        fragments: list[FileRange] = []
+        size = 0
+        for segment, start in self._starting_at(offset):
+            stop, next_base = segment.end_position(
+                start, max_bytes - size, bound, at_least_one=at_least_one and not fragments
+            )
+            if stop > start:
+                fragments.append(FileRange(segment.file, start, stop - start))
+                size += stop - start
+            ended = stop < segment.size or size >= max_bytes
+            if next_base is not None and (ended or segment is self.active):
+                self._remember(next_base, segment, stop)
+            if ended:
+                break
+        return fragments, size
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> RawRecord | None:
+        """The first record from ``start_offset`` on that is not earlier than ``timestamp_ms``."""
+        for segment in self.all:
+            if segment.next_offset <= start_offset or segment.max_timestamp()[0] < timestamp_ms:
+                continue
+            found = segment.find_timestamp(timestamp_ms, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp of all records; -1 without one."""
+        return max(segment.max_timestamp()[0] for segment in self.all)
+
+    def _starting_at(self, offset: int) -> Iterator[tuple[Segment, int]]:
         """The segments from ``offset`` on, each with the position to read it from."""
         segments = self.all
         known = self._ends.pop(offset, None)
@@ -58,7 +104,7 @@ class Segments:
             if position is not None:
                 yield segment, position
 
-    def remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
         """A read ended at ``position``, where ``offset`` is or will be."""
         ends = self._ends
         if len(ends) >= POSITIONS_REMEMBERED:

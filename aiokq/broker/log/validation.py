@@ -124,16 +124,21 @@ def validate_batch(
     client = origin is Origin.CLIENT
     if client and header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
-    if header.size > config.max_message_bytes and origin is not Origin.REPLICATION:
-        raise RecordTooLarge(
-            f"batch of {header.size} bytes is larger than max.message.bytes"
-            f" {config.max_message_bytes}"
-        )
+    if origin is not Origin.REPLICATION:
+        _check_size(header, config)
     if computed_crc(batch, header, crc32c) != header.crc:
         raise CorruptRecord(f"CRC of the batch is not {header.crc:#010x} as its header says")
     if client:
         _validate_header(header)
         _validate_records(batch, header, config, now_ms)
+
+
+def _check_size(header: BatchHeader, config: LogConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise RecordTooLarge(
+            f"batch of {header.size} bytes is larger than max.message.bytes"
+            f" {config.max_message_bytes}"
+        )
 
 
 def _validate_header(header: BatchHeader) -> None:
@@ -208,6 +213,10 @@ def stored_form(
     """The batch as the topic wants it stored, and its header: mostly as it came.
 
     LogAppendTime stamps it; ``compression.type`` other than the batch's compresses it anew.
+
+    Raises:
+        RecordTooLarge: larger than ``max.message.bytes`` in the topic's own codec.
+        InvalidRecord: what is to be compressed anew cannot be read.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:
@@ -218,6 +227,7 @@ def stored_form(
     if config.log_append_time:
         set_log_append_time(stored, now_ms, crc32c)
     header = next(iter_headers(stored))
+    _check_size(header, config)
     return stored, header
 
 

@@ -100,6 +100,16 @@ def test_a_topics_own_codec_replaces_the_producers(
     assert [record.value for record in records(stored)] == [b"a" * 1000, b"b"]
 
 
+def test_a_batch_that_grows_above_the_limit_in_the_topics_codec_is_refused(
+    files: MemoryFiles,
+) -> None:
+    """max.message.bytes holds for what is stored, and so for what followers must fetch."""
+    data = batch(b"a" * 10_000, codec=4)
+    log = open_partition(files, compression_type="uncompressed", max_message_bytes=5000)
+    with pytest.raises(RecordTooLarge):
+        append(log, data)
+
+
 # --- rolling
 
 
@@ -526,6 +536,25 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
         append(log, data)
     assert append(log, data).base_offset == 2
     assert [offset for offset, _ in values(log)] == [0, 1, 2]
+
+
+def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
+    """Nobody above knows errno: a read, a deletion, a truncation all answer 56."""
+    data = batch(b"x" * 100)
+    log = open_partition(files, segment_bytes=2 * len(data), index_interval_bytes=0)
+    for _ in range(5):
+        append(log, data)
+    for operation, call in (
+        ("pread", lambda: log.read(1, 100)),
+        ("pread", lambda: log.offset_for_timestamp(NOW_MS)),
+        ("rename", lambda: log.delete_records(3)),
+        ("rename", lambda: log.assign_epoch(5)),
+        ("truncate", lambda: log.truncate_to(4, now_ms=NOW_MS)),
+    ):
+        files.fail(operation, errno.EIO)
+        with pytest.raises(KafkaStorage):
+            call()
+        files.heal()
 
 
 def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
