@@ -79,10 +79,11 @@ class AcceptedConnection:
 
     def connected(self) -> None:
         """Serve it, unless the server has too many."""
-        self.context = self._server.admit(self)
-        if self.context is not None:
+        context = self._server.admit(self)
+        if context is not None:
+            self.context = context
             self._task = self._server.supervisor.spawn(
-                self._serve(self.context), name=f"connection {self.transport.peer}"
+                self._serve(context), name=f"connection {self.transport.peer}"
             )
 
     def bytes_received(self) -> None:

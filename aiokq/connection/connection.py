@@ -306,7 +306,7 @@ class Connection:
             and not self.proven
             and self._protocol.pending
             and self._options.security.mechanism is None
-            and isinstance(error, ConnectionLost)
+            and self.transport.hung_up
         ):
             error = ConnectionLost(
                 f"{error.message} on the first request after ApiVersions; if this listener"

@@ -1,7 +1,7 @@
 """Owns how a response leaves: buffers and file ranges, sendfile or copies, and slow readers.
 
 A file range goes from the page cache to the socket by `os.sendfile` where that is a plain TCP
-socket: 20 to 45 % less CPU per GB than reading and writing (benchmarks/micro/connection.py). The
+socket: half the CPU per GB of reading and writing, or less (benchmarks/micro/connection.py). The
 call is made on the transport's own descriptor while the transport has nothing to send: uvloop
 implements none of its `sendfile` calls, and asyncio's takes the socket from the transport. Where
 there is no such socket (TLS, the simulation) ranges are read and written in chunks.

@@ -45,6 +45,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     Attributes:
         bytes_in: bytes received.
         bytes_out: bytes handed to the transport or the socket.
+        hung_up: the peer closed the connection, in order and unasked.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 
@@ -57,6 +58,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_waiters",
         "bytes_in",
         "bytes_out",
+        "hung_up",
         "peer",
         "reader",
         "write_high_water",
@@ -72,6 +74,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.reader = reader
         self.bytes_in = 0
         self.bytes_out = 0
+        self.hung_up = False
         self.peer = ""
         self.write_high_water = write_high_water
         self._receiver = receiver
@@ -138,6 +141,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             if isinstance(exc, KafkaError):
                 error = exc
             else:
+                self.hung_up = exc is None
                 how = "closed by the peer" if exc is None else f"lost: {exc or type(exc).__name__}"
                 error = ConnectionLost(f"connection to {self.peer} {how}")
                 error.__cause__ = exc

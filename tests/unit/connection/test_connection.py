@@ -200,6 +200,11 @@ def test_a_close_on_the_first_request_hints_at_sasl() -> None:
             kafka[1].on(wire.MetadataRequest, Close())
             with pytest.raises(ConnectionLost, match="security_protocol=SASL_PLAINTEXT"):
                 await node.request(metadata())
+            kafka[1].on(wire.MetadataRequest, Silence())
+            connection = await node.connection(Purpose.CONTROL)
+            with pytest.raises(RequestTimeout):
+                await connection.request(metadata(), timeout=1.0)
+            assert "SASL" not in str(connection.error)  # slow is not unwilling
 
     run(1, main)
 
