@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiokq.cluster.metadata import ZERO_ID
@@ -54,6 +54,7 @@ class Outbox:
 
     Args:
         supervisor: of the producer: everything that runs is its child.
+        check_loop: called once per batch; raises where the producer is used on another loop.
 
     Attributes:
         delivered_records: acknowledged since the start.
@@ -67,11 +68,13 @@ class Outbox:
         engine: ClusterEngine,
         accumulator: Accumulator,
         supervisor: Supervisor,
+        check_loop: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._accumulator = accumulator
         self._supervisor = supervisor
+        self._check_loop = check_loop
         self._counters = engine.counters
         self._clock = engine.environment.clock
         self._interceptors = Interceptors(settings.interceptors)
@@ -182,6 +185,7 @@ class Outbox:
     # -- what queues tell (QueueOwner)
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
+        self._check_loop()
         self._unfinished.add(batch)
 
     def ready(self, queue: PartitionQueue) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import warnings
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -157,10 +160,13 @@ class Producer:
         self._room = Room(self._accumulator.room, self._set_waiting, self._settings.max_block)
         self._binding = LoopBinding("this Producer")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._supervisor = Supervisor(
             f"producer {self._settings.client_id}", on_failure=self._on_internal_failure
         )
-        self._outbox = Outbox(self._settings, self._engine, self._accumulator, self._supervisor)
+        self._outbox = Outbox(
+            self._settings, self._engine, self._accumulator, self._supervisor, self._check_loop
+        )
         self._topics: Topics | None = None
         self._forget_gauges: list[Callable[[], None]] = []
         self._closing: asyncio.Future[CloseReport] | None = None
@@ -193,6 +199,8 @@ class Producer:
             await self._engine.start()
         await self._supervisor.start()
         self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        _started.add(self)
         self._topics = Topics(
             self._engine,
             self._accumulator,
@@ -290,8 +298,8 @@ class Producer:
                 may be in the log all the same.
             others: as `SendNowait`.
         """
-        if asyncio.get_running_loop() is not self._loop:
-            self._binding.check()
+        # No check of the loop here: get_running_loop() alone takes as long as the append (before
+        # Python 3.12 it asks for the process id). _check_loop does it per batch, a hook per fork.
         try:
             delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition):
@@ -320,8 +328,6 @@ class Producer:
             BufferFull: no room for max_block_ms.
             others: as `SendNowait`.
         """
-        if asyncio.get_running_loop() is not self._loop:
-            self._binding.check()
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition):
@@ -581,8 +587,7 @@ class Producer:
     # -- inside
 
     def _check_open(self, *, closed_too: bool = True) -> Topics:
-        if asyncio.get_running_loop() is not self._loop:
-            self._binding.check()
+        self._binding.check()
         if self._topics is None or (closed_too and self._closing is not None):
             raise Closed("this producer is closed: make a new one")
         return self._topics
@@ -591,12 +596,31 @@ class Producer:
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
+    def _check_loop(self) -> None:
+        """Once per batch, in the middle of the append that began it; that record is not taken."""
+        assert self._loop is not None
+        if get_ident() == self._thread:
+            if self._loop.is_running():
+                return
+            self._disown()
+        self._binding.check()
+
+    def _disown(self) -> None:
+        """Its loop has ended, or this is a forked child: nothing will ever be sent."""
+        self._accumulator.close()
+        self.send_nowait = self._misused
+
+    def _misused(self, *args: object, **kwargs: object) -> Delivery:
+        self._binding.check()
+        raise Closed("the event loop of this producer has ended: make one per loop")
+
     def _not_started(self, *args: object, **kwargs: object) -> Delivery:
         raise Closed("this producer is not started: use `async with`, or await start()")
 
     def _unknown_topic(self, topic: str) -> None:
-        if self._topics is not None:
-            self._topics.unknown(topic)
+        self._check_loop()
+        assert self._topics is not None
+        self._topics.unknown(topic)
 
     def _room_freed(self) -> None:
         self._room.freed()
@@ -606,6 +630,19 @@ class Producer:
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._supervisor.spawn(coro, name=name)
+
+
+_started: weakref.WeakSet[Producer] = weakref.WeakSet()
+"""To be told of a fork. State of the module, but it owns nothing."""
+
+
+def _after_fork() -> None:
+    for producer in list(_started):
+        producer._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | None]:

@@ -91,7 +91,7 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """The partition has a new open batch."""
+        """The partition has a new open batch. Raises where it must not be."""
 
     def ready(self, queue: PartitionQueue) -> None:
         """Something may be sent now."""
@@ -216,8 +216,13 @@ class PartitionQueue:
     # -- what the native slot tells, once per batch
 
     def batch_opened(self, batch: Batch) -> None:
-        """The first record of a batch came."""
-        self._owner.opened(self, batch)
+        """The first record of a batch came; what this raises, the append raises."""
+        try:
+            self._owner.opened(self, batch)
+        except KafkaError as error:
+            self._take()
+            batch.fail(error)
+            raise
         if self._owner.hurried or not self._limits.linger:
             self._owner.ready(self)
             self._owner.schedule(self, batch.created + self._limits.delivery_timeout)

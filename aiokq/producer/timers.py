@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,10 @@ class QueueTimers:
             self._until = self._heap[0][0] if self._heap else NEVER
             handle: asyncio.TimerHandle | None = None
             if self._until < NEVER:
-                handle = loop.call_later(max(0.0, self._until - now), _wake, sleeper)
+                # Whole milliseconds, rounded up: uvloop counts in them, and would wake us again and
+                # again in the last one.
+                delay = math.ceil(max(0.0, self._until - now) * 1000) / 1000
+                handle = loop.call_later(delay, _wake, sleeper)
             try:
                 await sleeper
             finally:
