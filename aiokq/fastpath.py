@@ -7,10 +7,7 @@ Type checkers read _core.pyi for both. Tests: tests/unit/fastpath/.
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from aiokq._source_hash import source_hash
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     _pure = True
@@ -75,14 +72,17 @@ if TYPE_CHECKING:
     from aiokq._core import RecordTuple as RecordTuple
     from aiokq._core import SlotOwner as SlotOwner
 
-PACKAGE: Final = Path(__file__).parent
-
 
 def stale() -> bool:
     """Whether the compiled core in use was built from other sources than those beside it."""
     if not COMPILED:
         return False
-    now = source_hash(PACKAGE)
+    # Not at the top: both cost a broker's start milliseconds.
+    from pathlib import Path
+
+    from aiokq._source_hash import source_hash
+
+    now = source_hash(Path(__file__).parent)
     return now not in ("", SOURCE_HASH)
 
 

@@ -47,7 +47,7 @@ class Dispatcher:
             CloseConnection: an API or version that is not served; Kafka closes here too.
             ProtocolError: the frame is no request.
         """
-        while self._left_in_turn == 0:
+        if self._left_in_turn <= 0:
             await asyncio.sleep(0)
         if self._left_in_turn == REQUESTS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._begin_turn)

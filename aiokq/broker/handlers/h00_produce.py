@@ -10,6 +10,7 @@ Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as forma
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.producer_state import Origin
@@ -23,7 +24,6 @@ from aiokq.broker.log.validation import (
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import (
     BrokerError,
-    CorruptRecord,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
@@ -36,7 +36,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 from aiokq.core.offload import FAST_CODEC_THRESHOLD
-from aiokq.records.header import read_header
+from aiokq.records.header import HEADER_SIZE, TRANSACTIONAL_MASK, read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.produce import (
     BatchIndexAndErrorMessage,
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from aiokq.records.header import BatchHeader
 
 FIRST_V2_VERSION: Final = 3
+MAGIC_POSITION: Final = 16
+ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
 TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes appended in one turn of the loop; then other connections have theirs."""
 
@@ -113,8 +115,7 @@ async def _append(
         raise UnsupportedVersion(
             f"Produce version {version} with message formats 0 and 1 is served with `legacy` only"
         )
-    header = _peek_header(records)
-    transactional = header is not None and header.is_transactional
+    transactional = _is_transactional(records)
     if transactional and request.transactional_id is None:
         raise TransactionalIdAuthorization("a transactional batch without a transactional id")
     if request.acks not in (-1, 0, 1):
@@ -152,11 +153,13 @@ async def _append(
     )
 
 
-def _peek_header(records: memoryview) -> BatchHeader | None:
-    try:
-        return read_header(records)
-    except CorruptRecord:
-        return None  # what is wrong with it is said after the checks that come first
+def _is_transactional(records: memoryview) -> bool:
+    """Whether the first batch says so; what is wrong with it is said after the checks before."""
+    return (
+        len(records) >= HEADER_SIZE
+        and records[MAGIC_POSITION] == 2
+        and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK != 0
+    )
 
 
 def _find(node: BrokerNode, topic: TopicProduceData, index: int, version: int) -> Partition:
@@ -226,13 +229,15 @@ async def _recompress(
 ) -> tuple[memoryview, list[BatchHeader]]:
     """Do off the loop what an append would do on it, where the batch is large."""
     config = partition.topic.config
+    # The append stamps LogAppendTime: a batch that claims to be stamped already it refuses.
+    unstamped = dataclasses.replace(config, message_timestamp_type="CreateTime")
     now_ms = node.environment.clock.timestamp_ms()
 
     def convert() -> tuple[Buffer, BatchHeader]:
         validate_batch(
             records, header, config, origin=Origin.CLIENT, now_ms=now_ms, crc32c=node.crc32c
         )
-        return stored_form(records, header, config, now_ms=now_ms, crc32c=node.crc32c)
+        return stored_form(records, header, unstamped, now_ms=now_ms, crc32c=node.crc32c)
 
     stored, changed = await node.environment.offload.run(convert)
     return memoryview(stored), [changed]

@@ -293,6 +293,17 @@ async def test_a_topic_may_want_another_codec_than_the_producers(wanted, size):
         assert offsets(stored) == [0, 1]
 
 
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_another_codec_and_log_append_time_go_together(size):
+    """A batch that is converted off the loop is stamped once, by the append."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type="lz4", message_timestamp_type="LogAppendTime")
+        result = await broker.produce("t", batch(2, value=b"x" * size))
+        assert (result.error_code, result.log_append_time_ms) == (0, NOW_MS)
+        header = read_header((await broker.fetch_one("t", 0, 0)).records)
+        assert (header.codec, header.timestamp_type) == (compression.LZ4, 1)
+
+
 async def test_one_refused_partition_leaves_the_others_alone():
     """Each partition has an answer of its own."""
     from aiokq import wire
