@@ -44,6 +44,7 @@ from aiokq.cluster.topic_lookup import TopicLookup
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node, NodeState, NodeUp
+from aiokq.connection.pool import FramePool
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
 from aiokq.core.errors import (
@@ -99,6 +100,7 @@ class ClusterEngine:
         )
         self.changes: Signal[EventKey, Event] = Signal()
         self._options = connection_options(settings)
+        self._pool = FramePool()
         self._state = ClusterState()
         self._binding = LoopBinding("this Cluster")
         self._started = False
@@ -603,6 +605,7 @@ class ClusterEngine:
             environment=self.environment,
             supervisor=self.supervisor,
             counters=self.counters,
+            pool=self._pool,
             state=self._node_states,
             on_throttle=self._throttled,
         )

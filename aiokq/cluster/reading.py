@@ -147,6 +147,8 @@ class PartitionReader:
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            if tp.topic not in engine.metadata.topics:
+                raise engine.topics.error(tp.topic, timeout) from error
             raise RequestTimeout(
                 f"nothing could be fetched within {timeout:.3g} s"
                 + (f": {last_error}" if last_error is not None else ""),

@@ -1,0 +1,330 @@
+"""fetch and read without a consumer: exact ranges, followed leaders, filtered transactions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import (
+    ConfigError,
+    CorruptRecord,
+    OffsetOutOfRange,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.types import TopicPartition
+from tests.unit.cluster.scripted import ScriptedCluster, make_engine, simulate
+from tests.unit.cluster.scripted_log import ScriptedLogs
+
+TP = TopicPartition("t", 0)
+
+
+def prepare(cluster: ScriptedCluster, batches: int = 4, size: int = 5) -> ScriptedLogs:
+    cluster.add_topic("t", [1])
+    logs = ScriptedLogs(cluster)
+    for _ in range(batches):
+        log = logs.log("t", 0)
+        log.append(*(b"v%d" % (log.end + n) for n in range(size)))
+    return logs
+
+
+def test_fetch_gives_records_and_where_to_go_on():
+    """The seeds' SimpleConsumer: one fetch, from one offset."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        got = await engine.fetch(TP, 7, 1)
+        assert [(r.offset, r.value) for r in got] == [(7, b"v7"), (8, b"v8"), (9, b"v9")]
+        assert (got.next_offset, got.high_watermark, got.log_start_offset) == (10, 20, 0)
+        assert (got.topic, got.partition, got.offset, len(got)) == ("t", 0, 7, 3)
+        end = await engine.fetch(TP, 20)
+        assert (len(end), end.next_offset) == (0, 20)
+        await engine.close()
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 18])
+def test_every_version_of_fetch_works(version: int):
+    """Topic names until 12, topic ids from 13 on."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.FetchRequest] = version
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        assert len(await engine.fetch(TP, 0)) == 20
+        await engine.close()
+
+    simulate(main)
+
+
+def test_without_topic_ids_names_are_used():
+    """A broker may know Fetch 13 while its metadata, from an older one, has no ids."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.MetadataRequest] = 9
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        assert len(await engine.fetch(TP, 0)) == 20
+        served = [s.version for s in cluster.served if isinstance(s.request, wire.FetchRequest)]
+        assert served == [12]
+        await engine.close()
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 20), (3, 12), (5, 10), (7, 8), (19, 20)])
+def test_read_gives_exactly_the_range(start: int, stop: int):
+    """Batches do not end where the range does (kafka4net 12 to 14)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        batches = [batch async for batch in engine.read(TP, start, stop, max_bytes=1)]
+        assert [r.offset for batch in batches for r in batch] == list(range(start, stop))
+        assert batches[-1].next_offset == stop
+        assert [b.offset for b in batches[1:]] == [b.next_offset for b in batches[:-1]]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_an_empty_range_ends_at_once():
+    """start = stop asks for nothing (kafka4net 15)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        assert [b async for b in engine.read(TP, 5, 5)] == []
+        assert not cluster.requests(wire.FetchRequest)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_read_without_stop_ends_at_the_end_of_now():
+    """What is appended while reading belongs to the next reading."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        offsets = []
+        async for batch in engine.read(TP, "earliest", max_bytes=1):
+            logs.log("t", 0).append(b"later")
+            offsets += [record.offset for record in batch]
+        assert offsets == list(range(20))
+        await engine.close()
+
+    simulate(main)
+
+
+def test_read_waits_for_a_stop_beyond_the_end():
+    """The records of the range have not been written yet."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        asyncio.get_running_loop().call_later(2, lambda: logs.log("t", 0).append(b"a", b"b", b"c"))
+        offsets = [r.offset async for batch in engine.read(TP, 18, 22) for r in batch]
+        assert offsets == [18, 19, 20, 21]
+        assert 2 < engine.now() < 2.2
+        await engine.close()
+
+    simulate(main)
+
+
+def test_read_fetches_ahead_and_stops_when_left():
+    """The caller decodes while the broker reads; leaving the loop leaves no task behind."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        batches = engine.read(TP, 0, 20, max_bytes=1)
+        await anext(batches)
+        await asyncio.sleep(1)
+        assert len(cluster.requests(wire.FetchRequest)) == 2
+        await batches.aclose()
+        await asyncio.sleep(0)
+        assert not [t for t in asyncio.all_tasks() if "read" in t.get_name()]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_compacted_range_ends_at_its_stop():
+    """The offsets before stop are gone; the next batch begins behind it."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster, batches=1)
+        logs.log("t", 0).append(b"x", at=50)
+        engine = make_engine(cluster)
+        await engine.start()
+        batches = [batch async for batch in engine.read(TP, 0, 30, max_bytes=1)]
+        assert [r.offset for batch in batches for r in batch] == [0, 1, 2, 3, 4]
+        assert batches[-1].next_offset == 30
+        await engine.close()
+
+    simulate(main)
+
+
+def test_read_committed_leaves_out_what_was_aborted():
+    """Positions move over aborted records and markers; open transactions are not shown."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster, batches=0)
+        log = logs.log("t", 0)
+        log.append(b"plain")
+        log.append(b"aborted", b"aborted", producer_id=7)
+        log.abort(7, 1)
+        log.append(b"plain")
+        log.append(b"open", producer_id=8)
+        log.last_stable = 5
+        engine = make_engine(cluster)
+        await engine.start()
+        committed = await engine.fetch(TP, 0, isolation_level="read_committed")
+        assert [(r.offset, r.value) for r in committed] == [(0, b"plain"), (4, b"plain")]
+        assert (committed.next_offset, committed.last_stable_offset) == (5, 5)
+        everything = await engine.fetch(TP, 0)
+        assert [r.offset for r in everything] == [0, 1, 2, 4, 5]
+        with pytest.raises(ConfigError, match="read_committed"):
+            await engine.fetch(TP, 0, isolation_level="committed")  # type: ignore[arg-type]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_compressed_batches_are_read():
+    """Cluster-level reading uses the same codecs as the consumer."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster, batches=0)
+        for codec in range(5):
+            logs.log("t", 0).append(b"v" * 100, codec=codec)
+        engine = make_engine(cluster)
+        await engine.start()
+        assert [r.value for r in await engine.fetch(TP, 0)] == [b"v" * 100] * 5
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_damaged_batch_is_an_error_with_its_offset():
+    """What the disk or the network broke must not become a record."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        logs = prepare(cluster)
+        log = logs.log("t", 0)
+        first, after, data = log.batches[1]
+        log.batches[1] = (first, after, data[:-1] + b"\xff")
+        engine = make_engine(cluster)
+        await engine.start()
+        got = await engine.fetch(TP, 0)
+        assert got.next_offset == 20
+        with pytest.raises(CorruptRecord, match="5"):
+            list(got)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_leader_that_moves_is_followed():
+    """NOT_LEADER, then the new one; nothing is lost or read twice."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        offsets = []
+        async for batch in engine.read(TP, 0, 20, max_bytes=1):
+            if batch.offset == 0:
+                cluster.move("t", 0, 2)
+            offsets += [record.offset for record in batch]
+        assert offsets == list(range(20))
+        assert engine.now() < 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_hint_saves_the_metadata_request():
+    """The former leader tells who leads now (KIP-951)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster).hints = True
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.fetch(TP, 0)
+        count = len(cluster.requests(wire.MetadataRequest))
+        cluster.move("t", 0, 3)
+        assert len(await engine.fetch(TP, 0)) == 20
+        assert engine.metadata.leader(TP) == 3
+        assert len(cluster.requests(wire.MetadataRequest)) == count
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_dead_leader_is_waited_for_within_the_timeout():
+    """The broker dies between two fetches and another one takes over."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.fetch(TP, 0)
+        cluster.brokers[1].die()
+        with pytest.raises(RequestTimeout, match="refused"):
+            await engine.fetch(TP, 0, timeout=2)
+        cluster.brokers[1].fence()
+        cluster.move("t", 0, 2)
+        assert len(await engine.fetch(TP, 0, timeout=5)) == 20
+        await engine.close()
+
+    simulate(main)
+
+
+def test_what_is_not_there_is_said_so():
+    """Offset, partition and topic each have an error of their own."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(OffsetOutOfRange, match="offset 99 is not in the log"):
+            await engine.fetch(TP, 99)
+        before = engine.now()
+        with pytest.raises(UnknownTopicOrPartition, match=r"has 1 partition .*no partition 5"):
+            await engine.fetch(TopicPartition("t", 5), 0)
+        assert engine.now() - before < 1
+        with pytest.raises(UnknownTopicOrPartition, match="nope"):
+            await engine.fetch(TopicPartition("nope", 0), 0, timeout=1)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_records_become_arrow():
+    """Spark reads ranges by columns."""
+    pytest.importorskip("pyarrow")
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster, batches=1)
+        engine = make_engine(cluster)
+        await engine.start()
+        got = await engine.fetch(TP, 2)
+        table = got.to_arrow(["offset", "value"])
+        assert table.to_pydict() == {"value": [b"v2", b"v3", b"v4"], "offset": [2, 3, 4]}
+        await engine.close()
+
+    simulate(main)
