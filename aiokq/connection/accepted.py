@@ -63,7 +63,6 @@ class AcceptedConnection:
         self._granted_at = 0  # while it has so many
         self._frame_started: float | None = None
         self._stopping = False
-        self._task: asyncio.Task[None] | None = None
         self._error: KafkaError | None = None
         self.context: RequestContext | None = None
         self.busy = False
@@ -82,9 +81,12 @@ class AcceptedConnection:
         context = self._server.admit(self)
         if context is not None:
             self.context = context
-            self._task = self._server.supervisor.spawn(
-                self._serve(context), name=f"connection {self.transport.peer}"
-            )
+            try:
+                self._server.supervisor.spawn(
+                    self._serve(context), name=f"connection {self.transport.peer}"
+                )
+            except Closed as error:
+                self.transport.fail(error)
 
     def bytes_received(self) -> None:
         """A request is under way; it counts against the server's memory."""

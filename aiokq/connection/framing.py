@@ -54,6 +54,11 @@ class FrameReader:
             holds no memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop, as all but Windows' proactor do.
         pool: where the memory of large frames comes from; may be shared likewise.
+
+    Attributes:
+        max_frame_bytes: as given.
+        error: what is wrong with the bytes behind the frames that were returned last, if anything;
+            nothing may be received after it.
     """
 
     __slots__ = (
@@ -66,6 +71,7 @@ class FrameReader:
         "_room",
         "_scratch",
         "_trusted",
+        "error",
         "max_frame_bytes",
     )
 
@@ -78,6 +84,7 @@ class FrameReader:
         pool: FramePool | None = None,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.error: ProtocolError | None = None
         self._pool = FramePool() if pool is None else pool
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
@@ -127,7 +134,8 @@ class FrameReader:
         """Take note that `nbytes` were received into the last buffer; returns frames now whole.
 
         Raises:
-            ProtocolError: a size that is negative or above the limit, or bytes that are no Kafka.
+            ProtocolError: a size that is negative or above the limit, or bytes that are no Kafka;
+                in `error` if frames came before it.
         """
         frame = self._frame
         if frame is None:
@@ -152,6 +160,8 @@ class FrameReader:
             into[:n] = view[:n]
             frames += self.buffer_updated(n)
             view = view[n:]
+            if self.error is not None:
+                raise self.error
         return frames
 
     # hot: one pass per read, benchmarks/micro/connection.py
@@ -188,7 +198,8 @@ class FrameReader:
                 return frames
             size = int.from_bytes(data[end:position], "big", signed=True)
             if not 0 <= size <= limit:
-                raise _bad_size(size, limit)
+                self.error = _bad_size(size, limit)
+                return frames
 
     def _check(self, size_field: bytes | memoryview) -> int:
         """The size in the field; on the first frame also whether the peer speaks Kafka at all."""

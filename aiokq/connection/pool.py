@@ -3,7 +3,7 @@
 A fresh megabyte costs more than receiving into it: the system hands out zeroed pages one fault at a
 time and takes them back at once. Under uvloop that was 0.8 s of CPU per GB received, where all else
 takes 0.17 (benchmarks/micro/connection.py). Whether a buffer is free is not tracked: views of it go
-where they please, and the language knows. A bytearray that somebody has a view of cannot be resized.
+where they please, and the language knows: a bytearray cannot be resized while there are any.
 """
 
 from __future__ import annotations

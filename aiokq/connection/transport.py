@@ -117,6 +117,8 @@ class FrameTransport(asyncio.BufferedProtocol):
             return
         if frames:
             self._receiver.frames_received(frames)
+            if self.reader.error is not None:
+                self.fail(self.reader.error)
         else:
             self._receiver.bytes_received()
 

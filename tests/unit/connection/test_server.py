@@ -512,17 +512,17 @@ def test_hostile_bytes_close_the_connection_and_cost_nothing(
     assert "closing connection" in caplog.text
 
 
-def test_requests_before_nonsense_are_answered() -> None:
-    """What came whole counts, as if the nonsense had come a moment later."""
+def test_requests_before_nonsense_are_handled() -> None:
+    """What came whole counts, also where the nonsense is in the same segment."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
             client = await b.client()
-            client.transport.write(frame(b"ok"))
-            await client.receive(1)
-            client.transport.write(frame(b"last") + b"\xff\xff\xff\xff")
+            client.transport.write(frame(b"one") + frame(b"two") + b"\xff\xff\xff\xff")
             await client.lost.wait()
-            assert b.handler.frames[0] == b"ok"
+            await asyncio.sleep(1)
+            assert b.handler.frames == [b"one", b"two"]
+            assert b.server.budget.used == 0
 
     run(1, main)
 
