@@ -1,0 +1,52 @@
+"""What the tests on Apache Kafka share: topics, and what its log directory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import aiokq
+from aiokq.admin.topics import NewTopic
+from aiokq.records.header import BatchHeader, iter_headers
+from tests.peers.apache_kafka import ApacheKafka
+
+BASE_TIME = 1_700_000_000_000
+"""Milliseconds; a time for records that say their own."""
+
+
+async def create_topic(
+    apache: ApacheKafka,
+    topic: str,
+    partitions: int = 1,
+    replication_factor: int = 1,
+    assignments: dict[int, Sequence[int]] | None = None,
+    **configs: Any,
+) -> None:
+    """A topic; configs by Kafka's names, `_` for `.`."""
+    async with aiokq.Admin(apache.bootstrap_servers) as admin:
+        new = NewTopic(
+            topic,
+            -1 if assignments else partitions,
+            -1 if assignments else replication_factor,
+            assignments=assignments,
+            configs={name.replace("_", "."): value for name, value in configs.items()},
+        )
+        await admin.create_topics(new, raise_errors=True)
+
+
+def logged_batches(
+    apache: ApacheKafka, topic: str, partition: int = 0, node: int = 1
+) -> list[BatchHeader]:
+    """The headers of all batches in a node's log of a partition."""
+    directory = apache.directory / f"node-{node}" / f"{topic}-{partition}"
+    return [
+        header
+        for path in sorted(directory.glob("*.log"))
+        for header in iter_headers(path.read_bytes())
+    ]
+
+
+def value(number: int, size: int = 0) -> bytes:
+    """Tells its number; padded with text that compresses somewhat."""
+    text = f"value {number} "
+    return (text + f"{number * 7919:x}" * (size // 4))[: max(size, len(text))].encode()

@@ -1,0 +1,34 @@
+"""Shared by the interop tests: one node of Apache Kafka for all, and a loud line without it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """One node of Apache Kafka, for all tests of the run; topics are made on first use."""
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+    with apache_kafka(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"t{next(_numbers)}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reason = why_absent()
+    if reason is not None:
+        terminalreporter.write_line(f"APACHE KAFKA WAS NOT TESTED: {reason}", red=True, bold=True)
