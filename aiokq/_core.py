@@ -2452,6 +2452,7 @@ def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> 
     """The next partition for records without a key; closes the batch it leaves if that is full."""
     slot: Slot = route.sticky
     batch: Batch = slot.batch
+    _check_size(accumulator, rest)  # before anything is closed for a record that is refused
     if batch is not None and batch.pos + rest + NUMBERS > accumulator.batch_size:
         _close(slot, batch)
     return _next_sticky(accumulator, route)

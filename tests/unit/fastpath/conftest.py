@@ -1,0 +1,139 @@
+"""Owns what every test of the core starts from: both builds, and an accumulator with an owner."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from aiokq.core.types import Buffer
+from aiokq.fastpath import Accumulator, Batch, Route
+from aiokq.records import compression
+
+
+class Owner:
+    """Notes what a Slot tells its owner."""
+
+    def __init__(self) -> None:
+        self.opened: list[Batch] = []
+        self.full: list[Batch] = []
+
+    def batch_opened(self, batch: Batch) -> None:
+        self.opened.append(batch)
+
+    def batch_full(self, batch: Batch) -> None:
+        self.full.append(batch)
+
+
+class Bench:
+    """An accumulator, topic "t" with its partitions, and the owner of all its slots."""
+
+    def __init__(self, core: ModuleType, partitions: int, **settings: object) -> None:
+        defaults = {"batch_size": 16384, "buffer_memory": 1 << 20, "max_record_bytes": 1 << 20}
+        self.accumulator: Accumulator = core.Accumulator(**{**defaults, **settings})
+        self.owner = Owner()
+        self.append = self.accumulator.append
+        if partitions:
+            self.accumulator.set_route("t", partitions, range(partitions), lambda slot: self.owner)
+
+    @property
+    def route(self) -> Route:
+        route = self.accumulator.route("t")
+        assert route is not None
+        return route
+
+    @property
+    def opened(self) -> list[Batch]:
+        return self.owner.opened
+
+
+class FixedClock:
+    """A simulation's clock."""
+
+    def __init__(self, timestamp_ms: int = 1_700_000_000_000) -> None:
+        self.now = timestamp_ms
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+    def timestamp_ms(self) -> int:
+        return self.now
+
+
+class Codecs:
+    """The codecs handed to cursors; no legacy."""
+
+    def decompress(self, codec: int, data: memoryview, limit: int) -> bytes:
+        return compression.decompress(codec, data, limit)
+
+    def upconvert(self, data: memoryview) -> bytes:
+        raise AssertionError("no legacy batch expected")
+
+
+def load(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
+            raise
+        pytest.skip("aiokq._compiled is not built: python setup.py build_ext --inplace")
+
+
+@pytest.fixture(params=["aiokq._compiled", "aiokq._core"], ids=["compiled", "pure"])
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    """The core, once compiled and once pure."""
+    return load(request.param)
+
+
+@pytest.fixture
+def bench(core: ModuleType) -> Callable[..., Bench]:
+    """Makes a Bench: bench(partitions=1, **settings)."""
+    return lambda partitions=1, **settings: Bench(core, partitions, **settings)
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock()
+
+
+@pytest.fixture
+def codecs() -> Codecs:
+    return Codecs()
+
+
+@pytest.fixture
+def encode(core: ModuleType) -> Callable[..., bytes]:
+    """One batch as a broker would serve it: encode(records, base_offset=0, **stamp)."""
+
+    def make(
+        records: list[tuple[object, ...]],
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = 3,
+        codec: int = 0,
+        **stamp: object,
+    ) -> bytes:
+        made = Bench(core, 1, batch_size=1 << 20, buffer_memory=1 << 24)
+        made.accumulator.append_many("t", records)
+        (batch,) = made.opened
+        if codec:
+            batch.seal(codec, compression.compress(codec, bytes(batch.payload())))
+        data = bytearray(batch.stamp(**stamp))
+        data[0:8] = base_offset.to_bytes(8, "big")
+        data[12:16] = leader_epoch.to_bytes(4, "big")
+        return bytes(data)
+
+    return make
+
+
+@pytest.fixture
+def cursor(core: ModuleType, codecs: Codecs) -> Callable[..., object]:
+    """Makes a Cursor over partition t-0: cursor(data, start_offset=0, **options)."""
+
+    def make(data: Buffer, start_offset: int = 0, **options: object) -> object:
+        return core.Cursor("t", 0, data, start_offset=start_offset, **{"codecs": codecs, **options})
+
+    return make
