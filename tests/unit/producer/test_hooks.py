@@ -1,0 +1,250 @@
+"""What users hang into a producer: interceptors, serializers, partitioners, batches by hand."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import (
+    ConfigError,
+    DeliveryFailed,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from aiokq.producer.batch_builder import BatchBuilder
+from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.partitioner import Partitioner
+from aiokq.producer.producer import Producer
+from aiokq.producer.serializers import serialize_with
+from tests.sim.producer_world import producer, simulate, times
+
+
+class Recorder(Interceptor):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+        self.seen.append(("enqueue", record.value))
+        return ProducerRecord(record.topic, f"{record.value}!", record.key)
+
+    def on_batch(self, batch: BatchInfo) -> None:
+        self.seen.append(("batch", (batch.count, batch.attempt)))
+
+    def on_ack(self, batch: BatchInfo) -> None:
+        self.seen.append(("ack", batch.base_offset))
+
+    def on_error(self, batch: BatchInfo, error: Exception) -> None:
+        self.seen.append(("error", type(error).__name__))
+
+
+class Broken(Interceptor):
+    """Raises in every stage."""
+
+    def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+        raise RuntimeError("broken")
+
+    def on_batch(self, batch: BatchInfo) -> None:
+        raise RuntimeError("broken")
+
+    on_ack = on_batch
+
+
+def test_interceptors_see_every_stage() -> None:
+    """on_enqueue per record, the others per batch."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        recorder = Recorder()
+        options = {"interceptors": (recorder,), "value_serializer": str.encode, "linger_ms": 0}
+        async with producer(world, kafka, **options) as p:
+            await p.send("orders", "a")
+            kafka.faults.append(times(1, 19))
+            await p.send("orders", "b")
+            kafka.faults.append(times(1, 29))
+            with pytest.raises(Exception, match="TOPIC_AUTHORIZATION"):
+                await p.send("orders", "c")
+        assert recorder.seen == [
+            ("enqueue", "a"),
+            ("batch", (1, 1)),
+            ("ack", 0),
+            ("enqueue", "b"),
+            ("batch", (1, 1)),
+            ("batch", (1, 2)),
+            ("ack", 1),
+            ("enqueue", "c"),
+            ("batch", (1, 1)),
+            ("error", "TopicAuthorization"),
+        ]
+        assert kafka.values("orders") == [b"a!", b"b!"]
+
+    simulate(body)
+
+
+def test_a_broken_interceptor_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged; records and the other interceptors go on."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        recorder = Recorder()
+        async with producer(world, kafka, interceptors=(Broken(), recorder)) as p:
+            with pytest.raises(TypeError):  # the recorder makes text of it, nobody makes bytes
+                await p.send("orders", b"v")
+        async with producer(world, kafka, interceptors=(Broken(),)) as p:
+            await p.send("orders", b"v")
+        assert kafka.values("orders") == [b"v"]
+
+    with caplog.at_level(logging.ERROR):
+        simulate(body)
+    stages = [r.args for r in caplog.records if "interceptor failed" in r.message]
+    assert len(stages) >= 4
+
+
+def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
+    """json.dumps for the many, topic and headers for a schema registry."""
+
+    class Named:
+        def serialize(self, topic: str, headers: Any, data: object) -> bytes:
+            return f"{topic}:{data}".encode()
+
+    assert serialize_with(lambda v: json.dumps(v).encode())("t", None, {"a": 1}) == b'{"a": 1}'
+    assert serialize_with(Named())("t", None, 5) == b"t:5"
+
+
+def test_serializers_make_bytes_of_objects() -> None:
+    """Through every way in."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options = {"value_serializer": lambda v: b"%d" % v, "key_serializer": str.encode}
+        async with producer(world, kafka, **options) as p:
+            await p.send("orders", 1, key="a")
+            await (await p.enqueue("orders", 2, key="b"))
+            await p.send_nowait("orders", 3, key="c")
+            deliveries = await p.send_many("orders", [("d", 4), ("e", 5, [("h", b"x")])])
+            metas = await deliveries
+            assert [meta.offset for meta in metas] == [3, 4]
+            assert deliveries[0].result() == metas[0]
+            assert len(deliveries) == 2
+            assert deliveries.done()
+            with pytest.raises(TypeError):
+                await p.send("orders", "not a number")
+        records = [r for b in kafka.log("orders").batches for r in b.records]
+        assert [(r.key, r.value) for r in records] == [
+            (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"), (b"e", b"5")
+        ]  # fmt: skip
+        assert list(records[4].headers) == [("h", b"x")]
+
+    simulate(body)
+
+
+def test_without_hooks_the_native_append_is_bound_directly() -> None:
+    """No Python runs per record that is not wanted."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as plain:
+            assert plain.send_nowait == plain._accumulator.append
+        async with producer(world, kafka, key_serializer=str.encode) as hooked:
+            assert hooked.send_nowait != hooked._accumulator.append
+
+    simulate(body)
+
+
+class ByLength(Partitioner):
+    """The length of the value; None for the default."""
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int | None:
+        assert list(partitions) == [0, 1, 2]
+        return None if key else len(value)
+
+
+def test_a_partitioner_of_one_s_own_chooses() -> None:
+    """None means the default choice; a given partition wins over both."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka, partitioner=ByLength()) as p:
+            with pytest.raises(UnknownTopicOrPartition, match="enqueue"):
+                p.send_nowait("orders", b"")  # no metadata yet
+            assert (await p.send("orders", b"12")).partition == 2
+            assert (await p.send("orders", b"1")).partition == 1
+            assert (await p.send("orders", b"12", partition=0)).partition == 0
+            assert (await p.send("orders", b"12", key=b"k")).partition in (0, 1, 2)
+            with pytest.raises(ConfigError, match="chose partition 4"):
+                await p.send("orders", b"1234")
+            many = await p.send_many("orders", [(None, b""), (None, b"1"), (None, b"12")])
+            assert [meta.partition for meta in await many] == [0, 1, 2]
+
+    simulate(body)
+
+
+def test_send_many_with_hooks_reports_each_record() -> None:
+    """The same error as the native one: one entry per record."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        kafka.faults.append(lambda a: 29 if a.partition == 1 else None)
+        async with producer(world, kafka, partitioner=ByLength()) as p:
+            many = await p.send_many("orders", [(None, b""), (None, b"1"), (None, b"12")])
+            with pytest.raises(DeliveryFailed) as caught:
+                await many
+            assert caught.value.count == 1
+            assert [e is None for e in caught.value.errors] == [True, False, True]
+            assert caught.value.topic_partitions == (("orders", 1),)
+
+    simulate(body)
+
+
+def test_a_batch_by_hand_says_when_it_is_full() -> None:
+    """It copies what it is given, and refuses text."""
+    batch = BatchBuilder(500)
+    data = bytearray(b"x" * 100)
+    assert batch.append(data, key=memoryview(b"k"), headers=[("h", b"v")])
+    data[:] = b"y" * 100
+    assert batch.records[0][1] == b"x" * 100
+    while batch.append(b"z" * 100):
+        pass
+    assert 2 <= len(batch) <= 4
+    assert batch.size() <= 500
+    with pytest.raises(TypeError, match="encode"):
+        BatchBuilder(500).append("text")  # type: ignore[arg-type]
+    batch = BatchBuilder(500)
+    batch.close()
+    assert not batch.append(b"v")
+
+
+def test_a_batch_by_hand_must_have_records_and_fit() -> None:
+    """Bad input to send_batch."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            with pytest.raises(ConfigError, match="empty"):
+                await p.send_batch(p.create_batch(), "orders", partition=0)
+            large = BatchBuilder(100_000_000)
+            large.append(b"x" * 40_000_000)
+            with pytest.raises(RecordTooLarge):
+                await p.send_batch(large, "orders", partition=0)
+
+    simulate(body)
+
+
+def test_settings_are_given_once() -> None:
+    """Two sources of the same setting are a mistake."""
+    with pytest.raises(ConfigError, match="twice"):
+        Producer("a:1", bootstrap_servers="b:1")
+    with pytest.raises(ConfigError, match="did you mean linger_ms"):
+        Producer("a:1", lingerms=5)  # type: ignore[call-arg]
