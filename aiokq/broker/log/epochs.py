@@ -48,14 +48,12 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def load(self) -> None:
-        """Read the file; a missing one means no epochs.
+        """Read the file.
 
         Raises:
+            FileNotFoundError: there is none.
             CorruptRecord: not what a checkpoint looks like.
         """
-        if not self._files.exists(self._path):
-            self._entries = []
-            return
         lines = self._files.read_bytes(self._path).decode("utf-8", "replace").split("\n")
         try:
             if lines[0] != _VERSION:
@@ -138,8 +136,8 @@ class LeaderEpochs:
             self._entries = entries
             self.write()
 
-    def write(self, *, durable: bool = False) -> None:
-        """Replace the file; mostly not synced, as recovery makes it again from the log."""
+    def write(self) -> None:
+        """Replace the file. Not synced: if a power cut takes it, it is made from the log again."""
         lines = [_VERSION, str(len(self._entries))]
         lines += [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-        replace_text(self._files, self._path, lines, durable=durable)
+        replace_text(self._files, self._path, lines)

@@ -83,8 +83,8 @@ class PartitionLog:
         self._log_start_offset = log_start_offset
         self._failure: KafkaStorage | None = None
         self._closed = False
-        # whether a clean stop has anything to write
-        self._changed = changed
+        # what a clean stop has to do: anything at all, and make new names durable
+        self._changed = self._renamed = changed
         self._limits = self._roll_limits()
         self.high_watermark = self.log_end_offset
 
@@ -217,7 +217,7 @@ class PartitionLog:
         appended: list[BatchHeader] = []
         max_timestamp = NO_TIMESTAMP
         for batch, header in batches:
-            header = header._replace(base_offset=offset, leader_epoch=leader_epoch)
+            header = BatchHeader._make((offset, header.length, leader_epoch, *header[3:]))
             buffers += (_PREFIX.pack(offset, header.length, leader_epoch), memoryview(batch)[16:])
             appended.append(header)
             offset = header.next_offset
@@ -336,6 +336,7 @@ class PartitionLog:
             now_ms=now_ms,
         )
         segment.create()
+        self._renamed = True
         return segment
 
     def take_snapshot(self) -> None:
@@ -426,7 +427,8 @@ class PartitionLog:
         """
         try:
             start = self.log_end_offset if start_offset is None else start_offset
-            self._changed |= self._epochs.assign(epoch, start)
+            if self._epochs.assign(epoch, start):
+                self._changed = self._renamed = True
         except OSError as error:
             raise self._storage_error("epoch not written", error) from error
 
@@ -452,7 +454,7 @@ class PartitionLog:
                 topic_partition=self.topic_partition,
             )
         if offset > self._log_start_offset:
-            self._changed = True
+            self._changed = self._renamed = True
             self._log_start_offset = offset
             *older, active = self._segments.all
             kept = [segment for segment in older if segment.next_offset > offset]
@@ -532,16 +534,17 @@ class PartitionLog:
             self._segments.close()
 
     def _close_clean(self) -> None:
-        """Leave nothing to be scanned for, and nothing that a power cut could take.
+        """Leave nothing to be scanned for, and no record that a power cut could take.
 
-        But for the indexes and the snapshot: what is lost of them is seen, and made again.
+        It may take indexes, snapshot and epochs: that is seen at the next start, and they are
+        made again from the log. Syncing them too would make a stop take three times as long.
         """
         self._segments.active.seal()
         self.take_snapshot()
         self.flush()
-        self._epochs.write(durable=True)
         self.purge()
-        self._files.sync_dir(self.directory)
+        if self._renamed:
+            self._files.sync_dir(self.directory)
 
     def __repr__(self) -> str:
         return (

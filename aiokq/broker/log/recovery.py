@@ -179,21 +179,24 @@ class _Loader:
     def load(self, *, clean: bool, log_start_offset: int, point: int) -> list[Segment]:
         """The segments, at least one."""
         bases = self._bases()
-        self._load_epochs()
         if not bases:
             segment = self._segment(log_start_offset)
             segment.create()
             return [segment]
+        epochs_known = self._load_epochs()
         if clean:
             try:
-                return self._open_all(bases)
+                segments = self._open_all(bases)
+                if not epochs_known:
+                    self._epochs_of(segments)
+                return segments
             except CorruptRecord as error:
                 logger.error(
                     "log is not what a clean stop leaves, recovering it partition=%s error=%s",
                     self._name,
                     error.message,
                 )
-        return self._recover_all(bases, point)
+        return self._recover_all(bases, point if epochs_known else 0)
 
     def _bases(self) -> list[int]:
         """Base offsets of the segments; index files without a log are removed."""
@@ -208,11 +211,23 @@ class _Loader:
                 self._files.remove(names.segment_file(self._directory, base, suffix))
         return sorted(bases)
 
-    def _load_epochs(self) -> None:
+    def _load_epochs(self) -> bool:
+        """False if they have to be made from the log."""
         try:
             self.epochs.load()
+        except FileNotFoundError:
+            return False
         except CorruptRecord as error:
-            logger.warning("epochs are made anew partition=%s error=%s", self._name, error.message)
+            logger.warning("epochs are made anew partition=%s error=%s", self._name, error)
+            return False
+        return True
+
+    def _epochs_of(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            for _, header in segment.headers():
+                if header.magic >= 2:
+                    self.epochs.note(header.leader_epoch, header.base_offset)
+        self.epochs.write()
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(

@@ -89,12 +89,12 @@ class Segment:
         return names.segment_file(self._directory, self.base_offset, suffix)
 
     def create(self) -> None:
-        """Make its files, empty."""
+        """Make its file, empty; those of the indexes come with their first flush."""
         self._file = self._files.open(self.path(names.LOG), create=True)
-        self._file.truncate(0)
+        if self._file.size():
+            self._file.truncate(0)
         self._index.create()
         self._time_index.create()
-        self.flush_indexes()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
         """Take over what is on disk after a clean stop, reading as little as possible.

@@ -355,16 +355,25 @@ def test_an_open_transaction_is_open_after_a_restart(files: MemoryFiles) -> None
 
 def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
     """The checkpoint is not synced: a power cut may take it."""
-    for content in (None, b"garbage", b"0\n1\n7 3\n"):
+    for content, clean in (
+        (None, False),
+        (None, True),
+        (b"", True),
+        (b"garbage", False),
+        (b"garbage", True),
+        (b"0\n1\n7 3\n", False),
+    ):
         files = MemoryFiles()
         log = open_partition(files)
         for epoch in (0, 0, 3, 5):
             append(log, batch(), leader_epoch=epoch)
+        if clean:
+            log.close()
         name = f"{DIRECTORY}/{names.LEADER_EPOCHS}"
         files.remove(name)
         if content is not None:
             write(files, name, content, 0)
-        log = open_partition(files, clean=False)
+        log = open_partition(files, clean=clean)
         assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
 
 
