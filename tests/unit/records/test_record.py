@@ -1,0 +1,77 @@
+"""Records of v2 batches in plain Python: both ways, and malformed ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.core.errors import CorruptRecord, RecordTooLarge
+from aiokq.records.header import LOG_APPEND_TIME, read_header
+from aiokq.records.record import RawRecord, encode_batch, iter_records
+from aiokq.records.varint import append_varint, read_varint
+from tests.unit.records.samples import RECORDS, crc32c
+
+
+def test_batches_keep_gaps_and_their_own_base() -> None:
+    """Compaction removes records; the offsets of the others stay."""
+    data = encode_batch(RECORDS, crc32c=crc32c, base_offset=90)
+    header = read_header(data)
+    assert (header.base_offset, header.last_offset, header.count) == (90, 106, 5)
+    assert list(iter_records(data, header)) == RECORDS
+    with pytest.raises(ValueError, match="100 after 100"):
+        encode_batch(RECORDS, crc32c=crc32c, base_offset=101)
+    with pytest.raises(ValueError, match="needs a record"):
+        encode_batch([], crc32c=crc32c)
+
+
+def test_log_append_time_is_every_records_time() -> None:
+    """The batch's largest timestamp is then the only one."""
+    data = encode_batch(RECORDS, crc32c=crc32c, timestamp_type=LOG_APPEND_TIME)
+    times = {record.timestamp_ms for record in iter_records(data, read_header(data))}
+    assert times == {1_700_000_000_900}
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1])
+def test_varints(value: int) -> None:
+    """Zigzag: small numbers of either sign are short."""
+    out = bytearray(b"x")
+    append_varint(out, value)
+    assert read_varint(out, 1) == (value, len(out))
+
+
+def test_varints_that_do_not_end_are_corrupt() -> None:
+    """Ten bytes is the most a 64-bit number takes."""
+    for data in (b"", b"\x80", b"\xff" * 11):
+        with pytest.raises(CorruptRecord):
+            read_varint(data, 0)
+    with pytest.raises(CorruptRecord):
+        read_varint(b"\xff\xff\xff\xff\xff\x01", 0, 5)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        b"",
+        b"\x01",  # negative length
+        b"\x10abc",  # longer than what is left
+        b"\x0c\x00\x00\x00\x02\x00\x00",  # key longer than the record
+        b"\x0c\x00\x00\x00\x01\x01\x01",  # negative count of headers
+        b"\x0c\x00\x00\x00\x01\x01\x7e",  # more headers than bytes
+        b"\x10\x00\x00\x00\x01\x01\x02\x01\x01",  # header without a name
+        b"\x0e\x00\x00\x00\x01\x01\x00\x00",  # bytes left in the record
+        b"\x0c\x00\x00\x00\x01\x01\x00junk",  # bytes left behind the last record
+    ],
+)
+def test_malformed_records_are_corrupt(section: bytes) -> None:
+    """The CRC may be right: a client may send anything."""
+    data = encode_batch([RawRecord(0, 0, None, None)], crc32c=crc32c)[:61] + section
+    header = read_header(data)._replace(length=49 + len(section))
+    with pytest.raises(CorruptRecord):
+        list(iter_records(data, header))
+
+
+def test_records_above_the_limit_are_refused() -> None:
+    """A batch of kilobytes that opens into gigabytes."""
+    data = encode_batch([RawRecord(0, 0, None, bytes(10**6))], crc32c=crc32c, codec=4)
+    with pytest.raises(RecordTooLarge):
+        list(iter_records(data, read_header(data), limit=10**6))
+    assert len(list(iter_records(data, read_header(data), limit=2 * 10**6))) == 1
