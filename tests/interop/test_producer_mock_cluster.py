@@ -1,0 +1,75 @@
+"""Our producer against librdkafka's mock cluster, read back by librdkafka with CRCs checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiokq.fastpath import partition_for_key
+from aiokq.producer.producer import Producer
+from tests.peers.mock_cluster import mock_cluster
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with mock_cluster(brokers=3) as servers:
+        yield servers
+
+
+def read_back(bootstrap: str, topic: str, partitions: int, count: int) -> list[object]:
+    """What librdkafka finds in the topic, per partition in order."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "check.crcs": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(partitions)])
+        messages: list[object] = []
+        while len(messages) < count:
+            batch = consumer.consume(count - len(messages), timeout=10)
+            assert batch, f"{len(messages)} of {count} messages"
+            for message in batch:
+                assert message.error() is None, message.error()
+            messages.extend(batch)
+        return messages
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_librdkafka_reads_what_we_write(bootstrap: str, codec: str) -> None:
+    """Every codec, keys and headers, to three brokers."""
+    topic = f"written-{codec}"
+    sent = [(b"key-%d" % (n % 50), b"value-%05d" % n) for n in range(2000)]
+    async with Producer(bootstrap, compression_type=codec, linger_ms=5) as producer:
+        deliveries = await producer.send_many(topic, sent)
+        last = await producer.send(topic, b"last", key=b"key-0", headers=[("h", b"v"), ("n", None)])
+        metas = await deliveries
+    assert last.offset >= 0
+    places = {(meta.partition, meta.offset) for meta in metas}
+    assert len(places) == 2000
+    found = {}
+    for message in read_back(bootstrap, topic, 4, 2001):
+        found[message.partition(), message.offset()] = (message.key(), message.value())
+        if message.value() == b"last":
+            assert message.headers() == [("h", b"v"), ("n", None)]
+    for (key, value), meta in zip(sent, metas, strict=True):
+        assert found[meta.partition, meta.offset] == (key, value)
+        assert meta.partition == partition_for_key(key, 4)
+
+
+async def test_the_leader_alone_may_acknowledge(bootstrap: str) -> None:
+    """acks=1, which turns idempotence off. (acks=0 the mock answers, against the protocol.)"""
+    async with Producer(bootstrap, acks=1, linger_ms=1) as producer:
+        assert not producer.settings.enable_idempotence
+        metas = [await producer.send("leader-only", b"%d" % n, partition=0) for n in range(20)]
+    assert [meta.offset for meta in metas] == list(range(20))
+    messages = read_back(bootstrap, "leader-only", 4, 20)
+    assert [message.value() for message in messages] == [b"%d" % n for n in range(20)]
