@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import aiokq
 from aiokq.admin.topics import NewTopic
+from aiokq.errors import BrokerError
 from aiokq.records.header import BatchHeader, iter_headers
 from tests.peers.apache_kafka import ApacheKafka
+
+T = TypeVar("T")
 
 BASE_TIME = 1_700_000_000_000
 """Milliseconds; a time for records that say their own."""
@@ -22,7 +27,7 @@ async def create_topic(
     assignments: dict[int, Sequence[int]] | None = None,
     **configs: Any,
 ) -> None:
-    """A topic; configs by Kafka's names, `_` for `.`."""
+    """A topic that the brokers know; configs by Kafka's names, `_` for `.`."""
     async with aiokq.Admin(apache.bootstrap_servers) as admin:
         new = NewTopic(
             topic,
@@ -32,6 +37,7 @@ async def create_topic(
             configs={name.replace("_", "."): value for name, value in configs.items()},
         )
         await admin.create_topics(new, raise_errors=True)
+        await eventually(lambda: admin.describe_topics(topic, raise_errors=True))
 
 
 def logged_batches(
@@ -50,3 +56,19 @@ def value(number: int, size: int = 0) -> bytes:
     """Tells its number; padded with text that compresses somewhat."""
     text = f"value {number} "
     return (text + f"{number * 7919:x}" * (size // 4))[: max(size, len(text))].encode()
+
+
+async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 15) -> T:
+    """What `check` returns once it no longer fails.
+
+    The controller answers when a change is decided; the brokers learn of it a moment later, and
+    until then describe what was.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return await check()
+        except (AssertionError, LookupError, BrokerError):
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.02)
