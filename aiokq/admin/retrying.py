@@ -9,6 +9,7 @@ from typing import TypeVar
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
     KafkaError,
+    NotController,
     RequestTimeout,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -77,7 +78,8 @@ async def per_item(
                     and not isinstance(outcome, (RequestTimeout, *final))
                 ):
                     last_errors[item] = outcome
-                    refresh |= outcome.refresh_metadata
+                    # Kafka does not count NOT_CONTROLLER among the errors of old metadata.
+                    refresh |= outcome.refresh_metadata or isinstance(outcome, NotController)
                 else:
                     outcomes[item] = outcome
                     pending.pop(item, None)

@@ -120,6 +120,7 @@ class ScriptedCluster:
         self.limits: dict[type, int] = {}
         self.missing: set[type] = set()
         self.served: list[Served] = []
+        self.mistakes: list[BaseException] = []
         self.latency = LATENCY
         self.environment = Environment(
             clock=SimClock(loop),
@@ -267,6 +268,7 @@ class _Transport(asyncio.Transport):
         self._queue: asyncio.Queue[memoryview] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         self._worker = loop.create_task(self._serve(), name=f"broker {broker.node_id}")
+        self._worker.add_done_callback(self._served)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -311,6 +313,12 @@ class _Transport(asyncio.Transport):
             self._broker.transports.remove(self)
         asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
 
+    def _served(self, worker: asyncio.Task[None]) -> None:
+        # A mistake in a test's handler must not look like a broker that says nothing.
+        if not worker.cancelled() and (error := worker.exception()) is not None:
+            self._broker.cluster.mistakes.append(error)
+            self.lose(None)
+
     async def _serve(self) -> None:
         cluster = self._broker.cluster
         while True:
@@ -351,11 +359,14 @@ def make_engine(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
 def simulate(main: Callable[[ScriptedCluster], Coroutine[Any, Any, T]], *, brokers: int = 3) -> T:
     """Run ``main`` against a scripted cluster in virtual time; no error may go unnoticed."""
     loop = SimLoop(limit=3600)
+    cluster = ScriptedCluster(loop, brokers)
     try:
-        result = loop.run_until_complete(main(ScriptedCluster(loop, brokers)))
+        result = loop.run_until_complete(main(cluster))
         assert not loop.errors, loop.errors
         return result
     finally:
+        for mistake in cluster.mistakes:
+            raise mistake
         pending = asyncio.all_tasks(loop)
         for task in pending:
             task.cancel()
