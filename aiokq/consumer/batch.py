@@ -1,0 +1,141 @@
+"""RecordBatch: one portion of a partition's records, handed over as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from aiokq.records.header import iter_headers
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from aiokq.fastpath import Cursor, Record
+
+__all__ = ["RecordBatch"]
+
+R = TypeVar("R")
+
+
+class RecordBatch(Generic[R]):
+    """Records of one partition in offset order, as one fetch brought them.
+
+    Iterating it decodes records as they are asked for, each time anew; `records` decodes once and
+    keeps them. The fetched bytes live as long as the batch does.
+
+    Attributes:
+        topic: the topic.
+        partition: its number.
+        base_offset: the position before the batch; no record is older.
+        next_offset: the position after it.
+        size: bytes as they were fetched.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_data",
+        "_deserialize",
+        "_exact",
+        "_length",
+        "_records",
+        "base_offset",
+        "next_offset",
+        "partition",
+        "size",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        data: memoryview,
+        base_offset: int,
+        next_offset: int,
+        *,
+        cursor: Callable[[], Cursor],
+        exact: bool,
+        deserialize: Callable[[Record], R] | None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.size = len(data)
+        self._data = data
+        self._cursor = cursor
+        self._exact = exact
+        self._deserialize = deserialize
+        self._length: int | None = None
+        self._records: tuple[R, ...] | None = None
+
+    @property
+    def records(self) -> Sequence[R]:
+        """All records; decoded once.
+
+        Raises:
+            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+        """
+        if self._records is None:
+            self._records = tuple(self)
+            self._length = len(self._records)
+        return self._records
+
+    def __iter__(self) -> Iterator[R]:
+        if self._records is not None:
+            return iter(self._records)
+        if self._deserialize is not None:
+            return map(self._deserialize, self._cursor())
+        return cast("Iterator[R]", iter(self._cursor()))
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = self._count()
+        return self._length
+
+    def __getitem__(self, index: int) -> R:
+        return self.records[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecordBatch {self.topic}-{self.partition} offsets {self.base_offset} to "
+            f"{self.next_offset}>"
+        )
+
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
+        """The records as Arrow columns, straight from the fetched bytes; needs pyarrow.
+
+        Keys and values are as they were received, also where there are deserializers.
+
+        Args:
+            columns: of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+                timestampType, headers; in the order wanted, all by default.
+
+        Raises:
+            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+            ValueError: no such column.
+        """
+        names = None if columns is None else tuple(columns)
+        cursor = self._cursor()
+        parts = [cursor.columns(names)]
+        # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+        while not cursor.exhausted:
+            parts.append(cursor.columns(names))
+        if len(parts) == 1 or not any(map(len, parts[1:])):
+            return parts[0].to_arrow()
+        import pyarrow as pa
+
+        return pa.concat_batches([part.to_arrow() for part in parts if len(part)])
+
+    def _count(self) -> int:
+        """From the batches' headers where they tell, else by decoding."""
+        if self._exact:
+            count = 0
+            for header in iter_headers(self._data):
+                if header.magic < 2 or header.count < 0 or header.base_offset < self.base_offset:
+                    break
+                if not header.is_control:
+                    count += header.count
+            else:
+                return count
+        return sum(1 for _ in self._cursor())

@@ -1,0 +1,192 @@
+"""Owns what was fetched and not handed over: chunks with their cursors, and their bytes, counted.
+
+A chunk is one partition's part of one fetch response. All chunks of a response lie in one frame,
+which is freed with the last of them: that is what is counted.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.fastpath import Cursor
+
+if TYPE_CHECKING:
+    from aiokq.fastpath import Codecs
+
+__all__ = ["Buffers", "Chunk", "Extent", "Frame", "extent"]
+
+_LENGTH: Final = struct.Struct(">i").unpack_from
+_HEAD: Final = struct.Struct(">qiib").unpack_from
+_LAST_DELTA: Final = struct.Struct(">i").unpack_from
+_OVERHEAD: Final = 12
+_LEAST_HEADER: Final = 17
+
+
+class Extent(NamedTuple):
+    """What the headers of fetched batches say, without a look at the records."""
+
+    end_offset: int
+    """Where to go on fetching; -1 if there is no whole batch, or its header makes no sense."""
+    leader_epoch: int
+    """Of the last batch; -1 if unknown."""
+
+
+def extent(data: memoryview) -> Extent:
+    """How far the whole batches in `data` reach.
+
+    # hot: once per batch, benchmarks/micro/consumer.py
+    """
+    position, last, end = 0, -1, len(data)
+    while end - position >= _LEAST_HEADER:
+        size = _OVERHEAD + _LENGTH(data, position + 8)[0]
+        if size <= _LEAST_HEADER or position + size > end:
+            break
+        last = position
+        position += size
+    if last < 0:
+        return Extent(-1, -1)
+    base_offset, _, epoch, magic = _HEAD(data, last)
+    if magic < 2:
+        return Extent(base_offset + 1, -1)
+    if position - last < 61:
+        return Extent(-1, -1)
+    return Extent(base_offset + _LAST_DELTA(data, last + 23)[0] + 1, epoch)
+
+
+class Frame:
+    """The memory of one response; it lives as long as one of its chunks does."""
+
+    __slots__ = ("chunks", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.chunks = 0
+
+
+class Chunk:
+    """One partition's part of a response, and the cursor that hands it over.
+
+    Attributes:
+        data: batches, the last one perhaps cut off.
+        size: bytes of `data`.
+        end_offset: the position behind its last whole batch.
+        cursor: made when the chunk is; its position is the partition's while it comes first.
+    """
+
+    __slots__ = ("aborted", "cursor", "data", "end_offset", "frame", "size")
+
+    def __init__(
+        self,
+        frame: Frame,
+        data: memoryview,
+        cursor: Cursor,
+        end_offset: int,
+        aborted: list[tuple[int, int]] | None,
+    ) -> None:
+        self.frame = frame
+        self.end_offset = end_offset
+        self.data = data
+        self.size = len(data)
+        self.cursor = cursor
+        self.aborted = aborted
+        frame.chunks += 1
+
+
+class Buffers:
+    """All chunks of a consumer, counted.
+
+    Args:
+        limit: bytes from which no partition is fetched further that has something waiting.
+
+    Attributes:
+        used: bytes of the frames that live.
+        full: the limit was reached, and not yet left well behind: without that distance every
+            chunk that is read would open and close the gate once.
+    """
+
+    def __init__(self, limit: int, *, codecs: Codecs, check_crcs: bool) -> None:
+        self.used = 0
+        self.full = False
+        self._limit = limit
+        self._reopen = limit - limit // 4
+        self._codecs = codecs
+        self._check_crcs = check_crcs
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still come, at least 0."""
+        return max(0, self._limit - self.used)
+
+    def frame(self, size: int) -> Frame:
+        """Account for a response with so many bytes of records."""
+        self.used += size
+        self.full = self.full or self.used >= self._limit
+        return Frame(size)
+
+    def chunk(
+        self,
+        frame: Frame,
+        topic: str,
+        partition: int,
+        data: memoryview,
+        start_offset: int,
+        end_offset: int,
+        aborted: list[tuple[int, int]] | None,
+    ) -> Chunk:
+        """One partition's part of a frame."""
+        cursor = self.cursor(topic, partition, data, start_offset, aborted)
+        return Chunk(frame, data, cursor, end_offset, aborted)
+
+    def cursor(
+        self,
+        topic: str,
+        partition: int,
+        data: memoryview,
+        start_offset: int,
+        aborted: list[tuple[int, int]] | None,
+    ) -> Cursor:
+        """A cursor over fetched batches, as this consumer reads them."""
+        return Cursor(
+            topic,
+            partition,
+            data,
+            start_offset=start_offset,
+            codecs=self._codecs,
+            check_crcs=self._check_crcs,
+            aborted=aborted,
+        )
+
+    def release(self, chunk: Chunk) -> bool:
+        """A chunk was read, or thrown away. Returns whether that opened the gate again."""
+        frame = chunk.frame
+        frame.chunks -= 1
+        if not frame.chunks:
+            self.used -= frame.size
+            if self.full and self.used <= self._reopen:
+                self.full = False
+                return True
+        return False
+
+    def discard(self, frame: Frame) -> None:
+        """None of a frame's bytes were kept."""
+        if not frame.chunks:
+            self.used -= frame.size
+            self.full = self.full and self.used > self._reopen
+
+    def detach(self, chunk: Chunk) -> bool:
+        """Copy a chunk that will stay for long out of its frame; what is read of it stays read.
+
+        Returns whether that opened the gate again.
+        """
+        data = memoryview(bytes(chunk.data))
+        own = self.frame(len(data))
+        cursor = chunk.cursor
+        chunk.data = data
+        chunk.cursor = self.cursor(
+            cursor.topic, cursor.partition, data, cursor.position, chunk.aborted
+        )
+        opened = self.release(chunk)
+        chunk.frame = own
+        own.chunks += 1
+        return opened

@@ -1,0 +1,745 @@
+"""Consumer: the public face; subscriptions in, records out.
+
+Behind it: discovery.py (which partitions), offsets.py (where in them), fetcher.py (what is there),
+outlet.py and reader.py (how it is handed over).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+
+from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
+from aiokq.consumer.buffers import Buffers
+from aiokq.consumer.deserializers import record_deserializer
+from aiokq.consumer.discovery import Discovery
+from aiokq.consumer.fetcher import Fetcher
+from aiokq.consumer.health import BrokerHealth, ConsumerHealth, PartitionHealth
+from aiokq.consumer.offsets import PositionKeeper
+from aiokq.consumer.outlet import Outlet
+from aiokq.consumer.positions import PartitionState, Positions, Stage, Start
+from aiokq.consumer.reader import BatchStream, Reader
+from aiokq.consumer.settings import ConsumerSettings
+from aiokq.consumer.streams import Outlets, Stream
+from aiokq.consumer.subscription import Mode, Subscription, checked_partition, checked_topic
+from aiokq.core.errors import Closed, ConfigError, KafkaError, RequestTimeout, copy_error
+from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
+from aiokq.fastpath import Record, crc32c
+from aiokq.records.codecs import RecordCodecs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.core.environment import Environment
+
+__all__ = ["Consumer", "Partition"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a consumer's tasks may take to end once they are cancelled."""
+
+Partition: TypeAlias = TopicPartition | tuple[str, int]
+"""A partition as arguments take it."""
+
+
+class Consumer:
+    """Reads records from Kafka.
+
+    `async with Consumer("orders", bootstrap_servers="host:9092") as consumer:` opens a cluster of
+    its own; `cluster.consumer("orders")` shares one. Then `async for record in consumer`.
+
+    Records are fetched ahead while others are being worked on. A position moves where a record is
+    handed over: a cancelled wait loses nothing, and after `break` another loop goes on with the
+    next record. One task reads at a time; for several use `streams(n)`. `async for` ends when
+    `close()` is called meanwhile. An error about one partition is raised once, and the others go on
+    when reading is taken up again.
+
+    Args:
+        topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.
+        settings: to start from; defaults if not given.
+        **overrides: single settings, by Kafka's names in snake_case.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, or contradicts another; an address is
+            given where a topic belongs.
+    """
+
+    def __init__(
+        self,
+        *topics: str | TopicFilter,
+        settings: ConsumerSettings | None = None,
+        _engine: ClusterEngine | None = None,
+        _environment: Environment | None = None,
+        **overrides: Unpack[ConsumerOverrides],
+    ) -> None:
+        values: dict[str, object] = dict(overrides)
+        base = ConsumerSettings() if settings is None else settings
+        self._settings = base.with_overrides(**values) if values else base
+        self._subscription = Subscription()
+        if topics:
+            self._subscription.subscribe(topics, None)
+        self._owns_engine = _engine is None
+        self._engine = _engine or ClusterEngine(self._settings, _environment)
+        self._binding = LoopBinding("this Consumer")
+        self._supervisor = Supervisor(
+            f"consumer {self._settings.client_id}", on_failure=self._on_internal_failure
+        )
+        self._positions = Positions()
+        self._buffers = Buffers(
+            self._settings.queued_max_bytes,
+            codecs=RecordCodecs(crc32c),
+            check_crcs=self._settings.check_crcs,
+        )
+        self._fetcher = Fetcher(
+            self._settings,
+            self._engine,
+            self._buffers,
+            out_of_range=lambda state, error: self._keeper.out_of_range(state, error),
+            diverged=lambda state, end: self._keeper.diverged(state, end),
+            spawn=self._spawn,
+        )
+        self._outlets = Outlets(self._make_outlet)
+        self._deserialize = record_deserializer(self._settings)
+        self._reader = self._make_reader(self._outlets.main)
+        self._keeper: PositionKeeper
+        self._discovery: Discovery
+        self._started = False
+        self._closing: asyncio.Future[None] | None = None
+        self._forget_gauges: list[Callable[[], None]] = []
+
+    # -- lifecycle
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """The settings in force."""
+        return self._settings
+
+    async def start(self) -> None:
+        """Bind to the running loop and, with a cluster of its own, wait for the first metadata.
+
+        Harmless if started.
+
+        Raises:
+            BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
+            Closed: it was closed.
+            WrongLoop: it was started on another loop.
+        """
+        self._binding.bind()
+        if self._closing is not None:
+            raise Closed("this consumer is closed: make a new one")
+        if self._started:
+            return
+        if self._owns_engine:
+            await self._engine.start()
+        self._engine.bind()
+        await self._supervisor.start()
+        self._started = True
+        self._keeper = PositionKeeper(
+            self._settings,
+            self._engine,
+            self._positions,
+            settled=self._fetcher.update,
+            dropped=self._drop,
+            spawn=self._spawn,
+        )
+        self._discovery = Discovery(
+            self._settings,
+            self._engine,
+            self._subscription,
+            self._positions,
+            assigned=self._assigned,
+            removed=self._removed,
+            recreated=self._recreated,
+            moved=self._moved,
+            report=self._outlets.report,
+            spawn=self._spawn,
+        )
+        self._spawn(self._keeper.run(), "positions")
+        counters = self._engine.counters
+        self._forget_gauges = [
+            counters.read_ahead_bytes.add_source(lambda: self._buffers.used),
+            counters.fetch_lag.add_source(self._lags),
+        ]
+        if self._subscription.mode is not Mode.NOTHING:
+            self._discovery.follow()
+
+    async def close(self) -> None:
+        """End all reading, fetch sessions and connections. Harmless twice and concurrently.
+
+        `async for` loops end; other calls that wait raise `Closed`. Bounded; cancelling it does not
+        stop it.
+        """
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        if self._started:
+            self._binding.check()
+        self._closing = asyncio.get_running_loop().create_future()
+        await shielded(self._shut_down(self._closing), name="close consumer")
+
+    async def _shut_down(self, closing: asyncio.Future[None]) -> None:
+        try:
+            self._outlets.close()
+            for forget in self._forget_gauges:
+                forget()
+            if self._started:
+                self._discovery.close()
+                for state in list(self._positions):
+                    self._removed(state)
+                await self._fetcher.close()
+                await self._supervisor.close(CLOSE_TIMEOUT)
+            if self._owns_engine:
+                await self._engine.close()
+        finally:
+            closing.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and self._closing is None:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        state = "open" if self._started else "new"
+        if self._closing is not None:
+            state = "closed"
+        return f"<Consumer {self._settings.client_id!r} {state}>"
+
+    # -- reading
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        self._check_readable()
+        return self._reader.records
+
+    async def getone(self, *partitions: Partition) -> Record:
+        """The next record, of certain partitions if some are named.
+
+        Raises:
+            Closed: the consumer was closed.
+            RuntimeError: another task is reading.
+            KafkaError: what went wrong with a partition; raised once, then the others go on.
+        """
+        self._check_readable()
+        return await self._reader.one(self._assigned_of(partitions))
+
+    async def getmany(
+        self,
+        *partitions: Partition,
+        timeout: float = 0.0,
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, list[Record]]:
+        """What was fetched, by partition and in order; {} if there is nothing.
+
+        Args:
+            partitions: only of these; of all if none is named.
+            timeout: seconds to wait for the first record.
+            max_records: at most so many; default `max_poll_records`.
+
+        Raises:
+            Closed: the consumer was closed.
+            RuntimeError: another task is reading.
+            KafkaError: as `getone`.
+        """
+        self._check_readable()
+        limit = self._settings.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise ConfigError(f"max_records={limit}: at least 1")
+        return await self._reader.many(self._assigned_of(partitions), timeout, limit)
+
+    def batches(self) -> BatchStream:
+        """Records in the portions they were fetched in, for `async for batch in`.
+
+        A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`, and is
+        iterated for its records. It holds at most what one fetch brings of a partition
+        (`max_partition_fetch_bytes`, or one batch of the log if that is larger); the position moves
+        behind it when it is handed over.
+
+        Raises (each step): as `getone`.
+        """
+        self._check_readable()
+        return BatchStream(self._reader)
+
+    def streams(self, count: int) -> list[Stream]:
+        """So many streams, for a task each; every partition is in exactly one of them.
+
+        Until all of them are closed the consumer itself cannot be read.
+
+        Raises:
+            ConfigError: fewer than one; there are streams already.
+        """
+        self._check_open()
+        outlets = self._outlets.divide(count)
+        return [Stream(self._make_reader(outlet), self._outlets.close_one) for outlet in outlets]
+
+    # -- what is read
+
+    def subscribe(
+        self,
+        topics: Iterable[str | TopicFilter] | str | TopicFilter | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Read all partitions of these topics, in place of those subscribed to before.
+
+        Topics need not exist yet. New partitions, and new topics that match, are read from their
+        beginning when they come up (setting `new_partitions`).
+
+        Args:
+            topics: names, or one TopicFilter.
+            pattern: instead: a regular expression that has to match the whole name.
+
+        Raises:
+            ConfigError: partitions are assigned; nothing or several kinds are subscribed to; an
+                address is given where a topic belongs.
+            InvalidTopic: a name that cannot be a topic's.
+        """
+        if self._started:
+            self._check_open()
+        self._subscription.subscribe(topics, pattern)
+        if self._started:
+            self._discovery.follow()
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        if self._started:
+            self._check_open()
+        self._subscription.clear()
+        if self._started:
+            self._discovery.follow()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to: named, or found by a pattern."""
+        if self._subscription.mode is Mode.TOPICS:
+            return self._subscription.names
+        if self._subscription.mode is Mode.PATTERN:
+            return frozenset(state.tp.topic for state in self._positions)
+        return frozenset()
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read exactly these partitions; positions of those read before are kept.
+
+        Raises:
+            ConfigError: topics are subscribed to.
+            TypeError: what is no partition.
+        """
+        self._check_open()
+        wanted = [checked_partition(tp) for tp in partitions]
+        self._subscription.assign()
+        self._discovery.assign(wanted)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
+        return self._positions.partitions
+
+    def pause(self, *partitions: Partition) -> None:
+        """Hand over nothing of these until `resume`; what was fetched is kept."""
+        for state in self._states(partitions):
+            if not state.paused:
+                state.paused = True
+                state.outlet.interrupt(state)
+                for chunk in state.chunks:
+                    self._count(chunk.cursor.handed)
+                    if self._buffers.detach(chunk):
+                        self._fetcher.opened()
+                self._fetcher.update(state)
+
+    def resume(self, *partitions: Partition) -> None:
+        """Hand over what comes of these again."""
+        for state in self._states(partitions):
+            if state.paused:
+                state.paused = False
+                state.outlet.arrived(state)
+                self._fetcher.update(state)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(state.tp for state in self._positions if state.paused)
+
+    # -- positions
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on with this offset.
+
+        Raises:
+            ConfigError: the partition is not assigned; a negative offset.
+            TypeError: the offset is no number.
+        """
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise TypeError(
+                f"an offset is an int, not {offset!r}: seek_to_beginning() and seek_to_end() go to "
+                "the ends of the log, offsets_for_times() finds the offset of a time"
+            )
+        if offset < 0:
+            raise ConfigError(f"{offset} is no offset: the first of a log is 0")
+        (state,) = self._states([partition])
+        self._drop(state)
+        state.outlet.forgive(state.tp)
+        state.jump(offset)
+        self._fetcher.update(state)
+
+    async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
+        """Go to the first record of these partitions, of all if none is named.
+
+        Args:
+            timeout: seconds for finding it; default `default_api_timeout_ms`. When it is over, or
+                the call is cancelled, the partitions still go there as soon as they can.
+
+        Raises:
+            RequestTimeout: not in time.
+            ConfigError: a partition is not assigned.
+        """
+        await self._seek_to(Start.EARLIEST, partitions, timeout)
+
+    async def seek_to_end(self, *partitions: Partition, timeout: float | None = None) -> None:
+        """Go behind the last record; with read_committed, behind the last that is decided.
+
+        Args, Raises: as `seek_to_beginning`.
+        """
+        await self._seek_to(Start.LATEST, partitions, timeout)
+
+    async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
+        """Offset of the next record to hand over; waits until it is known.
+
+        Args:
+            timeout: seconds; default `default_api_timeout_ms`.
+
+        Raises:
+            RequestTimeout: not in time.
+            NoOffsetForPartition: there is none, and auto_offset_reset is "none".
+            ConfigError: the partition is not assigned.
+        """
+        (state,) = self._states([partition])
+        await self._await_positions([state], timeout)
+        return state.position
+
+    def lag(self, partition: Partition) -> int | None:
+        """Records between the position and the end that this consumer sees, as of the last
+        response of a broker; None before there is one."""
+        (state,) = self._states([partition])
+        return state.lag(committed_only=self._settings.committed_only)
+
+    def highwater(self, partition: Partition) -> int | None:
+        """End of what is replicated, as of the last response; None before there is one."""
+        (state,) = self._states([partition])
+        return state.high_watermark if state.high_watermark >= 0 else None
+
+    def last_stable_offset(self, partition: Partition) -> int | None:
+        """End of what is decided by transactions, as of the last response; None before."""
+        (state,) = self._states([partition])
+        return state.last_stable_offset if state.last_stable_offset >= 0 else None
+
+    def last_poll_timestamp(self, partition: Partition) -> int | None:
+        """When a broker last answered about it, in ms since 1970; None if none did yet."""
+        (state,) = self._states([partition])
+        return state.fetched_at_ms
+
+    # -- what the cluster has
+
+    async def topics(self, *, timeout: float | None = None) -> frozenset[str]:
+        """Names of all topics that this client may see.
+
+        Raises:
+            RequestTimeout: no answer in time.
+        """
+        self._check_open()
+        engine = self._engine
+        engine.watch_all()
+        try:
+            async with self._limit(timeout, "topics()"):
+                await engine.refresh()
+        finally:
+            engine.unwatch_all()
+        return frozenset(engine.metadata.topics)
+
+    async def partitions_for_topic(
+        self, topic: str, *, timeout: float | None = None
+    ) -> frozenset[int]:
+        """The partitions of a topic, which need not be subscribed to.
+
+        Raises:
+            UnknownTopicOrPartition: it did not come to exist in time.
+        """
+        self._check_open()
+        info = await self._engine.topic(checked_topic(topic), timeout=timeout)
+        return frozenset(info.partitions)
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Offset of the first record of each.
+
+        Raises:
+            RequestTimeout: not in time.
+            KafkaError: of the first partition that has an error.
+        """
+        return await self._ends(partitions, "earliest", timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Offset behind the last record of each; with read_committed, the last that is decided.
+
+        Raises: as `beginning_offsets`.
+        """
+        return await self._ends(partitions, "latest", timeout)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[Partition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time, for each partition; None where all are older.
+
+        Args:
+            timestamps: milliseconds since 1970.
+
+        Raises: as `beginning_offsets`.
+        """
+        wanted = {checked_partition(tp): offset_spec(when) for tp, when in timestamps.items()}
+        return await self._list(wanted, "read_uncommitted", timeout)
+
+    def health(self) -> ConsumerHealth:
+        """What is believed of the partitions and brokers right now."""
+        now = self._engine.environment.clock.timestamp_ms()
+        committed_only = self._settings.committed_only
+        partitions = {
+            state.tp: _partition_health(state, now, committed_only) for state in self._positions
+        }
+        brokers = {
+            node_id: BrokerHealth(
+                len(loop.states),
+                loop.in_flight,
+                None if loop.last_error is None else str(loop.last_error),
+            )
+            for node_id, loop in self._fetcher.brokers.items()
+        }
+        missing = frozenset(
+            name for name in self._subscription.names if name not in self._engine.metadata.topics
+        )
+        ok = (
+            self._started
+            and self._closing is None
+            and self._supervisor.failed is None
+            and not missing
+            and all(
+                health.error is None and (health.node is not None) for health in partitions.values()
+            )
+        )
+        return ConsumerHealth(ok, partitions, brokers, self._buffers.used, missing)
+
+    # -- inside: partitions come and go
+
+    def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
+        state = PartitionState(tp, start, self._outlets.main, self._engine.new_backoff())
+        self._positions.add(state)
+        self._outlets.place(state)
+        self._keeper.kick()
+        return state
+
+    def _removed(self, state: PartitionState) -> None:
+        self._drop(state)
+        state.outlet.remove(state)
+        state.outlet.forgive(state.tp)
+        self._fetcher.remove(state)
+        self._positions.remove(state.tp)
+
+    def _recreated(self, state: PartitionState) -> None:
+        state.leader_epoch = state.high_watermark = state.last_stable_offset = -1
+        state.log_start_offset = state.preferred = -1
+        self._keeper.reset(state, Start.POLICY)
+
+    def _moved(self, state: PartitionState) -> None:
+        self._fetcher.leader_changed(state)
+        self._keeper.kick()
+
+    def _drop(self, state: PartitionState) -> None:
+        state.outlet.drop(state)
+
+    # -- inside: positions
+
+    async def _seek_to(
+        self, start: Start, partitions: Sequence[Partition], timeout: float | None
+    ) -> None:
+        states = self._states(partitions) if partitions else list(self._positions)
+        for state in states:
+            state.outlet.forgive(state.tp)
+            self._keeper.reset(state, start)
+        await self._await_positions(states, timeout)
+
+    async def _await_positions(
+        self, states: Iterable[PartitionState], timeout: float | None
+    ) -> None:
+        async with self._limit(timeout, "the position"):
+            for state in states:
+                await state.has_position()
+                if state.fetch_offset < 0:
+                    if state.error is not None:
+                        raise copy_error(state.error)
+                    raise Closed(f"{state.tp} is not assigned any more")
+
+    async def _ends(
+        self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
+        found = await self._list(wanted, self._settings.isolation_level, timeout)
+        return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}
+
+    async def _list(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: IsolationLevel,
+        timeout: float | None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self._check_open()
+        outcomes = await list_offsets(
+            self._engine,
+            wanted,
+            isolation_level=isolation_level,
+            timeout=self._settings.default_api_timeout if timeout is None else timeout,
+        )
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        for tp in wanted:
+            outcome = outcomes[tp]
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            found[tp] = outcome
+        return found
+
+    def _limit(self, timeout: float | None, what: str) -> _Limit:
+        return _Limit(self._settings.default_api_timeout if timeout is None else timeout, what)
+
+    # -- inside: the rest
+
+    def _make_outlet(self) -> Outlet:
+        return Outlet(
+            self._buffers,
+            consumed=self._fetcher.consumed,
+            starved=self._fetcher.starved,
+            counted=self._count,
+            opened=self._fetcher.opened,
+        )
+
+    def _make_reader(self, outlet: Outlet) -> Reader:
+        return Reader(outlet, self._buffers, self._deserialize, self._count)
+
+    def _count(self, records: int) -> None:
+        self._engine.counters.records_received += records
+
+    def _lags(self) -> dict[tuple[str, ...], int]:
+        committed_only = self._settings.committed_only
+        return {
+            (state.tp.topic, str(state.tp.partition)): lag
+            for state in list(self._positions)
+            if (lag := state.lag(committed_only=committed_only)) is not None
+        }
+
+    def _states(self, partitions: Iterable[Partition]) -> list[PartitionState]:
+        self._check_open()
+        states = []
+        for partition in partitions:
+            tp = checked_partition(partition)
+            state = self._positions.get(tp)
+            if state is None:
+                assigned = ", ".join(map(str, sorted(self._positions.partitions)[:10])) or "nothing"
+                raise ConfigError(
+                    f"{tp} is not assigned to this consumer ({assigned} is): assign() it, or "
+                    "subscribe to its topic and wait until assignment() has it"
+                )
+            states.append(state)
+        return states
+
+    def _assigned_of(self, partitions: Sequence[Partition]) -> frozenset[TopicPartition]:
+        return frozenset(state.tp for state in self._states(partitions)) if partitions else _NONE
+
+    def _check_open(self) -> None:
+        self._binding.check()
+        if not self._started or self._closing is not None:
+            raise Closed("this consumer is closed: make a new one")
+
+    def _check_readable(self) -> None:
+        self._check_open()
+        if self._outlets.split:
+            raise RuntimeError("this consumer is read by its streams: close them first")
+        if self._subscription.mode is Mode.NOTHING:
+            raise ConfigError(
+                "nothing is subscribed to: name topics in Consumer(...), or call subscribe() or "
+                "assign()"
+            )
+
+    def _on_internal_failure(self, error: BaseException) -> None:
+        failure = Closed(f"the consumer failed: {error!r}")
+        failure.__cause__ = error
+        self._outlets.close(failure)
+        for state in self._positions:
+            state.refused(failure)
+
+    def _spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self._supervisor.spawn(coro, name=name)
+
+
+_NONE: frozenset[TopicPartition] = frozenset()
+
+
+class _Limit:
+    """`asyncio.timeout` whose end is a RequestTimeout that says what was waited for."""
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self._seconds = seconds
+        self._what = what
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as ended:
+            raise RequestTimeout(f"{self._what} was not known within {self._seconds:.3g} s") from (
+                ended
+            )
+
+
+def _partition_health(state: PartitionState, now_ms: int, committed_only: bool) -> PartitionHealth:
+    name = state.stage.name.lower()
+    if state.paused and state.stage is Stage.FETCHING:
+        name = "paused"
+    return PartitionHealth(
+        position=state.position if state.position >= 0 else None,
+        lag=state.lag(committed_only=committed_only),
+        state=name,
+        node=state.node if state.node >= 0 else None,
+        buffered_bytes=sum(chunk.size for chunk in state.chunks),
+        fetched_ago=None if state.fetched_at_ms is None else (now_ms - state.fetched_at_ms) / 1000,
+        error=None if state.error is None else str(state.error),
+    )

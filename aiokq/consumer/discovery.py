@@ -1,0 +1,296 @@
+"""Discovery: which partitions the subscription means now, as topics come, grow and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from aiokq.cluster.events import (
+    BrokerUp,
+    Event,
+    EventKey,
+    LeaderChanged,
+    PartitionRecovered,
+    PartitionsAdded,
+    TopicAdded,
+    TopicRecreated,
+    TopicRemoved,
+)
+from aiokq.cluster.metadata import NO_LEADER, ZERO_ID, TopicInfo
+from aiokq.consumer.positions import PartitionState, Positions, Start
+from aiokq.consumer.subscription import Mode, Subscription
+from aiokq.core.errors import KafkaError, RequestTimeout, UnknownTopicOrPartition
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.settings import ConsumerSettings
+
+__all__ = ["Discovery"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+
+class _Left(NamedTuple):
+    """Where reading was in a partition whose topic seemed to be gone."""
+
+    topic_id: UUID
+    position: int
+    epoch: int
+
+
+class Discovery:
+    """Follows the topics of a consumer and keeps its assignment as the subscription wants it.
+
+    Without a group a consumer takes all partitions of the topics it subscribes to.
+
+    Args:
+        assigned: called for a partition to be added, with where to start; gives its state.
+        removed: called for one that is not to be read any more.
+        recreated: called when another topic has taken a partition's name.
+        moved: called when a partition's leader may be another one.
+        report: raises an error about a topic to the reader.
+        spawn: starts a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        positions: Positions,
+        *,
+        assigned: Callable[[TopicPartition, Start], PartitionState],
+        removed: Callable[[PartitionState], None],
+        recreated: Callable[[PartitionState], None],
+        moved: Callable[[PartitionState], None],
+        report: Callable[[KafkaError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._positions = positions
+        self._assigned = assigned
+        self._removed = removed
+        self._recreated = recreated
+        self._moved = moved
+        self._report = report
+        self._spawn = spawn
+        self._watched: frozenset[str] = frozenset()
+        self._watching_all = False
+        self._unseen: set[str] = set()
+        self._listed = False
+        self._finding: set[str] = set()
+        self._left: dict[TopicPartition, _Left] = {}
+        self._changes = engine.changes.subscribe(self._changed, replay=False)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._changes.close()
+        self._watch(frozenset(), everything=False)
+
+    # -- what is wanted changed
+
+    def follow(self) -> None:
+        """The subscription is another one: take and leave partitions accordingly."""
+        mode = self._subscription.mode
+        for state in list(self._positions):
+            if not self._wanted(state.tp.topic):
+                self._drop(state)
+        self._left.clear()
+        if mode is Mode.TOPICS:
+            self._follow_names()
+        elif mode is Mode.PATTERN:
+            self._watch(frozenset(), everything=True)
+            self._listed = False
+            self._take_all()
+            self._spawn(self._list_topics(), "list topics")
+        else:
+            self._watch(frozenset(), everything=False)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; positions of those that stay are kept."""
+        wanted = dict.fromkeys(partitions)
+        for state in list(self._positions):
+            if state.tp not in wanted:
+                self._drop(state)
+        self._watch(frozenset(tp.topic for tp in wanted), everything=False)
+        for tp in wanted:
+            if tp not in self._positions:
+                self._moved(self._assigned(tp, Start.POLICY))
+            if tp.topic not in self._engine.metadata.topics:
+                self._find(tp.topic)
+
+    def _follow_names(self) -> None:
+        names = self._subscription.names
+        self._watch(names, everything=False)
+        topics = self._engine.metadata.topics
+        for name in sorted(names):
+            info = topics.get(name)
+            if info is None:
+                self._unseen.add(name)
+                self._find(name)
+            else:
+                self._take(info, Start.POLICY)
+        self._unseen &= names
+
+    def _wanted(self, topic: str) -> bool:
+        info = self._engine.metadata.topics.get(topic)
+        internal = info is not None and info.internal and self._settings.exclude_internal_topics
+        return self._subscription.wants(topic, internal=internal)
+
+    def _watch(self, topics: frozenset[str], *, everything: bool) -> None:
+        engine = self._engine
+        if topics != self._watched:
+            before, self._watched = self._watched, topics
+            engine.watch(topics - before)
+            engine.unwatch(before - topics)
+        if everything != self._watching_all:
+            self._watching_all = everything
+            if everything:
+                engine.watch_all()
+            else:
+                engine.unwatch_all()
+
+    # -- finding topics
+
+    def _find(self, topic: str) -> None:
+        if topic not in self._finding:
+            self._finding.add(topic)
+            self._spawn(self._look_for(topic), f"find topic {topic}")
+
+    async def _look_for(self, topic: str) -> None:
+        """Until the topic exists; TopicAdded says so to all who care."""
+        engine = self._engine
+        try:
+            await engine.refresh([topic])
+            # It did not exist when it was subscribed to: all of its records are new.
+            self._unseen.discard(topic)
+            while topic in self._watched and topic not in engine.metadata.topics:
+                try:
+                    await engine.topic(topic)
+                except (UnknownTopicOrPartition, RequestTimeout) as error:
+                    logger.warning("topic does not exist: topic=%s error=%s", topic, error)
+        except KafkaError as error:
+            logger.warning("topic cannot be read: topic=%s error=%s", topic, error)
+            if topic in self._watched:
+                self._report(error)
+        finally:
+            self._finding.discard(topic)
+
+    async def _list_topics(self) -> None:
+        try:
+            await self._engine.refresh()
+        except KafkaError as error:
+            self._report(error)
+        else:
+            if self._subscription.mode is Mode.PATTERN:
+                self._take_all()
+                self._listed = True
+
+    def _take_all(self) -> None:
+        for info in self._engine.metadata.topics.values():
+            if self._wanted(info.name):
+                self._take(info, Start.POLICY)
+
+    # -- what happens to topics
+
+    def _changed(self, key: EventKey, event: Event) -> None:
+        if isinstance(event, LeaderChanged | PartitionRecovered):
+            state = self._positions.get(event.topic_partition)
+            if state is not None:
+                self._moved(state)
+        elif isinstance(event, TopicAdded):
+            self._added(event.topic)
+        elif isinstance(event, PartitionsAdded):
+            self._grown(event.topic)
+        elif isinstance(event, TopicRecreated):
+            self._replaced(event.topic)
+        elif isinstance(event, TopicRemoved):
+            self._gone(event.topic)
+        elif isinstance(event, BrokerUp):
+            for state in self._positions:
+                if event.node_id in (state.leader, state.preferred):
+                    self._moved(state)
+
+    def _added(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        if info is None:
+            return
+        for state in self._of(topic):  # assigned by hand, before the topic was known, or gone
+            if ZERO_ID not in (state.topic_id, info.topic_id) and state.topic_id != info.topic_id:
+                self._recreated(state)
+            self._moved(state)
+        if self._wanted(topic):
+            first = topic in self._unseen or (
+                self._subscription.mode is Mode.PATTERN and not self._listed
+            )
+            self._unseen.discard(topic)
+            self._take(info, Start.POLICY if first else self._start_of_new())
+
+    def _grown(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        if info is None:
+            return
+        if self._wanted(topic):
+            self._take(info, self._start_of_new())
+        for state in self._of(topic):
+            if state.leader == NO_LEADER:
+                self._moved(state)
+
+    def _replaced(self, topic: str) -> None:
+        info = self._engine.metadata.topics.get(topic)
+        for state in self._of(topic):
+            if (
+                self._wanted(topic)
+                and info is not None
+                and state.tp.partition not in info.partitions
+            ):
+                self._drop(state)
+                continue
+            logger.warning("topic was deleted and created again: partition=%s", state.tp)
+            self._recreated(state)
+            self._moved(state)
+        if info is not None and self._wanted(topic):
+            self._take(info, self._start_of_new())
+
+    def _gone(self, topic: str) -> None:
+        by_hand = self._subscription.mode is Mode.PARTITIONS
+        for state in self._of(topic):
+            if by_hand:
+                state.leader = NO_LEADER
+                self._moved(state)
+                continue
+            if state.topic_id != ZERO_ID and state.position >= 0:
+                self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
+            logger.warning("topic is gone: partition=%s", state.tp)
+            self._drop(state)
+        if topic in self._watched:
+            self._find(topic)
+
+    # -- partitions
+
+    def _of(self, topic: str) -> list[PartitionState]:
+        return [state for state in self._positions if state.tp.topic == topic]
+
+    def _start_of_new(self) -> Start:
+        return Start.EARLIEST if self._settings.new_partitions == "earliest" else Start.POLICY
+
+    def _take(self, info: TopicInfo, start: Start) -> None:
+        for partition in info.partitions:
+            tp = TopicPartition(info.name, partition)
+            if tp in self._positions:
+                continue
+            state = self._assigned(tp, start)
+            left = self._left.pop(tp, None)
+            if left is not None and left.topic_id == info.topic_id:
+                # A broker did not know the topic for a while: it is the same one all the same.
+                state.jump(left.position, left.epoch)
+            self._moved(state)
+
+    def _drop(self, state: PartitionState) -> None:
+        self._removed(state)

@@ -1,0 +1,83 @@
+"""Owns the one table of what each error code of a Fetch, for a partition, leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from aiokq.core.errors import (
+    CorruptRecord,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidRecord,
+    KafkaStorage,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    NotLeaderOrFollower,
+    OffsetMovedToTieredStorage,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    ReplicaNotAvailable,
+    RequestTimeout,
+    TopicAuthorization,
+    UnknownLeaderEpoch,
+    UnknownServer,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
+)
+
+__all__ = ["FETCH_ACTIONS", "FetchAction", "fetch_action"]
+
+
+class FetchAction(Enum):
+    """What becomes of a partition that could not be fetched."""
+
+    RETRY = "pause, ask the same broker again: it needs time"
+    REFRESH = "pause, ask for metadata: another broker leads, or the topic is another one"
+    RESET = "the position is outside of the log: auto_offset_reset says what to do"
+    RAISE = "raise it to the reader and try again at the pace of retries: rights may be granted"
+    PARK = "raise it to the reader; seek() goes on: the same request would fail again"
+
+
+FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = MappingProxyType(
+    {
+        OffsetOutOfRange.code: FetchAction.RESET,
+        CorruptRecord.code: FetchAction.PARK,
+        InvalidRecord.code: FetchAction.PARK,
+        RecordTooLarge.code: FetchAction.PARK,
+        UnsupportedCompressionType.code: FetchAction.PARK,
+        UnsupportedForMessageFormat.code: FetchAction.PARK,
+        UnsupportedVersion.code: FetchAction.PARK,
+        TopicAuthorization.code: FetchAction.RAISE,
+        UnknownTopicOrPartition.code: FetchAction.REFRESH,
+        UnknownTopicId.code: FetchAction.REFRESH,
+        InconsistentTopicId.code: FetchAction.REFRESH,
+        LeaderNotAvailable.code: FetchAction.REFRESH,
+        NotLeaderOrFollower.code: FetchAction.REFRESH,
+        ReplicaNotAvailable.code: FetchAction.REFRESH,
+        ListenerNotFound.code: FetchAction.REFRESH,
+        KafkaStorage.code: FetchAction.REFRESH,
+        FencedLeaderEpoch.code: FetchAction.REFRESH,
+        UnknownLeaderEpoch.code: FetchAction.RETRY,
+        OffsetNotAvailable.code: FetchAction.RETRY,
+        OffsetMovedToTieredStorage.code: FetchAction.RETRY,
+        RequestTimeout.code: FetchAction.RETRY,
+        UnknownServer.code: FetchAction.RETRY,
+    }
+)
+"""Error code to action.
+
+Source: Kafka's FetchCollector.handleInitializeErrors; what is not here is REFRESH.
+"""
+
+
+def fetch_action(code: int) -> FetchAction:
+    """What to do. A code that is not in the table, and one that nobody knows yet: pause, and ask
+    for metadata; so nothing is asked in a hot loop, and nothing stops for good."""
+    return FETCH_ACTIONS.get(code, FetchAction.REFRESH)

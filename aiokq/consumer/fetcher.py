@@ -1,0 +1,405 @@
+"""Fetcher: which broker each partition is read from, when it is asked for more, what came back.
+
+One BrokerFetcher per broker does the asking. Nothing here hands records over: Outlet does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from aiokq.cluster.reading import leader_hint
+from aiokq.connection.backoff import Backoff
+from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
+from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent
+from aiokq.consumer.fetch_errors import FetchAction, fetch_action
+from aiokq.consumer.positions import PartitionState, Stage
+from aiokq.consumer.sessions import Ask
+from aiokq.core.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    RecordTooLarge,
+    error_for,
+)
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.connection.node import Node
+    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.wire.fetch import FetchPartitionData, FetchResponse
+
+__all__ = ["Fetcher"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+
+NOT_NOW = Want()
+ENOUGH = Want(full=True)
+
+
+class Fetcher:
+    """Keeps the buffers filled.
+
+    Args:
+        out_of_range: called when a position is not in the log any more.
+        diverged: called with the end of what a log shares with what was read from it, -1 if that
+            is unknown.
+        spawn: starts a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        buffers: Buffers,
+        *,
+        out_of_range: Callable[[PartitionState, KafkaError], None],
+        diverged: Callable[[PartitionState, int], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._counters = engine.counters
+        self._buffers = buffers
+        self._out_of_range = out_of_range
+        self._diverged = diverged
+        self._spawn = spawn
+        self._loops: dict[int, tuple[BrokerFetcher, asyncio.Task[None]]] = {}
+        self._partition_bytes = max(1, settings.max_partition_fetch_bytes)
+
+    @property
+    def brokers(self) -> dict[int, BrokerFetcher]:
+        """The loops, by node id."""
+        return {node_id: loop for node_id, (loop, _) in self._loops.items()}
+
+    async def close(self) -> None:
+        """End all loops, their sessions and connections."""
+        loops, self._loops = self._loops, {}
+        tasks = [task for _, task in loops.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for loop, _ in loops.values():
+            await loop.close()
+
+    # -- what changed
+
+    def update(self, state: PartitionState) -> None:
+        """Something about the partition changed: position, pause, leader, what is buffered."""
+        node_id = self._route(state)
+        if node_id != state.node:
+            self._leave(state)
+            state.node = node_id
+            if node_id >= 0:
+                self._loop(node_id).add(state)
+        else:
+            self._touch(state)
+
+    def remove(self, state: PartitionState) -> None:
+        """The partition is not assigned any more."""
+        self._leave(state)
+        state.node = -1
+
+    def consumed(self, state: PartitionState) -> None:
+        """Less is waiting of the partition than before."""
+        if state.queued_bytes < self._partition_bytes:
+            self._touch(state)
+
+    def starved(self, outlet: Outlet) -> None:
+        """A reader waits and there is nothing for it."""
+        if self._buffers.full:
+            for state in outlet.states.values():
+                self._touch(state)
+
+    def opened(self) -> None:
+        """The buffers have room again."""
+        for loop, _ in self._loops.values():
+            loop.touch_all()
+
+    def leader_changed(self, state: PartitionState) -> None:
+        """Take over who leads the partition, from the snapshot."""
+        metadata = self._engine.metadata
+        topic = metadata.topics.get(state.tp.topic)
+        info = None if topic is None else topic.partitions.get(state.tp.partition)
+        if topic is None or info is None:
+            return
+        state.topic_id = topic.topic_id
+        if info.leader != state.leader:
+            state.preferred = -1
+        state.leader = info.leader
+        if info.leader_epoch > state.leader_epoch:
+            known, state.leader_epoch = state.leader_epoch, info.leader_epoch
+            if known >= 0:
+                state.validate()
+        self.update(state)
+
+    # -- what the loops ask (FetchOwner)
+
+    # hot: per partition and fetch, benchmarks/micro/consumer.py
+    def want(self, state: PartitionState, node_id: int, now: float) -> Want:
+        """Whether the partition is to be asked for at that broker now, and what for."""
+        if state.stage is not Stage.FETCHING or state.paused or state.node != node_id:
+            return NOT_NOW
+        if state.preferred == node_id and now >= state.preferred_until:
+            # The leader may know a better replica by now, or serve us itself.
+            state.preferred = -1
+            self.update(state)
+            return NOT_NOW
+        if state.retry_at > now:
+            return Want(at=state.retry_at)
+        if state.queued_bytes >= self._partition_bytes:
+            return ENOUGH
+        if self._buffers.full and (state.chunks or not state.outlet.hungry):
+            return ENOUGH
+        return Want(
+            Ask(
+                state.fetch_offset,
+                state.leader_epoch,
+                state.fetch_epoch,
+                self._partition_bytes,
+                state.topic_id,
+                state.generation,
+                state,
+            )
+        )
+
+    def max_bytes(self) -> int:
+        """Most bytes that a response may have."""
+        room = max(self._buffers.room, self._partition_bytes)
+        return min(self._settings.fetch_max_bytes, room)
+
+    def node(self, node_id: int) -> Node:
+        """The broker to connect to."""
+        return self._engine.node(node_id)
+
+    def new_backoff(self) -> Backoff:
+        """Pauses between failed requests."""
+        return self._engine.new_backoff()
+
+    def received(
+        self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
+    ) -> bool:
+        """Take a response in. Returns whether it brought anything."""
+        size = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.records:
+                    size += len(data.records)
+        frame = self._buffers.frame(size)
+        now = self._engine.now()
+        names: dict[UUID, str] | None = None
+        for topic in response.responses:
+            name = topic.topic
+            if not name:
+                if names is None:
+                    names = {ask.topic_id: tp.topic for tp, ask in asked.items()}
+                name = names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                self._take(node_id, name, data, asked, response, frame, now)
+        self._buffers.discard(frame)
+        self._counters.record_bytes_received += size
+        return bool(response.responses)
+
+    def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:
+        """A request to the broker failed as a whole."""
+        engine = self._engine
+        self._counters.retries["Fetch"] += 1
+        told: set[Outlet] = set()
+        for state in states:
+            if state.preferred == node_id:
+                state.preferred = -1
+            elif error.retriable or error.refresh_metadata:
+                if error.refresh_metadata:
+                    engine.partition_failed(state.tp, error, leader_epoch=state.leader_epoch)
+            elif state.outlet not in told:
+                told.add(state.outlet)
+                state.outlet.report(error)
+            self.update(state)
+
+    # -- inside
+
+    def _take(
+        self,
+        node_id: int,
+        topic: str,
+        data: FetchPartitionData,
+        asked: dict[TopicPartition, Ask],
+        response: FetchResponse,
+        frame: Frame,
+        now: float,
+    ) -> None:
+        ask = asked.get(TopicPartition(topic, data.partition_index))
+        if ask is None:
+            return
+        state: PartitionState = ask.state
+        if state.generation != ask.generation or state.fetch_offset != ask.offset:
+            return  # sought, reset or unassigned meanwhile: this answers another question
+        if data.error_code:
+            self._refused(node_id, state, data, response, now)
+            self.update(state)
+            return
+        if state.stage is not Stage.FETCHING:
+            return
+        if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
+            self._diverged(state, data.diverging_epoch.end_offset)
+            self.update(state)
+            return
+        state.answered()
+        self._engine.partition_ok(state.tp)
+        if data.high_watermark >= 0:
+            state.high_watermark = data.high_watermark
+        if data.last_stable_offset >= 0:
+            state.last_stable_offset = data.last_stable_offset
+        if data.log_start_offset >= 0:
+            state.log_start_offset = data.log_start_offset
+        state.fetched_at_ms = self._engine.environment.clock.timestamp_ms()
+        if data.preferred_read_replica >= 0 and data.preferred_read_replica != state.preferred:
+            self._prefer(state, data.preferred_read_replica, now)
+        if data.records:
+            self._buffer(state, data, frame, now)
+        self.update(state)
+
+    def _buffer(
+        self, state: PartitionState, data: FetchPartitionData, frame: Frame, now: float
+    ) -> None:
+        tp = state.tp
+        records = data.records
+        assert isinstance(records, memoryview)
+        end, epoch = extent(records)
+        aborted = None
+        if self._settings.committed_only:
+            aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
+        chunk = self._buffers.chunk(
+            frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
+        )
+        if end <= state.fetch_offset:
+            # No whole batch, or headers that make no sense.
+            self._spoiled(state, chunk, end, now)
+            return
+        state.chunks.append(chunk)
+        state.queued_bytes += chunk.size
+        state.fetch_offset = end
+        if epoch >= 0:
+            state.fetch_epoch = epoch
+        self._counters.batches_received += 1
+        state.outlet.arrived(state)
+
+    def _spoiled(self, state: PartitionState, chunk: Chunk, end: int, now: float) -> None:
+        try:
+            chunk.cursor.take(1)
+        except KafkaError as error:
+            self._park(state, error)
+        else:
+            cut_off = chunk.cursor.partial_batch_bytes
+            if cut_off and end < 0:
+                self._park(
+                    state,
+                    RecordTooLarge(
+                        f"the batch at offset {state.fetch_offset} has {cut_off} bytes, and this "
+                        "broker gives no more than max_partition_fetch_bytes="
+                        f"{self._partition_bytes}: raise that, or seek() past it",
+                        topic_partition=state.tp,
+                    ),
+                )
+            else:
+                state.later(now, None)
+        self._buffers.release(chunk)
+
+    def _refused(
+        self,
+        node_id: int,
+        state: PartitionState,
+        data: FetchPartitionData,
+        response: FetchResponse,
+        now: float,
+    ) -> None:
+        error = error_for(data.error_code, api="Fetch", node=node_id, topic_partition=state.tp)
+        self._counters.errors[error.name] += 1
+        if state.preferred == node_id:
+            # Whatever a replica has against it, the leader has the last word.
+            state.preferred = -1
+            if fetch_action(error.code) is not FetchAction.REFRESH:
+                logger.info("back to the leader: partition=%s error=%s", state.tp, error)
+                return
+        state.later(now, error)
+        action = fetch_action(error.code)
+        if state.chunks and action in (FetchAction.RESET, FetchAction.RAISE, FetchAction.PARK):
+            return  # what was fetched before the error is handed over before it; ask again then
+        match action:
+            case FetchAction.RETRY:
+                logger.warning("fetch is repeated: partition=%s error=%s", state.tp, error)
+            case FetchAction.REFRESH:
+                logger.warning("fetch refused: partition=%s error=%s", state.tp, error)
+                self._engine.partition_failed(
+                    state.tp,
+                    error,
+                    leader_epoch=state.leader_epoch,
+                    hint=leader_hint(response, data),
+                )
+            case FetchAction.RESET:
+                self._out_of_range(state, error)
+            case FetchAction.RAISE:
+                state.outlet.report(error)
+            case FetchAction.PARK:
+                self._park(state, error)
+
+    def _park(self, state: PartitionState, error: KafkaError) -> None:
+        if error.topic_partition is None:
+            error.add_context(topic_partition=state.tp)
+        state.park(error)
+        state.outlet.report(error)
+
+    def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
+        if replica in self._engine.metadata.brokers:
+            state.preferred = replica
+            state.preferred_until = now + self._settings.metadata_max_age_ms / 1000
+            logger.info("reading from a replica: partition=%s node=%s", state.tp, replica)
+        else:
+            state.later(now, None)
+            self._engine.refresher.soon([state.tp.topic])
+
+    def _route(self, state: PartitionState) -> int:
+        """The broker to read the partition from; -1 if there is none."""
+        if state.stage is Stage.PARKED:
+            return state.node
+        brokers = self._engine.metadata.brokers
+        if state.preferred >= 0:
+            if state.preferred in brokers and state.preferred not in self._engine.state.down:
+                return state.preferred
+            state.preferred = -1
+        if state.leader in brokers:
+            return state.leader
+        if state.leader < 0 and not self._engine.failed(state.tp):
+            self._engine.partition_failed(state.tp, LeaderNotAvailable(topic_partition=state.tp))
+        return -1
+
+    def _touch(self, state: PartitionState) -> None:
+        if (running := self._loops.get(state.node)) is not None:
+            running[0].touch(state.tp)
+
+    def _leave(self, state: PartitionState) -> None:
+        running = self._loops.get(state.node)
+        if running is None:
+            return
+        loop, task = running
+        loop.remove(state.tp)
+        if not loop.states and state.node not in self._engine.metadata.brokers:
+            del self._loops[state.node]
+            task.cancel()
+            self._spawn(loop.close(), f"close fetches from node {loop.node_id}")
+
+    def _loop(self, node_id: int) -> BrokerFetcher:
+        running = self._loops.get(node_id)
+        if running is not None:
+            return running[0]
+        loop = BrokerFetcher(node_id, self, self._settings)
+        task = self._spawn(loop.run(), f"fetch from node {node_id}")
+        self._loops[node_id] = loop, task
+        return loop

@@ -1,0 +1,66 @@
+"""Owns what a consumer tells of its own state: plain frozen values, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokq.core.types import TopicPartition
+
+__all__ = ["BrokerHealth", "ConsumerHealth", "PartitionHealth"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """One assigned partition.
+
+    Attributes:
+        position: offset of the next record to hand over; None while it is not known.
+        lag: records up to the end that readers see; None if not known yet.
+        state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
+            for it, and it waits for seek()).
+        node: broker that it is read from; None if there is none now.
+        buffered_bytes: fetched, and not handed over.
+        fetched_ago: seconds since a broker last answered about it; None if none did yet.
+        error: why it is not fetched now, if there is a reason.
+    """
+
+    position: int | None
+    lag: int | None
+    state: str
+    node: int | None
+    buffered_bytes: int
+    fetched_ago: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHealth:
+    """The fetches from one broker.
+
+    Attributes:
+        partitions: how many are read from it.
+        in_flight: whether it has been asked and has not answered.
+        error: why the last request failed; None after an answer.
+    """
+
+    partitions: int
+    in_flight: bool
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHealth:
+    """A consumer at one moment.
+
+    Attributes:
+        ok: it is open, and no partition has an error or lacks a broker.
+        buffered_bytes: memory of what was fetched ahead.
+        missing_topics: subscribed to by name, and not there.
+    """
+
+    ok: bool
+    partitions: Mapping[TopicPartition, PartitionHealth]
+    brokers: Mapping[int, BrokerHealth]
+    buffered_bytes: int
+    missing_topics: frozenset[str]

@@ -1,0 +1,422 @@
+"""Outlet: where records leave, one reader at a time; it owns who of its partitions is next.
+
+It is the source of a native RecordStream: Python runs once per chunk, none per record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.core.errors import Closed, KafkaError, copy_error
+from aiokq.fastpath import Cursor, Record, RecordStream
+
+if TYPE_CHECKING:
+    from aiokq.consumer.buffers import Buffers, Chunk
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["Outlet", "TakenChunk"]
+
+TURN_BYTES: Final = 256 * 1024
+"""After so much from the buffers the loop gets a turn: a reader that never awaits anything else
+would starve the fetching behind it, and every other task."""
+
+
+class TakenChunk(NamedTuple):
+    """What was handed over as a whole."""
+
+    tp: TopicPartition
+    data: memoryview
+    position: int
+    next_offset: int
+    aborted: list[tuple[int, int]] | None
+
+
+class Outlet:
+    """Hands over what its partitions have buffered, chunk by chunk in turn.
+
+    Args:
+        buffers: the consumer's.
+        consumed: called when a partition has less waiting than before, or the outlet none at all.
+        counted: called with the number of records that were handed over since.
+
+    Attributes:
+        stream: what `async for` iterates.
+        hungry: a reader waits, and nothing is there: its partitions are fetched even when the
+            buffers are full.
+    """
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        *,
+        consumed: Callable[[PartitionState], None],
+        starved: Callable[[Outlet], None],
+        counted: Callable[[int], None],
+        opened: Callable[[], None],
+    ) -> None:
+        self.stream = RecordStream(self)
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.hungry = False
+        self._buffers = buffers
+        self._consumed = consumed
+        self._starved = starved
+        self._counted = counted
+        self._opened = opened
+        self._line: deque[PartitionState] = deque()
+        self._current: PartitionState | None = None
+        self._held: list[PartitionState] = []
+        self._errors: deque[KafkaError] = deque()
+        self._closed = False
+        self._failure: KafkaError | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._since_turn = 0
+        self._busy = False
+
+    # -- the stream's source
+
+    def next_cursor(self) -> Cursor | None:
+        """The cursor of the next partition in line; None if nothing is there, or it is time to
+        give the loop a turn.
+
+        Raises:
+            StopAsyncIteration: the consumer was closed.
+            KafkaError: what went wrong with one of the partitions; raised once, then the others
+                go on.
+        """
+        self._finish_current()
+        self._release_held()
+        self._raise_if_any()
+        if self._since_turn >= TURN_BYTES:
+            return None
+        state = self._next_in_line()
+        if state is None:
+            return None
+        chunk = self._take(state)
+        return chunk.cursor
+
+    def wait(self, wanted: Collection[TopicPartition] = ()) -> asyncio.Future[None]:
+        """Done when there may be a record, an error or the end; cancelling it loses nothing.
+
+        Args:
+            wanted: records of these only; of all partitions if empty.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if self._since_turn >= TURN_BYTES:
+            self._since_turn = 0
+            loop.call_soon(_release, future)
+        elif (
+            self._errors
+            or self._closed
+            or any(s.readable and (not wanted or s.tp in wanted) for s in self._line)
+        ):
+            future.set_result(None)
+        else:
+            self._since_turn = 0
+            self._waiters = [waiter for waiter in self._waiters if not waiter.done()]
+            self._waiters.append(future)
+            future.add_done_callback(self._fed)
+            if not self.hungry:
+                self.hungry = True
+                self._starved(self)
+        return future
+
+    def _fed(self, future: asyncio.Future[None]) -> None:
+        self.hungry = any(not waiter.done() for waiter in self._waiters)
+
+    @property
+    def turn_due(self) -> bool:
+        """Whether `wait` would give the loop a turn, whatever is there."""
+        return self._since_turn >= TURN_BYTES
+
+    # -- other ways to read
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One reader at a time.
+
+        Raises:
+            RuntimeError: another task is reading.
+        """
+        if self._busy:
+            raise RuntimeError("another task is reading from this consumer: use streams(n)")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def take(
+        self, limit: int, wanted: Collection[TopicPartition] = ()
+    ) -> dict[TopicPartition, list[Record]]:
+        """Up to so many records that are there, by partition, each partition's in order.
+
+        Args:
+            wanted: only of these; of all if empty.
+
+        Raises:
+            Closed: the consumer was closed.
+            KafkaError: as `next_cursor`, before anything is taken.
+        """
+        self._begin_batch()
+        taken: dict[TopicPartition, list[Record]] = {}
+        for state in list(self._line):
+            if limit <= 0:
+                break
+            if not state.readable or (wanted and state.tp not in wanted):
+                continue
+            before = state.position
+            records: list[Record] = []
+            while limit > 0 and state.chunks:
+                chunk = state.chunks[0]
+                try:
+                    some = chunk.cursor.take(limit)
+                except KafkaError:
+                    if not taken and not records:
+                        raise
+                    limit = 0  # what was taken is handed over first; the error comes again
+                    break
+                records += some
+                limit -= len(some)
+                if chunk.cursor.exhausted or not some:
+                    self._since_turn += chunk.size
+                    self._drop_first(state)
+            if records:
+                taken[state.tp] = records
+                self._hold(state, before)
+                self._to_the_end(state)
+            self._unlist_if_empty(state)
+        return taken
+
+    def take_chunk(self) -> TakenChunk | None:
+        """The rest of the next chunk, handed over as a whole; None if nothing is there.
+
+        Raises:
+            StopAsyncIteration: the consumer was closed.
+            KafkaError: as `next_cursor`.
+        """
+        self._leave_current()
+        self._release_held()
+        self._raise_if_any()
+        if self._since_turn >= TURN_BYTES:
+            return None
+        state = self._next_in_line()
+        if state is None:
+            return None
+        chunk = state.chunks[0]
+        position = chunk.cursor.position
+        self._since_turn += chunk.size
+        self._hold(state, position)
+        self._drop_first(state)
+        if state.readable:
+            self._enlist(state)
+        return TakenChunk(state.tp, chunk.data, position, chunk.end_offset, chunk.aborted)
+
+    def _begin_batch(self) -> None:
+        self._leave_current()
+        self._release_held()
+        try:
+            self._raise_if_any()
+        except StopAsyncIteration:
+            raise Closed("this consumer is closed: make a new one") from None
+
+    # -- what happens to its partitions
+
+    def add(self, state: PartitionState) -> None:
+        """The partition's records leave here from now on."""
+        self.states[state.tp] = state
+        state.outlet = self
+        state.listed = False
+        self.arrived(state)
+
+    def remove(self, state: PartitionState) -> None:
+        """The partition's records leave elsewhere, or nowhere; what is buffered stays with it."""
+        self.interrupt(state)
+        self._unlist(state)
+        self.states.pop(state.tp, None)
+        if state in self._held:
+            self._held.remove(state)
+            state.held = None
+
+    def arrived(self, state: PartitionState) -> None:
+        """Something is there for the partition, or it may be read again."""
+        if not state.readable or state.in_hand:
+            return
+        self._enlist(state)
+        if self._waiters:
+            self.wake()
+
+    def interrupt(self, state: PartitionState) -> None:
+        """Take the partition out of the reader's hand; what was not read stays."""
+        if self._current is not state:
+            return
+        if self.stream.in_hand:
+            cursor = state.chunks[0].cursor
+            self._hold(state, cursor.last_handed_offset)
+        self.stream.detach()
+        self._current = None
+        self._put_back(state)
+
+    def drop(self, state: PartitionState) -> None:
+        """Throw away what is buffered; the position stays, to be fetched again or to jump."""
+        self.interrupt(state)
+        position = state.position
+        while state.chunks:
+            self._drop_first(state)
+        state.fetch_offset = position
+        self._unlist(state)
+
+    def report(self, error: KafkaError) -> None:
+        """Raise this to the reader, once."""
+        self._errors.append(error)
+        self.wake()
+
+    def forgive(self, tp: TopicPartition) -> None:
+        """The user has put the partition right: an error about it that nobody saw is history."""
+        self._errors = deque(e for e in self._errors if e.topic_partition != tp)
+
+    def close(self, failure: KafkaError | None = None) -> None:
+        """No more records: `async for` ends, or has this raised."""
+        if not self._closed:
+            self._leave_current()
+            self._closed = True
+            self._failure = failure
+            self.wake()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def wake(self) -> None:
+        """Whoever waits looks again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.hungry = False
+
+    def finished(self, state: PartitionState) -> int:
+        """Offset up to which the partition's records are finished: handed over, and followed by
+        the request for another one; -1 while there is no position.
+
+        For groups: what automatic commit may commit.
+        """
+        if state.held is not None:
+            return state.held
+        if state is self._current and self.stream.in_hand:
+            return state.chunks[0].cursor.last_handed_offset
+        return state.position
+
+    # -- inside
+
+    def _take(self, state: PartitionState) -> Chunk:
+        chunk = state.chunks[0]
+        state.in_hand = True
+        state.queued_bytes -= chunk.size
+        self._current = state
+        self._since_turn += chunk.size
+        self._consumed(state)
+        return chunk
+
+    def _put_back(self, state: PartitionState) -> None:
+        state.in_hand = False
+        state.queued_bytes += state.chunks[0].size
+        if state.readable:
+            self._enlist(state, first=True)
+
+    def _finish_current(self) -> None:
+        """The cursor in hand is at its end."""
+        state = self._current
+        if state is None:
+            return
+        self._current = None
+        if not state.chunks[0].cursor.exhausted:
+            self._put_back(state)
+            return
+        state.in_hand = False
+        state.queued_bytes += state.chunks[0].size
+        self._drop_first(state)
+        if state.readable:
+            self._enlist(state)
+
+    def _leave_current(self) -> None:
+        """Another way of reading goes on from where the stream is."""
+        if self._current is not None:
+            self.stream.detach()
+            state, self._current = self._current, None
+            self._put_back(state)
+
+    def _drop_first(self, state: PartitionState) -> None:
+        chunk = state.chunks.popleft()
+        state.queued_bytes -= chunk.size
+        if not state.chunks:
+            # What the cursor passed over behind the last record counts as read.
+            state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
+        handed = chunk.cursor.handed
+        if handed:
+            self._counted(handed)
+        if self._buffers.release(chunk):
+            self._opened()
+        self._consumed(state)
+
+    def _next_in_line(self) -> PartitionState | None:
+        line = self._line
+        while line:
+            state = line.popleft()
+            state.listed = False
+            if state.readable:
+                return state
+        return None
+
+    def _enlist(self, state: PartitionState, *, first: bool = False) -> None:
+        if state.listed:
+            return
+        state.listed = True
+        if first:
+            self._line.appendleft(state)
+        else:
+            self._line.append(state)
+
+    def _to_the_end(self, state: PartitionState) -> None:
+        if state.listed:
+            self._line.remove(state)
+            self._line.append(state)
+
+    def _unlist(self, state: PartitionState) -> None:
+        if state.listed:
+            state.listed = False
+            self._line.remove(state)
+
+    def _unlist_if_empty(self, state: PartitionState) -> None:
+        if not state.chunks:
+            self._unlist(state)
+
+    def _hold(self, state: PartitionState, offset: int) -> None:
+        if state.held is None:
+            state.held = offset
+            self._held.append(state)
+
+    def _release_held(self) -> None:
+        if self._held:
+            for state in self._held:
+                state.held = None
+            self._held.clear()
+
+    def _raise_if_any(self) -> None:
+        if self._closed:
+            if self._failure is not None:
+                raise copy_error(self._failure)
+            raise StopAsyncIteration
+        if self._errors:
+            raise self._errors.popleft()
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,174 @@
+"""Owns the ways to read from an outlet: single records, many, and batches, deserialized or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from aiokq.consumer.batch import RecordBatch
+from aiokq.core.errors import Closed
+from aiokq.fastpath import Record
+
+if TYPE_CHECKING:
+    from aiokq.consumer.buffers import Buffers
+    from aiokq.consumer.deserializers import DeserializedRecord
+    from aiokq.consumer.outlet import Outlet, TakenChunk
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["BatchStream", "DeserializedStream", "Reader"]
+
+Deserialize: TypeAlias = "Callable[[Record], DeserializedRecord[Any, Any]]"
+
+
+class DeserializedStream:
+    """Records of a native stream, each deserialized as it is handed over."""
+
+    def __init__(self, stream: AsyncIterator[Record], deserialize: Deserialize) -> None:
+        self._stream = stream
+        self._deserialize = deserialize
+
+    def __aiter__(self) -> DeserializedStream:
+        return self
+
+    async def __anext__(self) -> Record:
+        # To a type checker it is the record it stands for: deserializers are settings, not types.
+        return cast("Record", self._deserialize(await self._stream.__anext__()))
+
+
+class BatchStream:
+    """Batches as they come; what `Consumer.batches()` gives.
+
+    A batch is handed over when `__anext__` ends, so a cancelled wait loses nothing.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> BatchStream:
+        return self
+
+    def __anext__(self) -> Awaitable[RecordBatch[Record]]:
+        return self._reader.next_batch()
+
+
+class Reader:
+    """Reads from one outlet.
+
+    Args:
+        deserialize: what is made of each record, if anything.
+        counted: told how many records were handed over in a batch.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        buffers: Buffers,
+        deserialize: Deserialize | None,
+        counted: Callable[[int], None],
+    ) -> None:
+        self.outlet = outlet
+        self._buffers = buffers
+        self._deserialize = deserialize
+        self._counted = counted
+        self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
+        if deserialize is not None:
+            self.records = DeserializedStream(self.records, deserialize)
+
+    async def one(self, wanted: Collection[TopicPartition]) -> Record:
+        """The next record, of certain partitions if some are named.
+
+        Raises:
+            Closed: the consumer was closed.
+            KafkaError: what went wrong with a partition.
+        """
+        if not wanted:
+            try:
+                return await self.records.__anext__()
+            except StopAsyncIteration:
+                raise _closed() from None
+        outlet = self.outlet
+        with outlet.reading():
+            while True:
+                for records in outlet.take(1, wanted).values():
+                    return self._finished(records)[0]
+                await outlet.wait(wanted)
+
+    async def many(
+        self, wanted: Collection[TopicPartition], timeout: float, limit: int
+    ) -> dict[TopicPartition, list[Record]]:
+        """What is there, at most so many; waits for the first of it.
+
+        Raises:
+            Closed: the consumer was closed.
+            KafkaError: what went wrong with a partition.
+        """
+        outlet = self.outlet
+        with outlet.reading():
+            if outlet.turn_due:
+                await outlet.wait()
+            taken = outlet.take(limit, wanted)
+            if not taken and timeout > 0:
+                deadline = asyncio.timeout(timeout)
+                try:
+                    async with deadline:
+                        while not taken:
+                            await outlet.wait(wanted)
+                            taken = outlet.take(limit, wanted)
+                except TimeoutError:
+                    if not deadline.expired():
+                        raise
+            if self._deserialize is None:
+                return taken
+            return {tp: self._finished(records) for tp, records in taken.items()}
+
+    async def next_batch(self) -> RecordBatch[Record]:
+        """The next batch that is not empty.
+
+        Raises:
+            StopAsyncIteration: the consumer was closed.
+            KafkaError: what went wrong with a partition.
+        """
+        outlet = self.outlet
+        with outlet.reading():
+            while True:
+                taken = outlet.take_chunk()
+                if taken is None:
+                    await outlet.wait()
+                    continue
+                batch = self._batch(taken)
+                count = len(batch)
+                if count:
+                    self._counted(count)
+                    return batch
+
+    def _finished(self, records: list[Record]) -> list[Record]:
+        if self._deserialize is None:
+            return records
+        return cast("list[Record]", [self._deserialize(record) for record in records])
+
+    def _batch(self, taken: TakenChunk) -> RecordBatch[Record]:
+        tp = taken.tp
+        cursor = partial(
+            self._buffers.cursor,
+            tp.topic,
+            tp.partition,
+            taken.data,
+            taken.position,
+            taken.aborted,
+        )
+        return RecordBatch(
+            tp.topic,
+            tp.partition,
+            taken.data,
+            taken.position,
+            taken.next_offset,
+            cursor=cursor,
+            exact=not taken.aborted,
+            deserialize=cast("Callable[[Record], Record] | None", self._deserialize),
+        )
+
+
+def _closed() -> Closed:
+    return Closed("this consumer is closed: make a new one")

@@ -1,0 +1,129 @@
+"""Owns the division of a consumer's partitions among several streams, each partition in one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from aiokq.consumer.reader import BatchStream, Reader
+from aiokq.core.errors import Closed, ConfigError, KafkaError
+
+if TYPE_CHECKING:
+    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.core.types import TopicPartition
+    from aiokq.fastpath import Record
+
+__all__ = ["Outlets", "Stream"]
+
+
+class Stream:
+    """Some of a consumer's partitions, for one task; made by `Consumer.streams`.
+
+    A partition is in exactly one stream, and its records stay in order when it moves. Left or
+    closed, a stream hands its partitions to the others; the last one, back to the consumer.
+    Iterating ends when the stream or the consumer is closed.
+    """
+
+    def __init__(self, reader: Reader, closed: Callable[[Outlet], None]) -> None:
+        self._reader = reader
+        self._closed = closed
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self._reader.records
+
+    def batches(self) -> BatchStream:
+        """The same, a batch at a time; see `Consumer.batches`."""
+        return BatchStream(self._reader)
+
+    async def getone(self) -> Record:
+        """The next record of this stream.
+
+        Raises:
+            Closed: the stream or the consumer was closed.
+        """
+        return await self._reader.one(())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are in this stream now."""
+        return frozenset(self._reader.outlet.states)
+
+    def close(self) -> None:
+        """Hand the partitions to the other streams. Harmless twice."""
+        self._closed(self._reader.outlet)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Outlets:
+    """The outlets of a consumer: the one of its own, or those of its streams.
+
+    Args:
+        make: makes an outlet.
+    """
+
+    def __init__(self, make: Callable[[], Outlet]) -> None:
+        self._make = make
+        self.main = make()
+        self._split: list[Outlet] = []
+
+    @property
+    def open(self) -> list[Outlet]:
+        """Where partitions are now."""
+        return self._split or [self.main]
+
+    @property
+    def split(self) -> bool:
+        """Whether there are streams."""
+        return bool(self._split)
+
+    def divide(self, count: int) -> list[Outlet]:
+        """Make so many outlets, and give the partitions to them in turn.
+
+        Raises:
+            ConfigError: there are streams already, or none are wanted.
+        """
+        if count < 1:
+            raise ConfigError(f"streams({count}): at least one is needed")
+        if self._split:
+            raise ConfigError("this consumer has streams already: close them first")
+        self._split = [self._make() for _ in range(count)]
+        states = sorted(self.main.states.values(), key=lambda state: state.tp)
+        for state in states:
+            self.main.remove(state)
+            self.place(state)
+        return list(self._split)
+
+    def place(self, state: PartitionState) -> None:
+        """Give a partition to the outlet that has the fewest."""
+        outlet = min(self.open, key=lambda outlet: len(outlet.states))
+        outlet.add(state)
+
+    def close_one(self, outlet: Outlet) -> None:
+        """End a stream; its partitions go to the others."""
+        if outlet not in self._split:
+            return
+        self._split.remove(outlet)
+        for state in list(outlet.states.values()):
+            outlet.remove(state)
+            self.place(state)
+        outlet.close()
+
+    def report(self, error: KafkaError) -> None:
+        """Raise an error that is about no partition: to the first reader."""
+        self.open[0].report(error)
+
+    def close(self, failure: Closed | None = None) -> None:
+        """No more records anywhere."""
+        for outlet in (self.main, *self._split):
+            outlet.close(failure)
