@@ -161,7 +161,8 @@ class LogDirectory:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
 
         Args:
-            topic_id: written down for a new one; None writes nothing.
+            topic_id: written down for a new one; a directory of another id is set aside. None
+                takes whatever is there.
             progress: told of a recovery's progress, from the thread that runs this.
 
         Raises:
@@ -169,6 +170,8 @@ class LogDirectory:
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
         try:
+            if topic_id is not None:
+                self._set_stray_aside(partition, topic_id)
             exists = self._files.is_dir(directory)
             log = open_log(
                 self._files,
@@ -201,8 +204,6 @@ class LogDirectory:
             KafkaStorage: the disk refused.
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
-        unique = uuid.UUID(int=self._random.getrandbits(128)).hex
-        renamed = f"{self.path}/{names.deleted_directory(partition, unique)}"
         log = self._logs.pop(partition, None)
         self._starts.pop(partition, None)
         self._points.pop(partition, None)
@@ -210,14 +211,44 @@ class LogDirectory:
             log.retire()
         try:
             if self._files.is_dir(directory):
-                self._files.rename(directory, renamed)
-                self._files.sync_dir(self.path)
+                renamed = self._rename_away(partition, names.DELETED_DIRECTORY)
                 self._deleted.append((renamed, log))
         except OSError as error:
             raise KafkaStorage(
                 f"log of {partition} cannot be deleted: {error.strerror or error}",
                 topic_partition=partition,
             ) from error
+
+    def _rename_away(self, partition: TopicPartition, suffix: str) -> str:
+        """Give a partition's directory a name that is no partition's; the new path."""
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        unique = uuid.UUID(int=self._random.getrandbits(128)).hex
+        renamed = f"{self.path}/{names.renamed_directory(partition, unique, suffix)}"
+        self._files.rename(directory, renamed)
+        self._files.sync_dir(self.path)
+        return renamed
+
+    def _set_stray_aside(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Records of another topic of the same name must not be served as this one's.
+
+        A stop between the record of a deletion and the deletion leaves them. Kept, not removed:
+        they may also be somebody's who copied a directory here.
+        """
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        try:
+            stored = read_partition_metadata(self._files, directory)
+        except CorruptRecord:
+            return
+        if stored is not None and stored != topic_id:
+            renamed = self._rename_away(partition, names.STRAY_DIRECTORY)
+            self._starts.pop(partition, None)
+            self._points.pop(partition, None)
+            logger.warning(
+                "directory of another topic set aside partition=%s topic_id=%s kept=%s",
+                partition,
+                format_uuid(stored),
+                renamed,
+            )
 
     def purge(self) -> None:
         """Remove the files of deleted partitions and segments.

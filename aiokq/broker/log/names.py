@@ -69,7 +69,11 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number))
 
 
-def deleted_directory(partition: TopicPartition, unique: str) -> str:
-    """What a deleted partition's directory is renamed to; a long topic name is cut to fit."""
-    suffix = f"-{partition.partition}.{unique}{DELETED_DIRECTORY}"
-    return partition.topic[: MAX_NAME - len(suffix)] + suffix
+def renamed_directory(partition: TopicPartition, unique: str, suffix: str) -> str:
+    """What a partition's directory is renamed to; a long topic name is cut to fit.
+
+    Args:
+        suffix: DELETED_DIRECTORY for one to be removed, STRAY_DIRECTORY for one nobody knows.
+    """
+    ending = f"-{partition.partition}.{unique}{suffix}"
+    return partition.topic[: MAX_NAME - len(ending)] + ending

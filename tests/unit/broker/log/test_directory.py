@@ -177,6 +177,22 @@ def test_half_deleted_directories_go_at_the_next_start(files: MemoryFiles) -> No
     directory.delete_partition(TP)  # not there: nothing to do
 
 
+def test_records_of_another_topic_of_that_name_are_not_served(files: MemoryFiles) -> None:
+    """The process was killed after a deletion was recorded and before it was done."""
+    directory = open_directory(files)
+    append(partition(directory), batch(b"old"))
+    directory.close()
+    directory = open_directory(files)
+    other = uuid.UUID(int=5)
+    log = directory.open_partition(TP, other, config(), now_ms=NOW_MS)
+    assert values(log) == []
+    [stray] = [name for name in files.listdir(PATH) if name.endswith("-stray")]
+    assert files.stat_size(f"{PATH}/{stray}/{0:020d}.log")
+    assert directory.partitions() == {TP: other}
+    directory.close()
+    assert open_directory(files).partitions() == {TP: other}
+
+
 def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) -> None:
     """The marker would make the next start believe what was never synced."""
     directory = open_directory(files)

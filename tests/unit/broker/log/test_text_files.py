@@ -88,7 +88,7 @@ def test_partition_directories_are_told_from_all_else() -> None:
 
 def test_deleted_directories_fit_the_file_system() -> None:
     """A topic's name may have 249 characters; a file's 255."""
-    name = names.deleted_directory(TopicPartition("x" * 249, 7), "0" * 32)
+    name = names.renamed_directory(TopicPartition("x" * 249, 7), "0" * 32, names.DELETED_DIRECTORY)
     assert len(name) == 255
     assert name.endswith("-7." + "0" * 32 + "-delete")
     assert names.parse_partition_directory(name) is None
