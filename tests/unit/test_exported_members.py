@@ -1,0 +1,97 @@
+"""What `aiokq` and its public modules export: all that is listed, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aiokq
+
+INIT = Path(aiokq.__file__)
+MODULES = ("errors", "metrics", "wire")
+
+
+def imported_for_type_checkers() -> dict[str, set[str]]:
+    """Module to names, from the `if TYPE_CHECKING:` block of the package."""
+    found: dict[str, set[str]] = {}
+    for node in ast.parse(INIT.read_text()).body:
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
+            for statement in node.body:
+                assert isinstance(statement, ast.ImportFrom)
+                names = {alias.name for alias in statement.names}
+                found.setdefault(str(statement.module), set()).update(names)
+    return found
+
+
+@pytest.mark.parametrize("name", aiokq.__all__)
+def test_every_public_name_resolves(name: str):
+    """A name that moved must move here too."""
+    assert getattr(aiokq, name) is not None
+
+
+def test_type_checkers_see_what_is_exported():
+    """The lazy table and the imports for type checkers say the same, name by name."""
+    seen = imported_for_type_checkers()
+    assert seen.pop("aiokq") == set(MODULES)
+    assert seen == {module: set(names) for module, names in aiokq._HOMES.items()}
+    listed = {name for names in seen.values() for name in names}
+    assert listed | set(MODULES) | {"__version__"} == set(aiokq.__all__)
+    assert len(aiokq.__all__) == len(set(aiokq.__all__))
+
+
+def test_public_objects_carry_public_names():
+    """Nothing private slips into the table."""
+    assert all(not n.startswith("_") for n in aiokq.__all__ if n != "__version__")
+    assert dir(aiokq) == sorted(aiokq.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        aiokq.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_modules_say_what_they_export(module: str):
+    """Each has an `__all__`, and all of it is there."""
+    imported = importlib.import_module(f"aiokq.{module}")
+    assert imported.__all__
+    for name in imported.__all__:
+        assert hasattr(imported, name), name
+
+
+def test_errors_has_a_class_for_every_code():
+    """Whoever catches an error by its class finds it under its Kafka name."""
+    from aiokq import errors
+
+    assert errors.KafkaError is aiokq.KafkaError
+    for code, cls in errors.ERROR_CLASSES.items():
+        assert getattr(errors, cls.__name__) is cls, code
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"{statement}; import sys; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_aiokq_loads_next_to_nothing():
+    """`import aiokq` is in everybody's start-up path; the broker's must stay free of pydantic."""
+    loaded = modules_after("import aiokq")
+    assert not [m for m in loaded if m.startswith("aiokq.") and m != "aiokq._version"]
+    assert not loaded & {"pydantic", "asyncio", "typer", "rich", "prometheus_client", "pyarrow"}
+
+
+def test_the_embedded_broker_loads_no_client():
+    """A test-suite that only starts a broker pays for a broker."""
+    loaded = modules_after("import aiokq; aiokq.EmbeddedCluster")
+    assert not loaded & {"pydantic", "typer", "rich", "prometheus_client", "pyarrow"}
+    assert not [m for m in loaded if m.startswith(("aiokq.producer", "aiokq.client"))]
+
+
+def test_the_client_loads_no_broker():
+    """Nor do services that only produce pay for one."""
+    loaded = modules_after("import aiokq; aiokq.Cluster")
+    assert not [m for m in loaded if m.startswith("aiokq.broker")]
+    assert not loaded & {"typer", "rich", "prometheus_client", "pyarrow"}
