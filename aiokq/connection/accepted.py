@@ -195,15 +195,15 @@ class AcceptedConnection:
             # The handler may have kept the frame; if it did not, its memory is free now.
             del frame
             if response is not None and self._error is None:
-                sent = await self._writer.write(response)
+                counters.bytes_out += await self._writer.write(response)
                 del response
-                counters.bytes_out += sent
         except CloseConnection as reason:
             logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
             return False
         except ConnectionLost as error:
+            # There is nobody to answer; what else was received is handled all the same.
             logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
-            return False
+            self.transport.fail(error)
         except ProtocolError as error:
             logger.warning("closing connection: peer=%s api=%s error=%s", context.peer, api, error)
             return False
