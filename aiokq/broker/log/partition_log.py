@@ -223,8 +223,16 @@ class PartitionLog:
             offset = header.next_offset
             max_timestamp = max(max_timestamp, header.max_timestamp_ms)
         segment = self._segments.active
-        if segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits):
+        # All that can fail comes before the write: what is written is not taken back.
+        try:
+            full = segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits)
+            segment.prepare()
+        except OSError as error:
+            raise self._storage_error("append failed", error) from error
+        if full:
             segment = self._roll(now_ms)
+        if leader_epoch > self._epochs.latest_epoch:
+            self.assign_epoch(leader_epoch, base_offset)
         self._changed = True
         try:
             segment.write(buffers)
@@ -238,8 +246,6 @@ class PartitionLog:
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
         self._producers.map_end_offset = offset
-        if leader_epoch > self._epochs.latest_epoch:
-            self.assign_epoch(leader_epoch, base_offset)
         # The only replica: what is written is committed. (With replicas, they move it.)
         self.high_watermark = offset
         for listener in self.append_listeners:

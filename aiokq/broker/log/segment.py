@@ -186,6 +186,11 @@ class Segment:
         waited = now_ms - self.created_ms if first < 0 else max_timestamp_ms - first
         return waited > limits.segment_ms
 
+    def prepare(self) -> None:
+        """Read what ``note_batch`` needs, so that it cannot fail."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append bytes in one call; the batches in them are then noted.
 
@@ -202,8 +207,6 @@ class Segment:
 
     def note_batch(self, last_offset: int, size: int, max_timestamp_ms: int) -> None:
         """The next ``size`` bytes of the file are a batch that ends with ``last_offset``."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
         assert self._max_timestamp is not None
         if max_timestamp_ms > self._max_timestamp[0]:
             self._max_timestamp = (max_timestamp_ms, last_offset)

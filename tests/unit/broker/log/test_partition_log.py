@@ -538,6 +538,30 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
     assert [offset for offset, _ in values(log)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("read_bytes", names.TIME_INDEX), ("pread", names.LOG), ("rename", names.LEADER_EPOCHS)],
+)
+def test_what_can_fail_fails_before_the_write(
+    files: MemoryFiles, operation: str, suffix: str
+) -> None:
+    """The first append after a start reads and writes other files too; told that it failed, the
+    producer sends the record again: so it must not be in the log already.
+    """
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    log.close()
+    log = open_partition(files)
+    files.fail(operation, errno.EIO, matches=lambda path: suffix in path)
+    try:
+        append(log, batch(b"after"), leader_epoch=7)
+    except KafkaStorage:
+        assert values(log) == [(0, b"before")]
+        append(log, batch(b"after"), leader_epoch=7)
+    assert values(log) == [(0, b"before"), (1, b"after")]
+    assert log.end_offset_for_epoch(7) == (7, 2)
+
+
 def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
     """Nobody above knows errno: a read, a deletion, a truncation all answer 56."""
     data = batch(b"x" * 100)
