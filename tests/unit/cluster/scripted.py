@@ -159,6 +159,8 @@ class ScriptedCluster:
             return self.api_versions()
         if isinstance(request, wire.MetadataRequest):
             return self.metadata(request)
+        if isinstance(request, wire.InitProducerIdRequest):
+            return wire.InitProducerIdResponse(producer_id=7, producer_epoch=0)
         raise AssertionError(f"the script has no answer to {request}")
 
     def api_versions(self) -> wire.ApiVersionsResponse:

@@ -1,0 +1,205 @@
+"""The Cluster facade: clients that share it, whose settings are whose, low-level calls."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import aiokq
+from aiokq import wire
+from aiokq.client.cluster import Cluster
+from aiokq.core.errors import Closed, ConfigError
+from tests.unit.cluster.scripted import ScriptedCluster, simulate
+from tests.unit.cluster.scripted_log import ScriptedLogs
+
+
+def make(cluster: ScriptedCluster, **overrides: Any) -> Cluster:
+    return Cluster(cluster.bootstrap_servers, _environment=cluster.environment, **overrides)
+
+
+def test_settings_come_by_position_by_name_and_as_an_object():
+    """Whichever way, they end up in one frozen object."""
+    assert Cluster("a:1").settings.bootstrap_servers == ("a:1",)
+    assert Cluster(["a:1", "b:2"]).settings.bootstrap_servers == ("a:1", "b:2")
+    assert Cluster(bootstrap_servers="a:1").settings.bootstrap_servers == ("a:1",)
+    settings = aiokq.ClusterSettings(bootstrap_servers="a:1", client_id="me")
+    assert Cluster(settings=settings).settings is settings
+    changed = Cluster("b:1", settings=settings).settings
+    assert (changed.bootstrap_servers, changed.client_id) == (("b:1",), "me")
+    with pytest.raises(ConfigError, match="twice"):
+        Cluster("a:1", bootstrap_servers="b:1")
+    with pytest.raises(ConfigError, match="request_timeout_ms"):
+        Cluster("a:1", request_timeout=3)  # type: ignore[call-arg]
+
+
+def test_clients_take_the_clusters_settings():
+    """The producer's request timeout is the Cluster's."""
+    cluster = Cluster("a:1", request_timeout_ms=1_234, client_id="me")
+    producer = cluster.producer(linger_ms=50)
+    assert (producer.settings.request_timeout_ms, producer.settings.client_id) == (1_234, "me")
+    assert producer.settings.linger_ms == 50
+    assert cluster.admin().settings.client_id == "me"
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
+def test_a_setting_of_the_cluster_is_refused_elsewhere(kind: str):
+    """Given to one client it would change all, or be ignored."""
+    cluster = Cluster("a:1")
+    with pytest.raises(ConfigError, match="request_timeout_ms is a setting of the Cluster"):
+        getattr(cluster, kind)(request_timeout_ms=1)
+    settings = {
+        "producer": aiokq.ProducerSettings,
+        "consumer": aiokq.ConsumerSettings,
+        "admin": aiokq.AdminSettings,
+    }[kind](client_id="other")
+    with pytest.raises(ConfigError, match="client_id is a setting of the Cluster"):
+        getattr(cluster, kind)(settings=settings)
+
+
+def test_one_view_of_metadata_is_shared():
+    """Three clients, one connection for metadata."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        scripted.add_topic("t", [1])
+        async with make(scripted) as cluster:
+            async with cluster.admin() as admin, cluster.admin() as other:
+                await admin.list_topics()
+                await other.list_topics()
+            metadata = await cluster.refresh("t")
+            assert metadata is cluster.metadata
+            assert metadata.topics["t"].partitions[0].leader == 1
+            assert sum(b.connections for b in scripted.brokers.values()) <= 3
+
+    simulate(main)
+
+
+def test_closing_the_cluster_closes_its_clients():
+    """A client that was forgotten must not hang on closed connections."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        cluster = make(scripted)
+        await cluster.start()
+        admin = cluster.admin()
+        await admin.start()
+        producer = cluster.producer()
+        await producer.start()
+        await asyncio.gather(cluster.close(), cluster.close())
+        with pytest.raises(Closed):
+            await admin.list_topics()
+        with pytest.raises(Closed):
+            producer.send_nowait("t", b"v")
+        with pytest.raises(Closed):
+            await cluster.fetch(("t", 0), 0)
+        await asyncio.sleep(0.1)
+        assert not any(broker.transports for broker in scripted.brokers.values())
+
+    simulate(main)
+
+
+def test_a_client_closed_by_itself_leaves_the_cluster_open():
+    """`async with cluster.producer()` ends; the next one begins."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        async with make(scripted) as cluster:
+            async with cluster.producer():
+                pass
+            async with cluster.admin() as admin:
+                await admin.list_topics()
+            assert cluster.health().ok
+
+    simulate(main)
+
+
+def test_requests_go_where_they_should():
+    """By id, by role, to a partition's leader."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        scripted.add_topic("t", [3])
+        scripted.controller_id = 2
+        scripted.handlers[wire.DescribeClusterRequest] = lambda broker, r, v: (
+            wire.DescribeClusterResponse(cluster_id="c", controller_id=broker.node_id)
+        )
+        async with make(scripted) as cluster:
+            for node, expected in ((1, 1), ("controller", 2), (("t", 0), 3)):
+                response = await cluster.request(wire.DescribeClusterRequest(), node=node)
+                assert response.controller_id == expected
+            response = await cluster.request(wire.DescribeClusterRequest())
+            assert response.controller_id in (1, 2, 3)
+
+    simulate(main)
+
+
+def test_low_level_reading_takes_tuples():
+    """fetch, read and offsets, after the seeds' SimpleConsumer."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        scripted.add_topic("t", [1])
+        logs = ScriptedLogs(scripted)
+        logs.log("t", 0).append(b"a", b"b")
+        logs.log("t", 0).append(b"c")
+        async with make(scripted) as cluster:
+            got = await cluster.fetch(("t", 0), 1, 1_000_000)
+            assert [r.value for r in got] == [b"b", b"c"]
+            assert got.next_offset == 3
+            values = [
+                [r.value for r in batch]
+                async for batch in cluster.read(("t", 0), 0, 3, max_bytes=1)
+            ]
+            assert values == [[b"a", b"b"], [b"c"]]
+            latest = await cluster.offsets(aiokq.TopicPartition("t", 0), "latest")
+            assert latest is not None
+            assert latest.offset == 3
+            assert await cluster.offsets(("t", 0), 99_000) is None
+
+    simulate(main)
+
+
+def test_health_tells_what_is_wrong():
+    """A readiness probe wants one answer, a person the reasons."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        scripted.add_topic("t", [1])
+        async with make(scripted) as cluster:
+            await cluster.refresh("t")
+            await cluster.request(wire.MetadataRequest(topics=[]), node=1)
+            health = cluster.health()
+            assert health.ok
+            assert health.metadata_age_ms is not None
+            assert health.metadata_age_ms < 100
+            scripted.brokers[1].die()
+            await asyncio.sleep(0.5)
+            health = cluster.health()
+            assert not health.ok
+            assert set(health.brokers_down) == {1}
+            assert health.partitions_failed == {("t", 0): "CONNECTION_LOST"}
+
+    simulate(main)
+
+
+def test_events_are_the_engines():
+    """`cluster.events()` subscribes when called."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        async with make(scripted) as cluster:
+            events = cluster.events()
+            first = await anext(events)
+            assert isinstance(first, aiokq.BrokerUp)
+            await events.aclose()
+
+    simulate(main)
+
+
+def test_a_cluster_left_open_warns():
+    """Its sockets would stay until the process ends."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        cluster = make(scripted)
+        await cluster.start()
+        engine = cluster._engine
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del cluster
+        await engine.close()
+
+    simulate(main)
