@@ -244,8 +244,9 @@ def main() -> int:
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--cache", type=Path, default=Path(".cache/flights"))
     parser.add_argument("--limit", type=int, help="publish only the first rows")
+    parser.add_argument("--svg", type=Path, help="save what is printed as a picture")
     options = parser.parse_args()
-    console = Console()
+    console = Console(record=options.svg is not None, width=100 if options.svg else None)
 
     flights = list(read_flights(fetch(options.cache), options.limit))
     with ExitStack() as stack:
@@ -266,6 +267,8 @@ def main() -> int:
         outcome = uvloop.run(run(bootstrap, options.topic, flights, progress))
         progress.stop()
         exact = report(console, flights, outcome)
+    if options.svg:
+        console.save_svg(str(options.svg), title="make run")
     return 0 if exact else 1
 
 
