@@ -19,7 +19,8 @@ from aiokq.producer.failures import Failures
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.interceptors import BatchInfo, Interceptors
 from aiokq.producer.producer_id import ProducerIdSource
-from aiokq.producer.queue import PartitionQueue, QueuedBatch
+from aiokq.producer.queue import PartitionQueue
+from aiokq.producer.queued import QueuedBatch
 from aiokq.producer.regroup import regroup
 from aiokq.producer.sealing import Sealer
 from aiokq.producer.sender import Sender
@@ -116,6 +117,13 @@ class Outbox:
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
         """Metadata names the leader of a partition; -1 for none."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self.now())
+
+    def broker_up(self, node_id: int) -> None:
+        """A broker became known, or answers again: what it leads need not wait any longer."""
+        now = self.now()
+        for queue in self._queues.values():
+            if queue.leader == node_id and queue.blocked_by is not None:
+                queue.leader_moved(node_id, queue.leader_epoch, now)
 
     def queues(self, topic: str | None = None) -> list[PartitionQueue]:
         """All queues, or those of one topic."""
@@ -326,7 +334,7 @@ class Outbox:
                 self._engine.partition_failed(
                     queue.topic_partition, error, leader_epoch=queue.leader_epoch
                 )
-                self.ready(queue)
+                queue.offer_if_ripe(self.now())
             else:
                 # No right to, or nothing we can talk to: waiting would not help.
                 queue.fail_unsent(error)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Accumulator, Delivery
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["Pipeline", "PreparedRecord"]
+__all__ = ["NotTaken", "Pipeline", "PreparedRecord"]
 
 
 class PreparedRecord(NamedTuple):
@@ -28,6 +28,14 @@ class PreparedRecord(NamedTuple):
     partition: int | None
     timestamp_ms: int | None
     headers: Headers | None
+
+
+class NotTaken(BufferFull):
+    """There was no room for a record that went through the hooks already; they run once."""
+
+    def __init__(self, record: PreparedRecord) -> None:
+        super().__init__()
+        self.record = record
 
 
 class Pipeline:
@@ -72,7 +80,10 @@ class Pipeline:
         if self._accumulator.waiting:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
         record = self.prepare(topic, value, key, partition, timestamp_ms, headers)
-        return self._accumulator.append(*record)
+        try:
+            return self._accumulator.append(*record)
+        except BufferFull:
+            raise NotTaken(record) from None
 
     def prepare(
         self,

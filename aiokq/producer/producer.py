@@ -8,10 +8,9 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
@@ -22,30 +21,26 @@ from aiokq.core.errors import (
     ConfigError,
     DeliveryFailed,
     KafkaError,
-    RecordTooLarge,
     UnknownTopicOrPartition,
 )
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import Buffer, TopicPartition
-from aiokq.fastpath import Accumulator, Batch, Deliveries, Delivery, RecordMetadata
-from aiokq.producer.batch_builder import BatchBuilder, record_size
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import Accumulator, Batch, Delivery, RecordMetadata
+from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.gathered import GatheredDeliveries
+from aiokq.producer.intake import Intake, ManyDeliveries, ManyRecord, SendNowait
 from aiokq.producer.outbox import Outbox
-from aiokq.producer.pipeline import Pipeline, PreparedRecord
 from aiokq.producer.report import CloseReport
-from aiokq.producer.room import Room
 from aiokq.producer.serializers import Headers
 from aiokq.producer.settings import ProducerSettings
-from aiokq.producer.topics import Topics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from aiokq._core import RecordTuple
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
 
-__all__ = ["ManyDeliveries", "ManyRecord", "Producer", "SendNowait"]
+__all__ = ["Producer"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -53,51 +48,6 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that a producer's tasks may take to end once they are cancelled."""
-
-ManyDeliveries: TypeAlias = Deliveries | GatheredDeliveries
-"""What `send_many` gives: `len()`, indexing in input order, and awaiting for all."""
-
-ManyRecord: TypeAlias = (
-    tuple[object, object]
-    | tuple[object, object, Headers | None]
-    | tuple[object, object, Headers | None, int | None]
-)
-"""(key, value), (key, value, headers) or (key, value, headers, timestamp_ms)."""
-
-
-class SendNowait(Protocol):
-    """`Producer.send_nowait`."""
-
-    def __call__(
-        self,
-        topic: str,
-        value: object,
-        key: object = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers | None = None,
-    ) -> Delivery:
-        """Accepts a record if there is room for it.
-
-        Context: loop, sync.
-
-        Args:
-            topic: name of the topic.
-            value: the value; None deletes the key in a compacted topic.
-            key: picks the partition, as Java does; None spreads evenly.
-            partition: overrides every choice.
-            timestamp_ms: milliseconds since 1970; the time of this call if not given.
-            headers: (name, value) pairs.
-
-        Raises:
-            BufferFull: no room in buffer_memory, or others wait for room: await `enqueue`.
-            RecordTooLarge: more than max_request_size, or than buffer_memory.
-            UnknownTopicOrPartition: the topic has no such partition.
-            InvalidTopic: the name cannot be a topic's.
-            Closed: not started, or closed.
-            TypeError: a key or value that is no bytes, and no serializer makes it some.
-        """
-        ...
 
 
 class Producer:
@@ -152,12 +102,6 @@ class Producer:
             seed=environment.random.getrandbits(64),
             ignore_keys=self._settings.partitioner_ignore_keys,
         )
-        self._pipeline = (
-            Pipeline(self._settings, self._engine, self._accumulator)
-            if Pipeline.wanted(self._settings)
-            else None
-        )
-        self._room = Room(self._accumulator.room, self._set_waiting, self._settings.max_block)
         self._binding = LoopBinding("this Producer")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -167,12 +111,13 @@ class Producer:
         self._outbox = Outbox(
             self._settings, self._engine, self._accumulator, self._supervisor, self._check_loop
         )
-        self._topics: Topics | None = None
+        self._intake = Intake(
+            self._settings, self._engine, self._accumulator, self._outbox, self._spawn
+        )
         self._forget_gauges: list[Callable[[], None]] = []
         self._closing: asyncio.Future[CloseReport] | None = None
         self._undelivered: DeliveryFailed | None = None
         self._unsent: dict[TopicPartition, int] = {}
-        self._body_failed = False
         self.send_nowait = self._not_started
 
     # -- lifecycle
@@ -201,23 +146,14 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         _started.add(self)
-        self._topics = Topics(
-            self._engine,
-            self._accumulator,
-            self._outbox,
-            min(self._settings.max_block, self._settings.delivery_timeout),
-            self._spawn,
-        )
+        self._intake.topics.start()
         self._outbox.start()
         counters = self._engine.counters
         self._forget_gauges = [
             counters.buffered_bytes.add_source(lambda: self._accumulator.used_bytes),
             counters.buffer_waiters.add_source(lambda: self._accumulator.waiting),
         ]
-        self.send_nowait = cast(
-            "SendNowait",
-            self._accumulator.append if self._pipeline is None else self._pipeline.append,
-        )
+        self.send_nowait = self._intake.send_nowait
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
         """Sends what was accepted, then ends; harmless twice and concurrently.
@@ -252,11 +188,13 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._body_failed = error is not None
         await self.close()
-        if error is None and self._undelivered is not None:
-            undelivered, self._undelivered = self._undelivered, None
+        undelivered, self._undelivered = self._undelivered, None
+        if undelivered is None:
+            return
+        if error is None:
             raise undelivered
+        self._announce(undelivered)
 
     def __del__(self) -> None:
         if getattr(self, "_loop", None) is not None and self._closing is None:
@@ -302,9 +240,9 @@ class Producer:
         # Python 3.12 it asks for the process id). _check_loop does it per batch, a hook per fork.
         try:
             delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
-        except (BufferFull, UnknownTopicOrPartition):
-            delivery = await self._append_slowly(
-                topic, value, key, partition, timestamp_ms, headers
+        except (BufferFull, UnknownTopicOrPartition) as refusal:
+            delivery = await self._intake.append(
+                refusal, topic, value, key, partition, timestamp_ms, headers
             )
         return await delivery
 
@@ -330,8 +268,10 @@ class Producer:
         """
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
-        except (BufferFull, UnknownTopicOrPartition):
-            return await self._append_slowly(topic, value, key, partition, timestamp_ms, headers)
+        except (BufferFull, UnknownTopicOrPartition) as refusal:
+            return await self._intake.append(
+                refusal, topic, value, key, partition, timestamp_ms, headers
+            )
 
     async def send_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None = None
@@ -354,27 +294,7 @@ class Producer:
             others: as `SendNowait`, before any record was accepted.
         """
         self._check_open()
-        if self._pipeline is not None:
-            return await self._send_many_prepared(self._pipeline, topic, records, partition)
-        batch = cast(
-            "Sequence[RecordTuple]", records if isinstance(records, list | tuple) else list(records)
-        )
-        append_many = self._accumulator.append_many
-        deliveries, done = append_many(topic, batch, partition)
-        while done < len(batch):
-            start = done
-
-            def append_more(into: Deliveries = deliveries, start: int = start) -> int:
-                _, reached = append_many(
-                    topic, batch, partition, start=start, into=into, waited=True
-                )
-                if reached == start:
-                    raise BufferFull
-                return reached
-
-            key, value, headers, _ = _parts(cast("ManyRecord", batch[start]))
-            done = await self._wait_for_room(record_size(key, value, headers), append_more)
-        return deliveries
+        return await self._intake.append_many(topic, records, partition)
 
     async def flush(self) -> None:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.
@@ -382,13 +302,13 @@ class Producer:
         Raises:
             DeliveryFailed: records failed, and nobody awaited or looked at their Delivery.
         """
-        self._check_open(closed_too=False)
-        if self._topics is None or self._closing is not None:
-            await self._await_closing()
+        self._binding.check()
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
         else:
             self._outbox.hurry()
             try:
-                await self._topics.settled()
+                await self._intake.topics.settled()
                 await self._outbox.finish()
             finally:
                 self._outbox.relax()
@@ -405,8 +325,8 @@ class Producer:
             UnknownTopicOrPartition: it did not come to exist within max_block_ms.
             KafkaError: no right to, an impossible name, no broker that answers.
         """
-        topics = self._check_open()
-        info = await topics.find(topic)
+        self._check_open()
+        info = await self._intake.topics.find(topic)
         return set(info.partitions)
 
     def create_batch(self) -> BatchBuilder:
@@ -430,116 +350,35 @@ class Producer:
             BufferFull: no room for max_block_ms.
             UnknownTopicOrPartition: no such topic or partition.
         """
-        topics = self._check_open()
+        self._check_open()
         batch.close()
         if not len(batch):
             raise ConfigError("the batch is empty: append records to it first")
-        if batch.size() > self._accumulator.buffer_memory:
-            raise RecordTooLarge("the batch is larger than buffer_memory")
-        info = await topics.find(topic, partition=partition)
-        if partition not in info.partitions:
-            raise _no_partition(topic, partition, len(info.partitions))
-
-        def put() -> GatheredDeliveries:
-            self._check_open()
-            return GatheredDeliveries(self._outbox.put(topic, partition, batch.records))
-
-        if not self._accumulator.waiting and self._accumulator.room(batch.size()):
-            return put()
-        return await self._wait_for_room(batch.size(), put)
-
-    # -- the slow ways in
-
-    async def _append_slowly(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers | None,
-    ) -> Delivery:
-        """The record was not taken at once: for lack of room, or of metadata."""
-        topics = self._check_open()
-        pipeline = self._pipeline
-        if partition is not None or (pipeline is not None and pipeline.needs_metadata):
-            info = await topics.find(topic, partition=partition)
-            if partition is not None and partition not in info.partitions:
-                raise _no_partition(topic, partition, len(info.partitions))
-        if pipeline is not None:
-            record = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
-        else:
-            # The core itself refuses what is no bytes, in words.
-            data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
-            record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
-        try:
-            return self._accumulator.append(*record)
-        except BufferFull:
-            return await self._wait_for_room(
-                record_size(record.key, record.value, record.headers),
-                partial(self._accumulator.append_waited, *record),
-            )
-
-    async def _send_many_prepared(
-        self,
-        pipeline: Pipeline,
-        topic: str,
-        records: Iterable[ManyRecord],
-        partition: int | None,
-    ) -> GatheredDeliveries:
-        if pipeline.needs_metadata and self._topics is not None:
-            await self._topics.find(topic)
-        prepared = []
-        for record in records:
-            key, value, headers, timestamp_ms = _parts(record)
-            prepared.append(pipeline.prepare(topic, value, key, partition, timestamp_ms, headers))
-        deliveries = []
-        accumulator = self._accumulator
-        for ready in prepared:
-            try:
-                delivery = accumulator.append(*ready)
-            except BufferFull:
-                delivery = await self._wait_for_room(
-                    record_size(ready.key, ready.value, ready.headers),
-                    partial(accumulator.append_waited, *ready),
-                )
-            deliveries.append(delivery)
-        return GatheredDeliveries(deliveries)
-
-    async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
-        self._outbox.hurry()  # what lingers holds the memory that is waited for
-        try:
-            return await self._room.take(size, append)
-        finally:
-            self._outbox.relax()
+        return await self._intake.append_batch(batch, topic, partition)
 
     # -- the end
 
     async def _drain(self, timeout: float) -> None:
-        self._accumulator.close()
-        self._room.fail(Closed("the producer was closed while this record waited for room"))
+        self._intake.close(Closed("the producer was closed while this record waited for room"))
         self._outbox.hurry()
-        assert self._topics is not None
+        topics = self._intake.topics
         try:
             async with asyncio.timeout(timeout):
-                while self._outbox.unfinished or self._topics.pending():
-                    await self._topics.settled()
+                while self._outbox.unfinished or topics.pending():
+                    await topics.settled()
                     await self._outbox.finish()
         except TimeoutError:
             logger.error("records are given up: close() had %s s", timeout)
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Everything must be closed after this, whatever was left to do."""
-        self._accumulator.close()
+        self._intake.close(Closed("the producer was closed while this record waited for room"))
         self._give_up_rest()
         for forget in self._forget_gauges:
             forget()
-        if self._topics is not None:
-            self._topics.close()
+        self._intake.topics.close()
         outbox = self._outbox
         self._undelivered = outbox.failures.take()
-        if self._body_failed and self._undelivered is not None:
-            self._announce(self._undelivered)
         await self._supervisor.close(CLOSE_TIMEOUT)
         if self._owns_engine:
             await self._engine.close()
@@ -558,7 +397,7 @@ class Producer:
             error = _unsent_error(cause, queued.in_flight or queued.uncertain)
             self._note_unsent(queued.batch)
             self._outbox.give_up(queued.batch, error)
-        for batch in [] if self._topics is None else self._topics.pending():
+        for batch in self._intake.topics.pending():
             self._note_unsent(batch)
             self._outbox.give_up(batch, _unsent_error(cause, written=False))
 
@@ -580,21 +419,15 @@ class Producer:
 
     def _on_internal_failure(self, error: BaseException) -> None:
         """A task of ours ended with a bug: nobody must wait for what it will not do."""
-        self._accumulator.close()
-        self._room.fail(_unsent_error(error, written=False))
+        self._intake.close(_unsent_error(error, written=False))
         self._give_up_rest()
 
     # -- inside
 
-    def _check_open(self, *, closed_too: bool = True) -> Topics:
+    def _check_open(self) -> None:
         self._binding.check()
-        if self._topics is None or (closed_too and self._closing is not None):
-            raise Closed("this producer is closed: make a new one")
-        return self._topics
-
-    async def _await_closing(self) -> None:
         if self._closing is not None:
-            await asyncio.shield(self._closing)
+            raise Closed("this producer is closed: make a new one")
 
     def _check_loop(self) -> None:
         """Once per batch, in the middle of the append that began it; that record is not taken."""
@@ -619,14 +452,10 @@ class Producer:
 
     def _unknown_topic(self, topic: str) -> None:
         self._check_loop()
-        assert self._topics is not None
-        self._topics.unknown(topic)
+        self._intake.topics.unknown(topic)
 
     def _room_freed(self) -> None:
-        self._room.freed()
-
-    def _set_waiting(self, count: int) -> None:
-        self._accumulator.waiting = count
+        self._intake.room_freed()
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._supervisor.spawn(coro, name=name)
@@ -645,22 +474,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | None]:
-    """A record of send_many with what it leaves out."""
-    padded = (*record, None, None)[:4]
-    return cast("tuple[object, object, Headers | None, int | None]", padded)
-
-
 def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:
     if cause is not None:
         error = Closed(f"the producer failed: {cause!r}", may_have_been_written=written)
         error.__cause__ = cause
         return error
     return Closed("the producer was closed before it was delivered", may_have_been_written=written)
-
-
-def _no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(
-        f"topic {topic!r} has no partition {partition}: it has {count}, numbered from 0",
-        topic_partition=TopicPartition(topic, partition),
-    )

@@ -10,7 +10,7 @@ from aiokq.records.compression import GZIP, NONE, codec_id, compress
 
 if TYPE_CHECKING:
     from aiokq.core.offload import Offload
-    from aiokq.producer.queue import QueuedBatch
+    from aiokq.producer.queued import QueuedBatch
     from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["Sealer"]

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from aiokq.connection.connection import Connection
     from aiokq.connection.node import Node
-    from aiokq.producer.queue import PartitionQueue, QueuedBatch
+    from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.queued import QueuedBatch
 
 __all__ = ["Sender", "SenderOwner"]
 

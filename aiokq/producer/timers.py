@@ -8,7 +8,7 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aiokq.producer.queue import NEVER
+from aiokq.producer.queued import NEVER
 
 if TYPE_CHECKING:
     from aiokq.core.clock import Clock

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiokq.cluster.events import (
+    BrokerUp,
     Event,
     EventKey,
     LeaderChanged,
@@ -26,6 +27,7 @@ from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, copy_error
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.metadata import TopicInfo
+    from aiokq.core.signal import Subscription
     from aiokq.fastpath import Accumulator, Batch, Slot
     from aiokq.producer.queue import PartitionQueue
 
@@ -42,6 +44,8 @@ class TopicsOwner(Protocol):
     def queues(self, topic: str | None = None) -> list[PartitionQueue]: ...
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None: ...
+
+    def broker_up(self, node_id: int) -> None: ...
 
     def give_up(self, batch: Batch, error: KafkaError) -> None: ...
 
@@ -69,11 +73,16 @@ class Topics:
         self._spawn = spawn
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._watched: set[str] = set()
-        self._subscription = engine.changes.subscribe(self._changed, replay=False)
+        self._subscription: Subscription[EventKey, Event] | None = None
+
+    def start(self) -> None:
+        """Follows the engine's events."""
+        self._subscription = self._engine.changes.subscribe(self._changed, replay=False)
 
     def close(self) -> None:
         """Follows nothing any more."""
-        self._subscription.close()
+        if self._subscription is not None:
+            self._subscription.close()
         self._engine.unwatch(self._watched)
         self._watched.clear()
 
@@ -155,6 +164,9 @@ class Topics:
         return queue
 
     def _changed(self, key: EventKey, event: Event) -> None:
+        if isinstance(event, BrokerUp):
+            self._outbox.broker_up(event.node_id)
+            return
         topic = getattr(event, "topic", None)
         if topic not in self._watched:
             return

@@ -1,0 +1,131 @@
+"""QueuedBatch, what a queue holds, and what a PartitionQueue wants of its owner and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiokq.core.errors import KafkaError
+    from aiokq.fastpath import Batch
+    from aiokq.producer.idempotence import Stamp
+    from aiokq.producer.queue import PartitionQueue
+
+__all__ = ["NEVER", "QueueLimits", "QueueOwner", "QueuedBatch"]
+
+NEVER: Final = float("inf")
+"""A time that does not come."""
+
+
+class QueuedBatch:
+    """One batch that takes no more records, on its way.
+
+    Attributes:
+        batch: the native batch with its Deliveries.
+        deadline: monotonic seconds at which it fails if it is not acknowledged.
+        sealed: compressed, if it is to be; `size` is final.
+        sealing: its compression runs outside of the event loop.
+        size: bytes as it is sent.
+        stamp: its numbers; they stay while it may have been written.
+        attempts: how often it was handed to a connection.
+        in_flight: the answer to its newest attempt is due.
+        node_id: broker of that attempt.
+        uncertain: an attempt may have written it without our hearing of it.
+        torn: it is a part of a batch that may have been written whole: a broker would not
+            recognize it as a repetition, but refuse it as out of order.
+        expired: failed already; the answer still tells whether its numbers were used.
+        done: completed or failed, and not to be sent any more.
+        error: of the newest attempt that was refused.
+    """
+
+    __slots__ = (
+        "attempts",
+        "batch",
+        "deadline",
+        "done",
+        "error",
+        "expired",
+        "in_flight",
+        "node_id",
+        "queue",
+        "sealed",
+        "sealing",
+        "size",
+        "stamp",
+        "torn",
+        "uncertain",
+    )
+
+    def __init__(self, queue: PartitionQueue, batch: Batch, deadline: float) -> None:
+        self.queue = queue
+        self.batch = batch
+        self.deadline = deadline
+        self.sealed = False
+        self.sealing = False
+        self.size = batch.size
+        self.stamp: Stamp | None = None
+        self.attempts = 0
+        self.in_flight = False
+        self.node_id = -1
+        self.uncertain = False
+        self.torn = False
+        self.expired = False
+        self.done = False
+        self.error: KafkaError | None = None
+
+
+class QueueOwner(Protocol):
+    """What a queue tells, and asks, the producer it belongs to."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether batches go without lingering: a flush, full memory, or the end."""
+        ...
+
+    def opened(self, queue: PartitionQueue, batch: Batch) -> None:
+        """The partition has a new open batch. Raises where it must not be."""
+
+    def ready(self, queue: PartitionQueue) -> None:
+        """Something may be sent now."""
+
+    def schedule(self, queue: PartitionQueue, when: float) -> None:
+        """`on_time` is to be called at `when` (monotonic seconds) or before."""
+
+    def seal(self, queued: QueuedBatch) -> bool:
+        """Closes the batch, compressing it; False if that goes on outside of the loop."""
+        ...
+
+    def producer_id_needed(self) -> None:
+        """A batch waits for a producer id."""
+
+    def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch is in the log."""
+
+    def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """The batch failed for good."""
+
+    def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """The batch will be sent again."""
+
+    def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """The leader is another, or the partition is gone: metadata is needed."""
+
+    def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
+        """New batches of the records at these indexes; their Deliveries follow."""
+        ...
+
+
+class QueueLimits(Protocol):
+    """The settings a queue goes by; ProducerSettings has them."""
+
+    @property
+    def linger(self) -> float: ...
+    @property
+    def delivery_timeout(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def required_acks(self) -> int: ...
+    @property
+    def max_in_flight_requests_per_connection(self) -> int: ...
