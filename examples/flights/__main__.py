@@ -248,7 +248,9 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(record=options.svg is not None, width=100 if options.svg else None)
 
-    flights = list(read_flights(fetch(options.cache), options.limit))
+    source = fetch(options.cache)
+    with console.status("Reading the flights ..."):
+        flights = list(read_flights(source, options.limit))
     with ExitStack() as stack:
         bootstrap = options.bootstrap_servers
         if bootstrap is None:
