@@ -3,8 +3,9 @@
 v1  key type                  v4  several keys in one request
 v3  flexible                  v6  share groups (refused here)
 This node coordinates nothing yet: it says so with COORDINATOR_NOT_AVAILABLE (15), which clients
-take for a passing state and ask again. The API itself is advertised because librdkafka decides by
-it whether the broker can do lz4.
+take for a passing state and ask again. (To name this node without serving OffsetFetch is no way
+out: librdkafka 2.x crashes then.) The API is advertised because librdkafka decides by it whether
+the broker can do lz4.
 """
 
 from __future__ import annotations

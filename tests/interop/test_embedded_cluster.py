@@ -1,0 +1,138 @@
+"""EmbeddedCluster on real sockets: on a thread beside blocking code, and on the caller's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.core.errors import Closed, KafkaStorage, TopicExists
+
+
+def produce_and_consume(bootstrap_servers: str, topic: str, count: int = 100) -> list[int]:
+    """With confluent-kafka; the offsets that came back."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(count):
+        producer.produce(topic, b"v%d" % number, partition=0)
+    assert producer.flush(20) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        offsets: list[int] = []
+        while len(offsets) < count:
+            messages = consumer.consume(count, timeout=20)
+            assert messages
+            offsets += [message.offset() for message in messages]
+        return offsets
+    finally:
+        consumer.close()
+
+
+def test_blocking_code_has_a_broker_beside_it():
+    """`with`: a thread with a loop of its own, gone when the block ends."""
+    with EmbeddedCluster() as kafka:
+        assert produce_and_consume(kafka.bootstrap_servers, "t") == list(range(100))
+        kafka.run(kafka.create_topic("made", 3))
+        with pytest.raises(TopicExists):
+            kafka.run(kafka.create_topic("made"))
+        address = kafka.bootstrap_servers
+    assert not [t for t in threading.enumerate() if t.name == "aiokq-broker"]
+    with pytest.raises(Closed):
+        _ = kafka.bootstrap_servers
+    host, port = address.split(":")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, int(port)), 1)
+
+
+async def test_async_code_has_a_broker_on_its_own_loop():
+    """`async with`; a client in a thread, as blocking clients have to be."""
+    async with EmbeddedCluster(settings={"num.partitions": 2}) as kafka:
+        offsets = await asyncio.to_thread(produce_and_consume, kafka.bootstrap_servers, "t")
+        assert offsets == list(range(100))
+        assert len(kafka.node.topics.get("t").partitions) == 2
+
+
+async def test_control_calls_from_another_loop_are_handed_over():
+    """Node state is touched only from the node's own loop."""
+    with EmbeddedCluster() as kafka:
+        await kafka.create_topic("t", 2)
+        with pytest.raises(TopicExists):
+            await kafka.create_topic("t")
+        await kafka.delete_topic("t")
+
+
+def test_an_exception_in_the_block_still_stops_the_broker():
+    """A failing test must not leave threads and directories to the next one."""
+    directories = []
+
+    def fail():
+        with EmbeddedCluster() as kafka:
+            directories.append(Path(kafka.node.storage.directory.path))
+            assert directories[0].exists()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not directories[0].exists()
+    assert not [t for t in threading.enumerate() if t.name == "aiokq-broker"]
+
+
+def test_what_prevents_the_start_is_raised_where_it_was_entered():
+    """Not in the thread, where nobody would see it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="in use"), EmbeddedCluster(port=taken.getsockname()[1]):
+            pass
+    assert not [t for t in threading.enumerate() if t.name == "aiokq-broker"]
+
+
+def test_a_data_directory_keeps_the_records_and_is_locked(tmp_path):
+    """The second broker of a directory is refused, its successor finds everything."""
+    with EmbeddedCluster(data_dir=tmp_path / "data") as kafka:
+        produce_and_consume(kafka.bootstrap_servers, "t", 10)
+        with (
+            pytest.raises(KafkaStorage, match="in use"),
+            EmbeddedCluster(data_dir=tmp_path / "data"),
+        ):
+            pass
+    assert (tmp_path / "data" / "t-0" / "00000000000000000000.log").stat().st_size > 0
+    with EmbeddedCluster(data_dir=tmp_path / "data") as kafka:
+        assert kafka.run(end_offset(kafka)) == 10
+
+
+async def end_offset(kafka: EmbeddedCluster) -> int:
+    partition = kafka.node.topics.partition("t", 0)
+    return partition.log.log_end_offset
+
+
+def test_it_stops_at_once_with_clients_still_connected():
+    """A suite of a thousand tests cannot wait for a consumer's long poll each time."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    with EmbeddedCluster() as kafka:
+        produce_and_consume(kafka.bootstrap_servers, "t", 1)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": "g",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 30_000,
+                "socket.timeout.ms": 60_000,
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition("t", 0, 1)])
+        assert consumer.consume(1, timeout=0.5) == []
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < 3
+    consumer.close()
