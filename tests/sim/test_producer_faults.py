@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from typing import Any
 
@@ -38,6 +39,9 @@ async def outcome(delivery: Any) -> Any:
     except KafkaError as error:
         return error
 
+
+SEEDS = int(os.environ.get("AIOKQ_PRODUCER_SEEDS", "5"))
+"""Random runs of each kind; a long run sets the variable."""
 
 SMALL = {"batch_size": 300, "linger_ms": 2}
 """Batches of about ten small records."""
@@ -668,7 +672,7 @@ def test_zstd_is_refused_by_a_broker_before_it() -> None:
     simulate(body)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int) -> None:
     """Leaders move, answers are lost, batches are refused: exactly once, per partition in order."""
 
@@ -737,7 +741,7 @@ def test_whatever_goes_wrong_each_record_is_written_once_and_in_order(seed: int)
     simulate(body, nodes=3, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
     """Refused and expired batches among the others: what failed for sure is not in the log."""
 

@@ -1,0 +1,170 @@
+"""A producer used where, or after, it must not be; and one whose inside fails."""
+
+# ruff: noqa: PT031, ASYNC222  a forked child, and an object that is collected
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import Closed, WrongLoop
+from aiokq.producer.interceptors import Interceptor, ProducerRecord
+from aiokq.producer.producer import Producer
+from tests.sim.producer_world import CLIENT, Kafka, producer, simulate
+
+
+def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
+    """Its record is not taken; the owner's are."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            await p.send("orders", b"mine")
+            errors: list[BaseException] = []
+
+            def other() -> None:
+                for call in (lambda: p.send_nowait("orders", b"theirs"), run_send):
+                    try:
+                        call()
+                    except WrongLoop as error:
+                        errors.append(error)
+
+            def run_send() -> None:
+                asyncio.run(p.send("orders", b"theirs"))
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert len(errors) == 2
+            await p.send("orders", b"mine too")
+        assert kafka.values("orders") == [b"mine", b"mine too"]
+
+    simulate(body)
+
+
+def test_another_loop_is_refused_after_the_first_has_ended() -> None:
+    """asyncio.run twice with one producer: nothing would ever be sent."""
+    kept: list[Producer] = []
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka)
+        await p.start()
+        await p.send("orders", b"v")
+        kept.append(p)
+
+    simulate(body)
+
+    async def later() -> None:
+        for call in (kept[0].send, kept[0].enqueue):
+            with pytest.raises((WrongLoop, Closed)):
+                await call("orders", b"lost")
+        with pytest.raises((WrongLoop, Closed)):
+            kept[0].send_nowait("orders", b"lost")
+        with pytest.raises((WrongLoop, Closed)):
+            await kept[0].flush()
+
+    asyncio.run(later())
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        kept.clear()
+        gc.collect()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_forked_child_is_refused() -> None:
+    """It shares the parent's sockets: both would write into them."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.send("orders", b"mine")
+            p.send_nowait("orders", b"open batch")
+            native = p.send_nowait
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                said = b""
+                for call in (native, p.send_nowait):
+                    try:
+                        call("orders", b"theirs")
+                    except (WrongLoop, Closed) as error:
+                        said += type(error).__name__.encode() + b" "
+                os.write(write, said)
+                os._exit(0)
+            os.waitpid(child, 0)
+            os.close(write)
+            assert os.read(read, 100) == b"Closed WrongLoop "
+            os.close(read)
+        assert kafka.values("orders") == [b"mine", b"open batch"]
+
+    simulate(body)
+
+
+def test_a_bug_inside_reaches_every_waiter() -> None:
+    """What escapes a task of ours fails the producer: nobody waits for what it will not do."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka, linger_ms=0)
+        await p.start()
+        await p.send("orders", b"v")
+
+        def broken(*args: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        p._outbox.launched = broken  # type: ignore[method-assign,assignment]
+        with pytest.raises(Closed, match="a bug"):
+            await p.send("orders", b"w")
+        with pytest.raises(Closed):
+            await p.send("orders", b"x")
+        report = await p.close()
+        assert (report.delivered, report.unsent) == (1, 1)
+
+    simulate(body)
+
+
+def test_hooks_run_once_for_a_record_that_waits_for_room() -> None:
+    """The buffer was full: the record was serialized already."""
+
+    class Counting(Interceptor):
+        calls = 0
+
+        def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            self.calls += 1
+            return record
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        counting = Counting()
+        options = {"buffer_memory": 4_000, "batch_size": 1_000, "interceptors": (counting,)}
+        async with producer(world, kafka, **options) as p:
+            for _ in range(50):
+                await p.enqueue("orders", b"x" * 400)
+        assert counting.calls == 50
+        assert len(kafka.values("orders")) == 50
+
+    simulate(body)
+
+
+def test_a_start_that_fails_leaves_nothing_open() -> None:
+    """No broker answers: the error says so, and there is nothing to close."""
+    from aiokq.core.errors import BootstrapFailed
+
+    async def body(world: Any, kafka: Kafka) -> None:
+        await kafka[1].stop()
+        p = Producer(
+            kafka.bootstrap_servers,
+            _environment=world.environment(CLIENT),
+            bootstrap_timeout_ms=500,
+        )
+        with pytest.raises(BootstrapFailed):
+            await p.start()
+        assert (await p.close()).complete
+        await kafka[1].start()
+
+    simulate(body)
