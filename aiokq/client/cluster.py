@@ -113,12 +113,18 @@ class Cluster:
 
         Harmless twice and concurrently. Waits are ended with `Closed`.
         """
+        failure: Exception | None = None
         try:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):
-                    await child.close()
+                    try:
+                        await child.close()
+                    except Exception as error:  # noqa: BLE001  raised below, when all are closed
+                        failure = failure or error
         finally:
             await self._engine.close()
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> Self:
         await self.start()

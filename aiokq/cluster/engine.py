@@ -1,13 +1,13 @@
 """ClusterEngine: owns what is known of one cluster and the connections to it, for its clients.
 
-What it knows changes in one place, `_apply`: state first, then the nodes' addresses, then events.
+It wires the parts together, each of which has one job: view (state and events), refresher (when to
+ask), source (whom), recovery, coordinators, topics (waiting), router, reader, nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -15,11 +15,10 @@ from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.connecting import connection_options
 from aiokq.cluster.coordinators import Coordinators
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.events import Event, EventKey, LoopStalled, Throttled, TopicRemoved
+from aiokq.cluster.events import LoopStalled, Throttled
 from aiokq.cluster.inputs import (
     ConnectionLostTo,
     EndpointsLearned,
-    Input,
     LeaderHint,
     MetadataReceived,
     NodeReached,
@@ -35,12 +34,13 @@ from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.cluster.partition_records import PartitionRecords
 from aiokq.cluster.reading import DEFAULT_FETCH_BYTES, PartitionReader
 from aiokq.cluster.recovery import RecoveryMonitor
-from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState, reduce
+from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
 from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
 from aiokq.cluster.router import Router
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.targets import ANY, CoordinatorKind, Target
 from aiokq.cluster.topic_lookup import TopicLookup
+from aiokq.cluster.view import ClusterView
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node, NodeState, NodeUp
@@ -98,15 +98,14 @@ class ClusterEngine:
         self.supervisor = Supervisor(
             f"cluster {settings.client_id}", on_failure=self._on_internal_failure
         )
-        self.changes: Signal[EventKey, Event] = Signal()
+        self.view = ClusterView(changed=self._changed, dropped=self._event_dropped)
+        self.changes = self.view.changes
         self._options = connection_options(settings)
         self._pool = FramePool()
-        self._state = ClusterState()
         self._binding = LoopBinding("this Cluster")
         self._started = False
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
-        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
         self._node_states: Signal[int, NodeState] = Signal()
         self._node_states.subscribe(self._node_state_changed)
         self._watchdog: Watchdog | None = None
@@ -124,8 +123,8 @@ class ClusterEngine:
         )
         self.recovery = RecoveryMonitor(
             settings,
-            state=lambda: self._state,
-            apply=self._apply,
+            state=lambda: self.view.state,
+            apply=self.view.apply,
             refresh=self.refresh,
             ask_node=self._ask_node,
             spawn=self.spawn,
@@ -134,7 +133,7 @@ class ClusterEngine:
         self.coordinators = Coordinators(
             settings,
             find=self._find_coordinator,
-            learned=lambda brokers: self._apply(EndpointsLearned(brokers)),
+            learned=lambda brokers: self.view.apply(EndpointsLearned(brokers)),
             spawn=self.spawn,
             random=random,
         )
@@ -193,8 +192,6 @@ class ClusterEngine:
             if self._watchdog is not None:
                 self._watchdog.stop()
             self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
-            for stream in list(self._streams):
-                stream.close()
             await self.nodes.close()
             await self.supervisor.close(CLOSE_TIMEOUT)
             if self._owns_environment:
@@ -256,19 +253,19 @@ class ClusterEngine:
     def _fail_waiters(self, error: KafkaError) -> None:
         self.refresher.fail_waiters(error)
         self.coordinators.fail_waiters(error)
-        self.changes.close(error)
+        self.view.end(error)
 
     # -- what is known ----------------------------------------------------------------------
 
     @property
     def metadata(self) -> ClusterMetadata:
         """The snapshot; immutable, replaced by newer ones."""
-        return self._state.metadata
+        return self.view.state.metadata
 
     @property
     def state(self) -> ClusterState:
         """The snapshot, and which brokers and partitions are failing."""
-        return self._state
+        return self.view.state
 
     @property
     def last_error(self) -> KafkaError | None:
@@ -283,9 +280,7 @@ class ClusterEngine:
         """
         if self.closed:
             raise Closed("the cluster is closed: it has no events any more")
-        stream = EventStream(self.changes, limit=limit, on_drop=self._event_dropped)
-        self._streams.add(stream)
-        return stream
+        return self.view.events(limit)
 
     def now(self) -> float:
         """The loop's time, in seconds."""
@@ -336,7 +331,7 @@ class ClusterEngine:
         """Keep these topics current until `unwatch`; counted per call."""
         added = self.interest.watch(topics)
         new = [name for name in added if name not in self.metadata.topics]
-        if new:
+        if new and self.started:
             self.refresher.soon(new)
 
     def unwatch(self, topics: Iterable[str]) -> None:
@@ -388,18 +383,18 @@ class ClusterEngine:
         if isinstance(error, ConnectionLost):
             name = CONNECTION_LOST
         epoch = -1 if leader_epoch is None else leader_epoch
-        self._apply(PartitionErrored(tp, name, epoch, hint))
-        if tp not in self._state.failed and self.metadata.partition(tp) is None:
+        self.view.apply(PartitionErrored(tp, name, epoch, hint))
+        if tp not in self.view.state.failed and self.metadata.partition(tp) is None:
             self.refresher.soon([tp.topic])
 
     def partition_ok(self, tp: TopicPartition) -> None:
         """A request about the partition succeeded. Cheap if it had not failed."""
-        if tp in self._state.failed:
-            self._apply(PartitionServed(tp))
+        if tp in self.view.state.failed:
+            self.view.apply(PartitionServed(tp))
 
     def failed(self, tp: TopicPartition) -> bool:
         """Whether the partition is in recovery."""
-        return tp in self._state.failed
+        return tp in self.view.state.failed
 
     # -- nodes and requests -----------------------------------------------------------------
 
@@ -424,7 +419,7 @@ class ClusterEngine:
         Raises:
             ConnectionLost: no broker is known yet.
         """
-        nodes = self.nodes.by_preference(self.metadata.brokers.values(), self._state.down)
+        nodes = self.nodes.by_preference(self.metadata.brokers.values(), self.view.state.down)
         if not nodes:
             raise ConnectionLost("no broker is known yet", may_have_been_written=False)
         return nodes[0]
@@ -536,25 +531,11 @@ class ClusterEngine:
 
     # -- how it comes to know ---------------------------------------------------------------
 
-    def _apply(self, change: Input) -> None:
-        before = self._state
-        self._state, events = reduce(before, change)
-        if self._state.metadata.brokers is not before.metadata.brokers:
-            self.nodes.update(self.metadata.brokers.values())
-        if self._state.failed is not before.failed or self._state.down is not before.down:
+    def _changed(self, before: ClusterState, after: ClusterState) -> None:
+        if after.metadata.brokers is not before.metadata.brokers:
+            self.nodes.update(after.metadata.brokers.values())
+        if after.failed is not before.failed or after.down is not before.down:
             self.recovery.wake()
-        for event in events:
-            logger.info("%s", event)
-            self.changes.emit(event.key, event)
-            if isinstance(event, TopicRemoved):
-                self._forget_events({event.topic})
-
-    def _forget_events(self, topics: set[str] | frozenset[str]) -> None:
-        """No replay for late subscribers of what partitions of these topics were in."""
-        for key in self.changes.snapshot():
-            subject = key.subject
-            if isinstance(subject, TopicPartition) and subject.topic in topics:
-                self.changes.forget(key)
 
     def _take_metadata(self, received: MetadataReceived) -> None:
         self.counters.metadata_refreshes += 1
@@ -565,7 +546,7 @@ class ClusterEngine:
                 known,
                 received.cluster_id,
             )
-        self._apply(received)
+        self.view.apply(received)
         idle = self.interest.idle(
             [*self.metadata.topics, *self.metadata.topic_errors],
             self.now(),
@@ -573,8 +554,8 @@ class ClusterEngine:
         )
         idle -= {topic.name for topic in received.topics}
         if idle:
-            self._apply(TopicsForgotten(idle))
-            self._forget_events(idle)
+            self.view.apply(TopicsForgotten(idle))
+            self.view.forget(idle)
 
     async def _ask_metadata(self, ask: MetadataAsk) -> MetadataReceived:
         try:
@@ -614,21 +595,21 @@ class ClusterEngine:
         if node_id < 0:
             return  # a bootstrap address; which broker that is was not known
         if isinstance(state, NodeUp):
-            self._apply(NodeReached(node_id))
+            self.view.apply(NodeReached(node_id))
         else:
-            self._apply(ConnectionLostTo(node_id, str(state.reason)))
+            self.view.apply(ConnectionLostTo(node_id, str(state.reason)))
             self.coordinators.forget_node(node_id)
 
     def _throttled(self, node: Node, seconds: float) -> None:
         timestamp_ms = self.environment.clock.timestamp_ms()
         event = Throttled(node.node_id, round(seconds * 1000), timestamp_ms)
-        self.changes.emit(event.key, event)
+        self.view.announce(event)
 
     def _loop_stalled(self, seconds: float, stack: str) -> None:
         self.counters.loop_stalls += 1
         timestamp_ms = self.environment.clock.timestamp_ms()
         event = LoopStalled(round(seconds * 1000), stack, timestamp_ms)
-        self.changes.emit(event.key, event)
+        self.view.announce(event)
 
     def _event_dropped(self) -> None:
         self.counters.events_dropped += 1

@@ -88,7 +88,11 @@ def reduce(state: ClusterState, change: Input) -> Step:
             return _metadata_received(state, change)
         case EndpointsLearned():
             brokers = dict(state.metadata.brokers)
-            brokers.update((broker.node_id, broker) for broker in change.brokers)
+            for broker in change.brokers:
+                known = brokers.get(broker.node_id)
+                # Metadata tells more of a broker than its address: the rack.
+                if known is None or known.address != broker.address:
+                    brokers[broker.node_id] = broker
             return _with_brokers(state, brokers)
         case ConnectionLostTo():
             return _connection_lost(state, change)

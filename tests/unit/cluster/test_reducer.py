@@ -244,6 +244,13 @@ def test_learned_endpoints_are_added():
     assert set(state.metadata.brokers) == {1, 2}
 
 
+def test_a_learned_endpoint_does_not_forget_the_rack():
+    """FindCoordinator tells host and port only."""
+    racked = BrokerInfo(1, "b1", 9092, "rack-a")
+    state = after(answer(brokers=(racked,)))
+    assert reduce(state, EndpointsLearned((BROKERS[0],))) == (state, ())
+
+
 def test_a_partition_fails_once():
     """A thousand batches fail in the same moment; that is one event."""
     state = after(answer(topic(1)))

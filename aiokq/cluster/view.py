@@ -1,0 +1,80 @@
+"""ClusterView: the one place where the state changes, and where what changed is told."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+
+from aiokq.cluster.event_stream import EventStream
+from aiokq.cluster.events import Event, EventKey, TopicRecreated, TopicRemoved
+from aiokq.cluster.inputs import Input
+from aiokq.cluster.reducer import ClusterState, reduce
+from aiokq.core.signal import Signal
+from aiokq.core.types import TopicPartition
+
+__all__ = ["ClusterView"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+
+class ClusterView:
+    """The state of a cluster, and its events in the order they happened.
+
+    Args:
+        changed: called with the state before and after, once it is in force and before any event
+            of it is told: who acts on an event finds everything else up to date.
+        dropped: called when a slow reader of `events` loses one.
+
+    Attributes:
+        state: as of now.
+        changes: the events; the latest one of each key is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        changed: Callable[[ClusterState, ClusterState], None],
+        dropped: Callable[[], None],
+    ) -> None:
+        self.state = ClusterState()
+        self.changes: Signal[EventKey, Event] = Signal()
+        self._changed = changed
+        self._dropped = dropped
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
+
+    def apply(self, change: Input) -> None:
+        """Take an input in. Context: loop, sync; subscribers run before it returns."""
+        before = self.state
+        self.state, events = reduce(before, change)
+        if self.state is before:
+            return
+        self._changed(before, self.state)
+        for event in events:
+            logger.info("%s", event)
+            if isinstance(event, TopicRemoved | TopicRecreated):
+                self.forget({event.topic})
+            self.announce(event)
+
+    def announce(self, event: Event) -> None:
+        """Tell an event that does not come from the state."""
+        self.changes.emit(event.key, event)
+
+    def forget(self, topics: set[str] | frozenset[str]) -> None:
+        """Late subscribers hear nothing of what these topics' partitions were in."""
+        for key in self.changes.snapshot():
+            subject = key.subject
+            if isinstance(subject, TopicPartition) and subject.topic in topics:
+                self.changes.forget(key)
+
+    def events(self, limit: int) -> EventStream:
+        """A stream for user code, subscribed now."""
+        stream = EventStream(self.changes, limit=limit, on_drop=self._dropped)
+        self._streams.add(stream)
+        return stream
+
+    def end(self, error: BaseException) -> None:
+        """Nothing will change any more: waits end with ``error``, streams after what they hold."""
+        self.changes.close(error)
+        for stream in list(self._streams):
+            stream.close()
