@@ -123,8 +123,8 @@ def topic_configs() -> list[str]:
             row.kind,
             f"`{row.default}`",
             _range(row.at_least, row.at_most, row.choices),
-            f"`{row.server_name}`" if row.server_name else "",
-            row.doc,
+            ", ".join(f"`{name}`" for name in row.server),
+            f"{row.doc} ({row.unit})" if row.unit else row.doc,
         )
         for row in TOPIC_CONFIGS.values()
     )

@@ -48,4 +48,6 @@ async def run(load: Load) -> None:
 
 if __name__ == "__main__":
     load = arguments()
+    if load.shape == "arrow":
+        import pyarrow  # noqa: F401  0.3 s that belong to no record
     (uvloop.run if load.loop == "uvloop" else asyncio.run)(run(load))
