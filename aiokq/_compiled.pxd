@@ -152,8 +152,7 @@ cdef class Cursor:
     cdef bytes sub
     cdef list aborted
     cdef set aborted_ids
-    cdef Py_buffer buffer
-    cdef bint held
+    cdef Py_buffer *buffer
     cdef const unsigned char *base
     cdef const unsigned char *record
     cdef const unsigned char *record_end

@@ -54,6 +54,7 @@ if cython.compiled:
         OPEN,
         RECORD_OVERHEAD,
         SEALED,
+        Py_buffer,
         Py_REFCNT,
         PyBUF_SIMPLE,
         PyBuffer_Release,
@@ -62,6 +63,8 @@ if cython.compiled:
         PyBytes_GET_SIZE,
         PyContext_Enter,
         PyContext_Exit,
+        PyMem_Free,
+        PyMem_Malloc,
         PyObject_GetBuffer,
         PyUnicode_AsUTF8AndSize,
         PyUnicode_DecodeUTF8,
@@ -2894,18 +2897,33 @@ class Cursor:
         self.error = None
         self.source = memoryview(data).cast("B")
         if cython.compiled:
-            PyObject_GetBuffer(self.source, cython.address(self.buffer), PyBUF_SIMPLE)
-            self.held = True
-            self.base = cython.cast(cython.p_uchar, self.buffer.buf)
-            self.size = self.buffer.len
+            if self.buffer != cython.NULL:
+                raise RuntimeError("a cursor is made once")
+            # In memory of its own, where the garbage collector does not see the reference: it
+            # would clear the memoryview of a cursor that hangs on a traceback, and CPython
+            # cannot release the buffer of a cleared memoryview.
+            held: cython.pointer(Py_buffer) = cython.cast(
+                cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
+            )
+            if held == cython.NULL:
+                raise MemoryError
+            try:
+                PyObject_GetBuffer(self.source, held, PyBUF_SIMPLE)
+            except BaseException:
+                PyMem_Free(held)
+                raise
+            self.buffer = held
+            self.base = cython.cast(cython.p_uchar, held.buf)
+            self.size = held.len
         else:
             self.size = len(self.source)
             self.ready = ()
             self.ready_error = None
 
     def __dealloc__(self):
-        if cython.compiled and self.held:
-            PyBuffer_Release(cython.address(self.buffer))
+        if cython.compiled and self.buffer != cython.NULL:
+            PyBuffer_Release(self.buffer)
+            PyMem_Free(self.buffer)
 
     @property
     def bytes_left(self):
@@ -2964,20 +2982,21 @@ class Cursor:
             try:
                 if self.remaining == 0 and not _open_next(self):
                     break
+                out += _take(self, limit - len(out))
             except CorruptRecord:
                 if out:
                     break  # met again by the next call
                 raise
-            out += _take(self, limit - len(out))
         return out
 
     def skip_batch(self):
         """Passes over the current batch, or the one that CorruptRecord was raised for."""
+        corrupt: cython.bint = self.error is not None
         self.error = None
         if self.opened:
             _leave_batch(self)
         elif not self.ended:
-            _skip_unread(self)
+            _skip_unread(self, corrupt)
 
     def columns(self, names=None):
         """Hands over all records that are left as columns; see Columns.
@@ -3365,7 +3384,7 @@ def _open_legacy(cursor: Cursor) -> object:
 
 
 @cython.cfunc
-def _skip_unread(cursor: Cursor) -> object:
+def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
     """Passes over the batch at the head, by its header, if that makes sense."""
     if cursor.sub is not None:
         cursor.sub = None
@@ -3375,8 +3394,9 @@ def _skip_unread(cursor: Cursor) -> object:
     if len(head) >= 27:
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if size < 26 or size > cursor.size - cursor.at:
-        # Not even its length is to be believed: nothing after it can be found.
-        _pass(cursor, cursor.position + 1)
+        # Nothing whole is there; or its length is wrong, and what follows cannot be found.
+        if corrupt:
+            _pass(cursor, cursor.position + 1)
         _end(cursor)
         return None
     base_offset = int.from_bytes(head[:8], "big", signed=True)
@@ -4227,10 +4247,10 @@ class RecordStream:
         return self
 
     def __await__(self):
+        # A second waiter is refused at its first step: what __await__ raises, `async for` turns
+        # into a TypeError.
         cursor: Cursor = self.cursor
-        if self.busy:
-            raise RuntimeError("another task waits for this stream's next record")
-        if cursor is not None and cursor.remaining > 0 and not cursor.bounded:
+        if not self.busy and cursor is not None and cursor.remaining > 0 and not cursor.bounded:
             return self
         wait: _StreamWait = _StreamWait.__new__(_StreamWait)
         wait.stream = self

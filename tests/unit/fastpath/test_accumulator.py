@@ -255,7 +255,7 @@ def test_no_room_is_an_error_that_changes_nothing(bench: Make) -> None:
     """send_nowait() raises; what was accepted stays."""
     made = bench(batch_size=2048, buffer_memory=4096, max_record_bytes=4096)
     accepted = 0
-    with pytest.raises(BufferFull):
+    with pytest.raises(BufferFull):  # noqa: PT012
         for _ in range(1000):
             made.append("t", b"x" * 100)
             accepted += 1
@@ -353,7 +353,7 @@ def test_waiting_records_take_buffer_memory(bench: Make) -> None:
     """An unknown topic cannot take more than buffer_memory, and moving takes no more."""
     made = bench(0, batch_size=1000, buffer_memory=8000, max_record_bytes=8000)
     count = 0
-    with pytest.raises(BufferFull):
+    with pytest.raises(BufferFull):  # noqa: PT012
         while True:
             made.append("new", b"x" * 90, b"%d" % count)
             count += 1

@@ -215,7 +215,7 @@ async def test_it_is_no_future_and_no_coroutine(bench: Make) -> None:
     assert inspect.isawaitable(delivery)
     assert delivery.cancelled() is False
     with pytest.raises(TypeError, match="coroutine was expected"):
-        asyncio.create_task(delivery)
+        asyncio.create_task(delivery)  # noqa: RUF006
 
 
 async def test_each_waiter_gets_an_error_of_its_own(bench: Make) -> None:
