@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.cluster.metadata import ZERO_ID
+from aiokq.connection.node import Purpose
 from aiokq.consumer.sessions import Ask, FetchSession, Plan, fetch_topics, forgotten_topics
 from aiokq.core.errors import BrokerError, Closed, KafkaError, error_for
 from aiokq.wire.fetch import FetchRequest, FetchResponse
@@ -153,7 +154,10 @@ class BrokerFetcher:
             return
         plan = self.session.close()
         connection = dedicated.current
-        if plan is not None and connection is not None and not connection.in_flight:
+        if connection is not None and connection.in_flight:
+            # Behind a fetch that the broker holds it would wait; a session is not the socket's.
+            connection = dedicated.node.connected(Purpose.CONTROL)
+        if plan is not None and connection is not None:
             try:
                 await connection.request(
                     self._request(plan, 0, connection.version_for(FetchRequest)),

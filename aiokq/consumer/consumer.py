@@ -127,9 +127,9 @@ class Consumer:
         return self._settings
 
     async def start(self) -> None:
-        """Bind to the running loop and, with a cluster of its own, wait for the first metadata.
+        """Bind to the running loop and wait for the first metadata, of the cluster and the topics.
 
-        Harmless if started.
+        Topics that do not exist are not waited for. Harmless if started.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
@@ -174,6 +174,7 @@ class Consumer:
         ]
         if self._subscription.mode is not Mode.NOTHING:
             self._discovery.follow()
+            await self._discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
 
     async def close(self) -> None:
         """End all reading, fetch sessions and connections. Harmless twice and concurrently.
@@ -198,7 +199,8 @@ class Consumer:
                 self._discovery.close()
                 for state in list(self._positions):
                     self._removed(state)
-                await self._fetcher.close()
+                if self._supervisor.failed is None:
+                    await self._fetcher.close()
                 await self._supervisor.close(CLOSE_TIMEOUT)
             if self._owns_engine:
                 await self._engine.close()

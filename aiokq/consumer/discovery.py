@@ -86,12 +86,18 @@ class Discovery:
         self._listed = False
         self._finding: set[str] = set()
         self._left: dict[TopicPartition, _Left] = {}
+        self._answers: set[asyncio.Future[None]] = set()
         self._changes = engine.changes.subscribe(self._changed, replay=False)
 
     def close(self) -> None:
         """Follow nothing any more."""
         self._changes.close()
         self._watch(frozenset(), everything=False)
+
+    async def settled(self, timeout: float) -> None:
+        """Until it is known which of the topics exist, at most so many seconds."""
+        if self._answers:
+            await asyncio.wait(list(self._answers), timeout=timeout)
 
     # -- what is wanted changed
 
@@ -108,7 +114,7 @@ class Discovery:
             self._watch(frozenset(), everything=True)
             self._listed = False
             self._take_all()
-            self._spawn(self._list_topics(), "list topics")
+            self._spawn(self._list_topics(self._answer()), "list topics")
         else:
             self._watch(frozenset(), everything=False)
 
@@ -161,13 +167,20 @@ class Discovery:
     def _find(self, topic: str) -> None:
         if topic not in self._finding:
             self._finding.add(topic)
-            self._spawn(self._look_for(topic), f"find topic {topic}")
+            self._spawn(self._look_for(topic, self._answer()), f"find topic {topic}")
 
-    async def _look_for(self, topic: str) -> None:
+    def _answer(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers.add(future)
+        future.add_done_callback(self._answers.discard)
+        return future
+
+    async def _look_for(self, topic: str, answered: asyncio.Future[None]) -> None:
         """Until the topic exists; TopicAdded says so to all who care."""
         engine = self._engine
         try:
             await engine.refresh([topic])
+            answered.set_result(None)
             # It did not exist when it was subscribed to: all of its records are new.
             self._unseen.discard(topic)
             while topic in self._watched and topic not in engine.metadata.topics:
@@ -181,8 +194,9 @@ class Discovery:
                 self._report(error)
         finally:
             self._finding.discard(topic)
+            answered.cancel()
 
-    async def _list_topics(self) -> None:
+    async def _list_topics(self, answered: asyncio.Future[None]) -> None:
         try:
             await self._engine.refresh()
         except KafkaError as error:
@@ -191,6 +205,8 @@ class Discovery:
             if self._subscription.mode is Mode.PATTERN:
                 self._take_all()
                 self._listed = True
+        finally:
+            answered.cancel()
 
     def _take_all(self) -> None:
         for info in self._engine.metadata.topics.values():

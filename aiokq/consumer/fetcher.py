@@ -86,8 +86,12 @@ class Fetcher:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for loop, _ in loops.values():
-            await loop.close()
+        closing = [
+            self._spawn(loop.close(), f"close fetches from node {node_id}")
+            for node_id, (loop, _) in loops.items()
+        ]
+        if closing:
+            await asyncio.wait(closing)
 
     # -- what changed
 

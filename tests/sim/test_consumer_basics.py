@@ -1,0 +1,539 @@
+"""A consumer and a scripted cluster in virtual time: the ways to read, positions, pause and seek."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from aiokq.consumer.consumer import Consumer
+from aiokq.core.errors import Closed, ConfigError, NoOffsetForPartition
+from aiokq.core.types import TopicFilter, TopicPartition
+from tests.sim.consumer_world import consumer, read, simulate, values
+
+T0 = TopicPartition("orders", 0)
+T1 = TopicPartition("orders", 1)
+
+
+def test_a_subscriber_gets_every_record_with_its_place() -> None:
+    """The simplest program there is."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a", b"b")
+        async with consumer(world, kafka, "orders") as c:
+            first, second = await read(c, 2)
+            assert (first.topic, first.partition, first.offset) == ("orders", 0, 0)
+            assert (second.value, second.timestamp_ms) == (b"b", 1001)
+            assert c.assignment() == {T0}
+            assert c.subscription() == {"orders"}
+            assert c.health().ok
+
+    simulate(body)
+
+
+def test_records_of_each_partition_come_in_order() -> None:
+    """Order within a partition is what Kafka promises."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 2, 1])
+        for n in range(30):
+            kafka.append("orders", n % 3, b"%d" % n)
+        async with consumer(world, kafka, "orders") as c:
+            records = await read(c, 30)
+        for partition in range(3):
+            mine = [int(r.value) for r in records if r.partition == partition]
+            assert mine == list(range(partition, 30, 3))
+
+    simulate(body, nodes=2)
+
+
+def test_break_and_another_loop_goes_on_with_the_next_record() -> None:
+    """Leaving a loop must not cost what was fetched behind it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *(b"%d" % n for n in range(10)))
+        async with consumer(world, kafka, "orders") as c:
+            seen = values(await read(c, 3))
+            assert await c.position(T0) == 3
+            seen += values(await read(c, 7))
+            assert seen == [b"%d" % n for n in range(10)]
+        assert len([r for _, r, _ in kafka.requests if r.session_epoch == 0]) == 1
+
+    simulate(body)
+
+
+def test_a_cancelled_wait_loses_nothing() -> None:
+    """Cancelling confluent's poll lost 6 of 20 messages; each one here arrives."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+
+        async def feed() -> None:
+            for n in range(20):
+                await asyncio.sleep(0.37)
+                kafka.append("orders", 0, b"%d" % n)
+
+        feeding = asyncio.create_task(feed())
+        seen = []
+        async with consumer(world, kafka, "orders") as c:
+            while len(seen) < 20:
+                try:
+                    async with asyncio.timeout(0.11):
+                        async for record in c:
+                            seen.append(record.value)
+                            break
+                except TimeoutError:
+                    pass
+                try:
+                    seen.append((await asyncio.wait_for(c.getone(), 0.05)).value)
+                except TimeoutError:
+                    pass
+                try:
+                    async with asyncio.timeout(0.05):
+                        async for batch in c.batches():
+                            seen += values(batch)
+                            break
+                except TimeoutError:
+                    pass
+        assert seen == [b"%d" % n for n in range(20)]
+        await feeding
+
+    simulate(body)
+
+
+def test_a_second_reader_at_the_same_time_is_refused() -> None:
+    """Two tasks would share the records by chance, and neither would notice."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka, "orders") as c:
+            first = asyncio.create_task(read(c, 1))
+            await asyncio.sleep(1)
+            with pytest.raises(RuntimeError):
+                await read(c, 1)
+            kafka.append("orders", 0, b"x")
+            assert values(await first) == [b"x"]
+            waiting = asyncio.create_task(c.getmany(timeout=5))
+            await asyncio.sleep(0.1)
+            with pytest.raises(RuntimeError):
+                await c.getmany(timeout=1)
+            with pytest.raises(RuntimeError):
+                await anext(c.batches())
+            assert await waiting == {}
+
+    simulate(body)
+
+
+def test_seek_while_iterating_takes_effect_before_the_next_record() -> None:
+    """What was fetched ahead of a seek is of no interest any more."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *(b"%d" % n for n in range(100)))
+        async with consumer(world, kafka, "orders") as c:
+            seen = []
+            async for record in c:
+                seen.append(record.offset)
+                if record.offset == 5:
+                    c.seek(T0, 90)
+                if record.offset == 99:
+                    break
+            assert seen == [0, 1, 2, 3, 4, 5, *range(90, 100)]
+
+    simulate(body)
+
+
+def test_what_was_asked_before_a_seek_is_dropped_when_it_comes() -> None:
+    """A fetch in flight answers the question before the seek."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *(b"%d" % n for n in range(10)))
+        kafka.delays[1] = 1.0
+        async with consumer(world, kafka, "orders") as c:
+            await asyncio.sleep(0.5)  # the first fetch is on its way
+            c.seek(T0, 7)
+            assert [r.offset for r in await read(c, 3)] == [7, 8, 9]
+
+    simulate(body)
+
+
+def test_a_paused_partition_keeps_what_was_fetched_and_is_not_fetched_again() -> None:
+    """aiokafka drops the buffer at a pause, and fetches it once more."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        for n in range(10):
+            kafka.append("orders", 0, b"0-%d" % n)
+            kafka.append("orders", 1, b"1-%d" % n)
+        async with consumer(world, kafka, "orders") as c:
+            seen = []
+            async for record in c:
+                seen.append(record)
+                if len(seen) == 4:
+                    paused = record.partition
+                    c.pause((record.topic, record.partition))
+                if len(seen) == 14:
+                    break
+            assert all(r.partition != paused for r in seen[4:])
+            assert c.paused() == {("orders", paused)}
+            assert await c.getmany(timeout=1) == {}
+            asked = len([f for f in kafka.fetched if f.partition == paused])
+            await asyncio.sleep(5)
+            assert len([f for f in kafka.fetched if f.partition == paused]) <= asked
+            offsets = {f.asked.fetch_offset for f in kafka.fetched if f.partition == paused}
+            c.resume(("orders", paused))
+            rest = await read(c, 6)
+            assert [r.offset for r in rest] == list(range(4, 10))
+            again = {f.asked.fetch_offset for f in kafka.fetched if f.partition == paused}
+            assert again - offsets <= {10}, "what was buffered was fetched again"
+
+    simulate(body)
+
+
+def test_assign_while_iterating_takes_effect_before_the_next_record() -> None:
+    """Partitions that stay keep their place, the others are silent at once."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        for n in range(10):
+            kafka.append("orders", 0, b"0-%d" % n)
+            kafka.append("orders", 1, b"1-%d" % n)
+        async with consumer(world, kafka) as c:
+            c.assign([T0, ("orders", 1)])
+            seen = []
+            async for record in c:
+                seen.append(record)
+                if len(seen) == 3:
+                    other = 1 - record.partition
+                    c.assign([("orders", other)])
+                if len(seen) == 13:
+                    break
+            assert {r.partition for r in seen[3:]} == {other}
+            assert c.assignment() == {("orders", other)}
+
+    simulate(body)
+
+
+def test_getmany_gives_lists_by_partition_and_waits_no_longer_than_told() -> None:
+    """The style of poll(timeout)."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with consumer(world, kafka, "orders", max_poll_records=3) as c:
+            start = world.loop.time()
+            assert await c.getmany() == {}
+            assert world.loop.time() == start
+            assert await c.getmany(timeout=2.0) == {}
+            assert world.loop.time() == pytest.approx(start + 2.0)
+            kafka.append("orders", 0, b"a", b"b", b"c", b"d")
+            kafka.append("orders", 1, b"e")
+            got = await c.getmany(timeout=1)
+            assert sum(map(len, got.values())) == 3
+            await asyncio.sleep(1)
+            got = await c.getmany(T1, timeout=1)
+            assert set(got) <= {T1}
+            rest = await c.getmany(max_records=100, timeout=1)
+            everything = sum(map(len, got.values())) + sum(map(len, rest.values()))
+            assert everything == 2
+            with pytest.raises(ConfigError):
+                await c.getmany(max_records=0)
+
+    simulate(body)
+
+
+def test_getone_of_a_partition_leaves_the_others_where_they_are() -> None:
+    """Reading one partition first is what getone(*partitions) is for."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"a", b"b")
+        kafka.append("orders", 1, b"c")
+        async with consumer(world, kafka, "orders") as c:
+            assert (await c.getone(T1)).value == b"c"
+            assert await c.position(T0) == 0
+            waiting = asyncio.create_task(c.getone(T1))
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            kafka.append("orders", 1, b"d")
+            assert (await waiting).value == b"d"
+            assert values(await read(c, 2)) == [b"a", b"b"]
+
+    simulate(body)
+
+
+def test_batches_move_the_position_behind_them() -> None:
+    """For batches the unit is the batch."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *(b"%d" % n for n in range(5)))
+        kafka.append("orders", 0, *(b"%d" % n for n in range(5, 8)))
+        async with consumer(world, kafka, "orders") as c:
+            assert values(await read(c, 2)) == [b"0", b"1"]
+            async for batch in c.batches():
+                assert (batch.topic, batch.partition, batch.base_offset) == ("orders", 0, 2)
+                assert len(batch) == 6
+                assert values(batch) == [b"%d" % n for n in range(2, 8)]
+                assert values(batch) == values(batch.records), "iterating again decodes again"
+                assert batch[0].offset == 2
+                assert batch.next_offset == 8 == await c.position(T0)
+                arrow = batch.to_arrow(columns=["offset", "value"])
+                assert arrow.column("offset").to_pylist() == list(range(2, 8))
+                assert arrow.schema.names == ["offset", "value"]
+                break
+            kafka.append("orders", 0, b"8")
+            assert values(await read(c, 1)) == [b"8"]
+
+    simulate(body)
+
+
+def test_positions_lag_and_ends_are_told() -> None:
+    """What a dashboard asks."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *(b"%d" % n for n in range(10)), timestamp_ms=5_000)
+        kafka.log("orders").log_start = 2
+        async with consumer(world, kafka, "orders") as c:
+            assert c.lag(T0) is None
+            assert c.highwater(T0) is None
+            assert await c.position(T0) == 2
+            await read(c, 3)
+            assert (c.lag(T0), c.highwater(T0), c.last_stable_offset(T0)) == (5, 10, 10)
+            assert c.last_poll_timestamp(T0) == world.clock.timestamp_ms()
+            assert await c.beginning_offsets([T0]) == {T0: 2}
+            assert await c.end_offsets([("orders", 0)]) == {T0: 10}
+            found = await c.offsets_for_times({T0: 5_004})
+            assert found[T0] is not None
+            assert (found[T0].offset, found[T0].timestamp_ms) == (4, 5_004)
+            assert await c.offsets_for_times({T0: 9_000}) == {T0: None}
+            assert await c.partitions_for_topic("orders") == {0}
+            kafka.topic("other", [1])
+            assert await c.topics() == {"orders", "other"}
+            assert (await c.getone()).offset == 5
+            await c.seek_to_beginning()
+            assert await c.position(T0) == 2
+            await c.seek_to_end(T0)
+            assert await c.position(T0) == 10
+
+    simulate(body)
+
+
+def test_only_what_waits_is_a_coroutine_function() -> None:
+    """The split that aiokafka's users know."""
+    for name in ("position", "seek_to_beginning", "seek_to_end", "beginning_offsets"):
+        assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
+    for name in ("end_offsets", "offsets_for_times", "topics", "getone", "getmany", "close"):
+        assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
+    for name in ("seek", "pause", "resume", "paused", "assign", "assignment", "subscribe"):
+        assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
+    for name in ("unsubscribe", "subscription", "lag", "highwater", "streams", "batches"):
+        assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
+
+
+def test_the_place_to_start_follows_the_policy() -> None:
+    """earliest, latest, a duration, or none, which raises."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        now = world.clock.timestamp_ms()
+        for n in range(10):
+            kafka.append("orders", 0, b"%d" % n, timestamp_ms=now - 10_000 + n * 1_000)
+
+        async def start(policy: str) -> int:
+            async with consumer(world, kafka, auto_offset_reset=policy) as c:
+                c.assign([T0])
+                return await c.position(T0)
+
+        assert await start("earliest") == 0
+        assert await start("latest") == 10
+        assert await start("by_duration:PT5.5S") == 5
+        assert await start("by_duration:PT0.0S") == 10
+        async with consumer(world, kafka, auto_offset_reset="none") as c:
+            c.assign([T0])
+            with pytest.raises(NoOffsetForPartition):
+                await c.position(T0)
+            with pytest.raises(NoOffsetForPartition):
+                await read(c, 1)
+            c.seek(T0, 9)
+            assert values(await read(c, 1)) == [b"9"]
+
+    simulate(body)
+
+
+def test_closing_ends_the_loops_and_fails_the_calls() -> None:
+    """Who waits must not wait for ever; a second close is harmless."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        c = consumer(world, kafka, "orders")
+        await c.start()
+        await c.start()
+        loop = asyncio.create_task(read(c, 1))
+        await asyncio.sleep(1)
+        await asyncio.gather(c.close(), c.close())
+        assert await loop == [], "the loop ended as if there were no more"
+        for call in (lambda: c.getone(), lambda: c.getmany(), lambda: c.position(T0)):
+            with pytest.raises(Closed):
+                await call()
+        with pytest.raises(Closed):
+            async for _ in c:
+                pass
+        with pytest.raises(Closed):
+            await c.start()
+        await asyncio.sleep(1)
+        assert kafka[1].connections == 0
+        assert not kafka.sessions, "the session was closed as well"
+
+    simulate(body)
+
+
+def test_a_waiting_getone_raises_closed() -> None:
+    """A call for a record cannot return none."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        c = consumer(world, kafka, "orders")
+        await c.start()
+        waiting = asyncio.create_task(c.getone())
+        positions = asyncio.create_task(c.getmany(timeout=100))
+        await asyncio.sleep(1)
+        await c.close()
+        with pytest.raises(Closed):
+            await waiting
+        with pytest.raises((Closed, RuntimeError)):
+            await positions
+
+    simulate(body)
+
+
+def test_closing_is_bounded_when_the_broker_is_silent() -> None:
+    """Shutdown hangs are the commonest complaint about every peer."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"x")
+        c = consumer(world, kafka, "orders")
+        await c.start()
+        await read(c, 1)
+        kafka.delays[1] = 10_000.0
+        await asyncio.sleep(1)
+        start = world.loop.time()
+        await c.close()
+        assert world.loop.time() - start < 5
+
+    simulate(body, limit=20_000)
+
+
+def test_nothing_may_be_read_before_something_is_wanted() -> None:
+    """An iteration over nothing would wait for ever, without a word."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        c = consumer(world, kafka)
+        with pytest.raises(Closed):
+            aiter(c)
+        async with c:
+            with pytest.raises(ConfigError, match="subscribe"):
+                aiter(c)
+            with pytest.raises(ConfigError, match="not assigned"):
+                c.seek(T0, 1)
+            c.assign([])
+            assert await c.getmany() == {}
+
+    simulate(body)
+
+
+def test_mistakes_are_refused_with_the_fix_in_words() -> None:
+    """Each of these has cost somebody an afternoon."""
+    with pytest.raises(ConfigError, match="bootstrap_servers='localhost:9092'"):
+        Consumer("localhost:9092")
+    with pytest.raises(ConfigError, match="groups are not supported yet"):
+        Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing")
+    for setting in ({"enable_auto_commit": True}, {"group_instance_id": "a"}):
+        with pytest.raises(ConfigError, match="groups are not supported yet"):
+            Consumer("orders", **setting)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="groups are not supported yet"):
+        Consumer("orders", session_timeout_ms=1000)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        Consumer("orders", auto_offset_reset="smallest")
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka) as c:
+            c.assign([T0])
+            with pytest.raises(TypeError, match="seek_to_beginning"):
+                c.seek(T0, "earliest")  # type: ignore[arg-type]
+            with pytest.raises(ConfigError):
+                c.seek(T0, -1)
+            with pytest.raises(TypeError):
+                c.assign(["orders"])  # type: ignore[list-item]
+            with pytest.raises(ConfigError, match="unsubscribe"):
+                c.subscribe("orders")
+
+    simulate(body)
+
+
+def test_a_topic_filter_takes_what_matches_and_leaves_what_is_excluded() -> None:
+    """createMessageStreamsByFilter, with both lists."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        for name in ("orders.eu", "orders.us", "orders.test", "other"):
+            kafka.topic(name, [1])
+            kafka.append(name, 0, name.encode())
+        async with consumer(world, kafka, TopicFilter(r"orders\..*", r".*\.test")) as c:
+            assert set(values(await read(c, 2))) == {b"orders.eu", b"orders.us"}
+            assert c.subscription() == {"orders.eu", "orders.us"}
+            c.subscribe(pattern="other")
+            assert values(await read(c, 1)) == [b"other"]
+            assert c.assignment() == {("other", 0)}
+            c.unsubscribe()
+            assert c.assignment() == frozenset()
+
+    simulate(body)
+
+
+def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
+    """A poisoned record names its place, and does not stop what follows for good."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"1", None, b"poison", b"4")
+        async with consumer(world, kafka, "orders", value_deserializer=int) as c:
+            assert values(await read(c, 2)) == [1, None]
+            with pytest.raises(ValueError) as raised:
+                await read(c, 1)
+            assert "offset 2 of orders-0" in raised.value.__notes__[0]
+            record = await c.getone()
+            assert (record.value, record.offset, record.topic) == (4, 3, "orders")
+
+    simulate(body)
+
+
+def test_a_busy_reader_lets_other_tasks_run() -> None:
+    """`async for` over buffered records never suspends: the stream itself has to give way."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 10)
+        for partition in range(10):
+            kafka.append("orders", partition, *(bytes(10_000) for _ in range(10)))
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if turns < 50:
+                asyncio.get_running_loop().call_soon(turn)
+
+        async with consumer(world, kafka, "orders") as c:
+            await asyncio.sleep(5)
+            assert c.health().buffered_bytes > 1_000_000, "all of it is there"
+            turn()
+            await read(c, 100)
+        assert turns > 3
+
+    simulate(body)
