@@ -258,7 +258,7 @@ class PartitionQueue:
             if not queued.expired:
                 when = min(when, queued.deadline)
                 break
-        if self.retry_at > now and self.entries:
+        if self.retry_at > now and (self.entries or batch is not None):
             when = min(when, self.retry_at)
         if when < NEVER:
             self._owner.schedule(self, when)

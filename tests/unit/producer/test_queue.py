@@ -228,6 +228,25 @@ def test_a_retry_waits_for_its_pause_and_somebody_is_told_when_it_is_over() -> N
     assert world.send() is first
 
 
+def test_an_open_batch_is_not_forgotten_in_the_pause_of_one_that_expired() -> None:
+    """Nothing else waits in the queue; its linger ends within the pause."""
+    world = World(delivery_timeout=10.0, linger=0.01)
+    world.run_in()
+    world.fill(1)
+    (first,) = world.send_all()
+    world.pass_time(9.99)
+    world.refuse(first, 19)
+    world.pass_time(0.01)
+    world.queue.on_time(world.clock.now)
+    assert not world.queue.entries
+    world.accumulator.append("orders", b"v")
+    world.pass_time(0.02)
+    assert world.clock.now < world.queue.retry_at
+    world.notes.scheduled.clear()
+    world.queue.on_time(world.clock.now)
+    assert world.notes.scheduled == [world.queue.retry_at]
+
+
 def test_a_change_of_leader_moves_the_cursor_and_nothing_else() -> None:
     """With numbers nobody waits for the old leader's answers; late ones still count."""
     world = World()
