@@ -10,7 +10,6 @@ import functools
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -191,7 +190,7 @@ class EmbeddedCluster:
         try:
             await node.start()
         except BaseException:
-            self._remove_temporary()
+            self._let_go()
             raise
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -207,14 +206,18 @@ class EmbeddedCluster:
         try:
             await node.close()
         finally:
-            self._remove_temporary()
-            if self._environment is not None and self._given_environment is None:
-                self._environment.offload.close()
+            self._let_go()
 
-    def _remove_temporary(self) -> None:
+    def _let_go(self) -> None:
+        """Give back the temporary directory and, if it is its own, the environment."""
+        environment, self._environment = self._environment, None
         directory, self._temporary = self._temporary, None
-        if directory is not None and self._environment is not None:
-            self._environment.files.remove_tree(Path(directory))
+        if environment is None:
+            return
+        if directory is not None and environment.files.exists(directory):
+            environment.files.remove_tree(directory)
+        if self._given_environment is None:
+            environment.offload.close()
 
     # with: on a thread of its own
 

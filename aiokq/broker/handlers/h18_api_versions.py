@@ -27,6 +27,9 @@ async def handle(node: BrokerNode, request: ApiVersionsRequest, call: Call) -> A
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequest.code)
+    session = call.connection.session
+    session.software_name = request.client_software_name
+    session.software_version = request.client_software_version
     # No feature is finalized, so none is listed: a client that sees `transaction.version` or
     # `group.version` would go on to use it.
     return ApiVersionsResponse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.core.errors import CoordinatorNotAvailable, InvalidRequest
+from aiokq.core.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -23,5 +23,9 @@ async def handle(
     if request.transactional_id is not None:
         code = CoordinatorNotAvailable.code if request.transactional_id else InvalidRequest.code
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
-    producer_id = await node.producer_ids.next()
+    try:
+        producer_id = await node.producer_ids.next()
+    except BrokerError as error:
+        node.counters.errors[error.name] += 1
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)

@@ -120,6 +120,17 @@ async def test_a_client_software_name_that_kafka_refuses_is_42(name, version):
         assert (await broker.ask(request, 4)).error_code == 0
 
 
+async def test_the_clients_software_is_remembered_for_its_connection():
+    """For logs and metrics, as long as the connection lasts."""
+    async with Broker() as broker:
+        request = wire.ApiVersionsRequest(
+            client_software_name="librdkafka", client_software_version="2.11.1"
+        )
+        await broker.ask(request, 3)
+        session = broker.client.session
+        assert (session.software_name, session.software_version) == ("librdkafka", "2.11.1")
+
+
 async def test_no_feature_is_announced_that_a_client_would_then_use():
     """`transaction.version` would make Java producers send what is not served."""
     async with Broker() as broker:

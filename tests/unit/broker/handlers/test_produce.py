@@ -369,3 +369,15 @@ async def test_init_producer_id_for_a_transaction_is_refused():
                 transactional_id=transactional_id, transaction_timeout_ms=1000
             )
             assert (await broker.ask(request, 4)).error_code == code
+
+
+async def test_producer_ids_that_cannot_be_reserved_are_56():
+    """An id that is not durable could be issued twice; the connection lives on."""
+    from aiokq import wire
+
+    async with Broker() as broker:
+        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        request = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        assert (await broker.ask(request, 4)).error_code == 56
+        broker.files.heal()
+        assert (await broker.ask(request, 4)).error_code == 0
