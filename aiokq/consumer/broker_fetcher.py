@@ -51,7 +51,7 @@ class Want(NamedTuple):
     full: bool = False
     """It has enough waiting."""
     at: float = 0.0
-    """Loop time from when on it may be asked for; 0 if that is not a matter of time."""
+    """Loop time when to look at it again; 0 if that is not a matter of time."""
 
 
 class FetchOwner(Protocol):
@@ -186,11 +186,11 @@ class BrokerFetcher:
             want = self._owner.want(state, self.node_id, now)
             if want.ask is not None:
                 session.want(tp, want.ask)
-                continue
-            session.drop(tp)
-            if want.full:
-                self._full.add(tp)
-            elif want.at > now:
+            else:
+                session.drop(tp)
+                if want.full:
+                    self._full.add(tp)
+            if want.at > now:
                 self._delayed[tp] = want.at
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:

@@ -171,7 +171,8 @@ class Fetcher:
                 state.topic_id,
                 state.generation,
                 state,
-            )
+            ),
+            at=state.preferred_until if state.preferred == node_id else 0.0,
         )
 
     def max_bytes(self) -> int:

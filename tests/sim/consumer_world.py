@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,9 +73,7 @@ class Log:
 
     def append_marker(self, kind: int, producer_id: int) -> None:
         """A control batch: the end of a transaction."""
-        record = RawRecord(
-            self.next_offset, 1_000, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\0", ()
-        )
+        record = RawRecord(self.next_offset, 1_000, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\0", ())
         self.append_records([record], attributes=0x30, producer_id=producer_id, producer_epoch=0)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -86,7 +85,7 @@ class Log:
             return -1, -1
         if epoch < epochs[0][0]:
             return epoch, epochs[0][1]
-        for (known, _), (_, end) in zip(epochs, epochs[1:], strict=False):
+        for (known, _), (_, end) in itertools.pairwise(epochs):
             if known <= epoch:
                 found = known, end
         return found
@@ -138,7 +137,9 @@ class Kafka(ScriptedCluster):
         self.sessions: dict[tuple[int, int], Session] = {}
         self.hints = False
         self.preferred: dict[tuple[str, int], int] = {}
-        """Replica that the leader sends consumers to."""
+        """Replica that the leader sends consumers to; it serves them."""
+        self.followers: set[int] = set()
+        """Nodes that serve as well, though the leader sends nobody to them."""
         self.max_bytes: int | None = None
         self._session_ids = 0
         self._appended = asyncio.Event()
@@ -258,7 +259,7 @@ class Kafka(ScriptedCluster):
             return answer(3)
         leads = topic.leaders[partition] == node_id
         replica = self.preferred.get((name, partition), -1)
-        if not leads and replica != node_id:
+        if not leads and replica != node_id and node_id not in self.followers:
             return answer(6)
         epoch = topic.epoch(partition)
         if version >= 9 and 0 <= asked.current_leader_epoch != epoch:
@@ -405,9 +406,7 @@ class Kafka(ScriptedCluster):
         return wire.OffsetForLeaderEpochResponse(topics=topics)
 
 
-def times(
-    count: int, said: Any, *, when: Callable[[Fetched], bool] | None = None
-) -> Fault:
+def times(count: int, said: Any, *, when: Callable[[Fetched], bool] | None = None) -> Fault:
     """A fault that happens so often, then no more."""
     left = count
 

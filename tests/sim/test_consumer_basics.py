@@ -1,4 +1,4 @@
-"""A consumer and a scripted cluster in virtual time: the ways to read, positions, pause and seek."""
+"""A consumer and a scripted cluster in virtual time: ways to read, positions, pause and seek."""
 
 from __future__ import annotations
 

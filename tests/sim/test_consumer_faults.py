@@ -1,0 +1,911 @@
+"""What goes wrong between a consumer and its brokers, in virtual time on a scripted cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from aiokq import wire
+from aiokq.consumer.fetch_errors import FETCH_ACTIONS, FetchAction
+from aiokq.core.errors import (
+    CorruptRecord,
+    KafkaError,
+    LogTruncated,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    RequestTimeout,
+    TopicAuthorization,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.types import TopicPartition
+from aiokq.records.record import RawRecord
+from tests.sim.consumer_world import (
+    ABORT,
+    COMMIT,
+    Log,
+    consumer,
+    read,
+    simulate,
+    times,
+    values,
+)
+
+T0 = TopicPartition("orders", 0)
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, last)]
+
+
+# -- leaders
+
+
+def test_a_moved_leader_costs_no_record_and_keeps_what_was_fetched() -> None:
+    """kafka4net's LeaderDownProducerAndConsumerRecovery."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 10))
+        async with consumer(world, kafka, "orders") as c:
+            seen = values(await read(c, 4))
+            topic.move(0, 2)
+            kafka.log("orders").epochs = [(0, 0), (1, 10)]
+            kafka.append("orders", 0, *numbers(10, 20), epoch=1)
+            seen += values(await read(c, 16))
+            assert seen == numbers(0, 20)
+            offsets = [f.asked.fetch_offset for f in kafka.fetched if f.node_id == 2]
+            assert min(offsets) == 10, "what the old leader had given was not fetched again"
+            assert c.health().ok
+
+    simulate(body, nodes=2)
+
+
+def test_a_leader_hint_saves_the_metadata_request() -> None:
+    """KIP-951: the refusal itself names the new leader."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.hints = True
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 1)
+            asked = len(kafka[1].seen_of(wire.MetadataRequest))
+            asked += len(kafka[2].seen_of(wire.MetadataRequest))
+            topic.move(0, 2)
+            kafka.log("orders").epochs = [(0, 0), (1, 1)]
+            kafka.append("orders", 0, b"b", epoch=1)
+            assert values(await read(c, 1)) == [b"b"]
+            now = len(kafka[1].seen_of(wire.MetadataRequest))
+            now += len(kafka[2].seen_of(wire.MetadataRequest))
+            assert now == asked
+
+    simulate(body, nodes=2)
+
+
+def test_a_dead_broker_holds_up_only_its_own_partitions() -> None:
+    """In aiokafka one dead broker blocked the connections to all."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 2])
+        kafka.append("orders", 0, b"a")
+        kafka.append("orders", 1, b"b")
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 2)
+            await kafka[2].stop()
+            start = world.loop.time()
+            for n in range(50):
+                kafka.append("orders", 0, b"%d" % n)
+                assert (await c.getone()).value == b"%d" % n
+            assert world.loop.time() - start < 5
+            kafka.append("orders", 1, b"back")
+            await kafka[2].start()
+            assert values(await read(c, 1)) == [b"back"]
+
+    simulate(body, nodes=2)
+
+
+def test_a_cut_connection_is_made_again_and_nothing_is_lost_or_doubled() -> None:
+    """A short disconnect loses nothing."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        async with consumer(world, kafka, "orders") as c:
+            seen = values(await read(c, 5))
+            for n in range(5, 25):
+                for connection in world.network.connections("10.0.0.1", kafka[1].port):
+                    connection.cut()
+                kafka.append("orders", 0, b"%d" % n)
+                seen += values(await read(c, 1))
+            assert seen == numbers(0, 25)
+
+    simulate(body)
+
+
+def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
+    """Half-open connections must not hold a partition for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka, "orders", request_timeout_ms=2_000) as c:
+            await read(c, 1)
+            kafka.delays[1] = 1_000.0
+            await asyncio.sleep(10)
+            health = c.health()
+            assert health.brokers[1].error is not None
+            kafka.delays.clear()
+            kafka.append("orders", 0, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+
+    simulate(body)
+
+
+# -- error codes
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        code
+        for code, action in FETCH_ACTIONS.items()
+        if action in (FetchAction.RETRY, FetchAction.REFRESH)
+    ]
+    + [12345, 8],
+)
+def test_errors_that_pass_are_waited_out_without_a_hot_loop(code: int) -> None:
+    """aiokafka only logs an unknown error, and asks again at once, for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        kafka.faults.append(times(5, code))
+        async with consumer(world, kafka, "orders") as c:
+            start = world.loop.time()
+            assert values(await read(c, 1)) == [b"a"]
+            assert world.loop.time() - start > 0.3, "five tries with growing pauses"
+            assert len(kafka.fetched) <= 8
+            assert c.health().ok
+
+    simulate(body)
+
+
+def test_rights_that_are_missing_are_raised_and_tried_again() -> None:
+    """Somebody may grant them meanwhile; until then it must not be silent."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        kafka.faults.append(times(2, TopicAuthorization.code))
+        async with consumer(world, kafka, "orders") as c:
+            for _ in range(2):
+                with pytest.raises(TopicAuthorization) as raised:
+                    await read(c, 1)
+                assert raised.value.topic_partition == T0
+            assert values(await read(c, 1)) == [b"a"]
+
+    simulate(body)
+
+
+def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
+    """One bad partition must not stop a consumer of fifty."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"a")
+        kafka.append("orders", 1, b"b", b"c")
+        async with consumer(world, kafka, auto_offset_reset="none") as c:
+            c.assign([T0, ("orders", 1)])
+            c.seek(T0, 77)
+            c.seek(("orders", 1), 0)
+            seen, errors = [], []
+            while len(seen) < 2:
+                try:
+                    seen.append((await c.getone()).value)
+                except OffsetOutOfRange as error:
+                    errors.append(error)
+            assert seen == [b"b", b"c"]
+            await asyncio.sleep(5)
+            assert await c.getmany(timeout=1) == {} or errors
+            assert len(errors) <= 1
+            assert c.health().partitions[T0].state == "parked"
+            assert not c.health().ok
+            c.seek(T0, 0)
+            assert values(await read(c, 1)) == [b"a"]
+            assert c.health().ok
+
+    simulate(body)
+
+
+def test_a_position_that_retention_overtook_is_reset_by_policy() -> None:
+    """OFFSET_OUT_OF_RANGE, earliest."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        kafka.append("orders", 0, *numbers(5, 10))
+        kafka.log("orders").log_start = 5
+        async with consumer(world, kafka) as c:
+            c.assign([T0])
+            c.seek(T0, 2)
+            assert values(await read(c, 5)) == numbers(5, 10)
+
+    simulate(body)
+
+
+def test_what_was_fetched_before_an_error_is_handed_over_before_it() -> None:
+    """An error about offset 10 is no reason to lose records 0 to 9."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 10))
+        kafka.faults.append(lambda f: OffsetOutOfRange.code if f.asked.fetch_offset == 10 else None)
+        async with consumer(world, kafka, auto_offset_reset="none") as c:
+            c.assign([T0])
+            c.seek(T0, 0)
+            await asyncio.sleep(2)
+            assert values(await read(c, 10)) == numbers(0, 10)
+            with pytest.raises(OffsetOutOfRange, match="seek"):
+                await read(c, 1)
+
+    simulate(body)
+
+
+def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None:
+    """Bits that rot must neither pass nor stop the partition for good."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 3))
+        kafka.append("orders", 0, *numbers(3, 6))
+        kafka.append("orders", 0, *numbers(6, 9))
+        log = kafka.log("orders")
+        bad = bytearray(log.batches[1].data)
+        bad[-2] ^= 1  # in the value of the last record
+        log.batches[1].data = bytes(bad)
+        async with consumer(world, kafka, "orders") as c:
+            assert values(await read(c, 3)) == numbers(0, 3)
+            for _ in range(2):
+                with pytest.raises(CorruptRecord, match="offset 3") as raised:
+                    await read(c, 1)
+                assert raised.value.topic_partition == T0
+            assert await c.position(T0) == 3
+            c.seek(T0, 6)
+            assert values(await read(c, 3)) == numbers(6, 9)
+        async with consumer(world, kafka, "orders", check_crcs=False) as c:
+            assert len(await read(c, 9)) == 9
+
+    simulate(body)
+
+
+def test_a_batch_larger_than_the_limits_comes_all_the_same() -> None:
+    """KIP-74: the first batch of a partition is never cut."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, bytes(100_000))
+        kafka.append("orders", 0, b"next")
+        async with consumer(
+            world, kafka, "orders", max_partition_fetch_bytes=1_000, fetch_max_bytes=2_000
+        ) as c:
+            first, second = await read(c, 2)
+            assert (len(first.value), second.value) == (100_000, b"next")
+
+    simulate(body)
+
+
+def test_a_broker_that_cuts_the_first_batch_is_told_of_by_a_clear_error() -> None:
+    """Brokers before 0.10.1 do: without the error the consumer would ask for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, bytes(5_000))
+        data = kafka.log("orders").batches[0].data[:1_000]
+        kafka.faults.append(
+            lambda f: wire.FetchPartitionData(
+                partition_index=0, error_code=0, high_watermark=1, records=data
+            )
+        )
+        async with consumer(world, kafka, "orders", max_partition_fetch_bytes=1_000) as c:
+            with pytest.raises(RecordTooLarge, match="max_partition_fetch_bytes"):
+                await read(c, 1)
+            asked = len(kafka.fetched)
+            await asyncio.sleep(10)
+            assert len(kafka.fetched) <= asked + 1, "it is not asked for again and again"
+
+    simulate(body)
+
+
+def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
+    """A fetch that never moves the position would spin."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        kafka.faults.append(
+            lambda f: wire.FetchPartitionData(
+                partition_index=0, error_code=0, high_watermark=1, records=bytes(range(200))
+            )
+        )
+        async with consumer(world, kafka, "orders") as c:
+            with pytest.raises(KafkaError):
+                await read(c, 1, timeout=20)
+            assert len(kafka.fetched) < 40
+
+    simulate(body)
+
+
+# -- sessions
+
+
+def test_a_session_tells_only_what_changed() -> None:
+    """KIP-227: fifty quiet partitions cost nothing in a request."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 50)
+        async with consumer(world, kafka, "orders") as c:
+            kafka.append("orders", 7, b"a")
+            await read(c, 1)
+            await asyncio.sleep(3)
+            kafka.append("orders", 8, b"b")
+            await read(c, 1)
+            await asyncio.sleep(3)
+        sizes = [
+            (r.session_epoch, sum(len(t.partitions) for t in r.topics))
+            for _, r, _ in kafka.requests
+        ]
+        assert sizes[0] == (0, 50)
+        assert all(size <= 1 for epoch, size in sizes[1:] if epoch > 0)
+        assert [epoch for epoch, _ in sizes if epoch >= 0] == list(
+            range(len([1 for epoch, _ in sizes if epoch >= 0]))
+        )
+
+    simulate(body)
+
+
+def test_a_lost_session_is_begun_anew_at_once() -> None:
+    """The broker may give it up at any time, to make room."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 1)
+            kafka.sessions.clear()
+            kafka.append("orders", 0, b"b")
+            start = world.loop.time()
+            assert values(await read(c, 1)) == [b"b"]
+            assert world.loop.time() - start < 1
+            next(iter(kafka.sessions.values())).epoch += 5
+            kafka.append("orders", 0, b"c")
+            assert values(await read(c, 1)) == [b"c"]
+
+    simulate(body)
+
+
+def test_brokers_without_sessions_are_asked_in_full() -> None:
+    """A broker answers session id 0 when it keeps none; librdkafka's mock knows no sessions."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.keeps_sessions = False
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 1)
+            kafka.append("orders", 1, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+        assert all(r.session_id == 0 for _, r, _ in kafka.requests)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 9, 11, 12, 13, 15, 16, 17, 18])
+def test_every_version_of_fetch_is_spoken(version: int) -> None:
+    """Fields that a version lacks must not be set."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka[1].versions[wire.FetchRequest.API_KEY] = (version, version)
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(
+            world, kafka, "orders", client_rack="a", isolation_level="read_committed"
+        ) as c:
+            await read(c, 1)
+            c.pause(T0)
+            kafka.append("orders", 1, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+        assert {v for _, _, v in kafka.requests} == {version}
+
+    simulate(body)
+
+
+# -- replicas and epochs
+
+
+def test_a_replica_in_the_own_rack_is_read_from_and_left_when_it_fails() -> None:
+    """KIP-392."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.preferred["orders", 0] = 2
+        kafka.append("orders", 0, b"a")
+        async with consumer(
+            world, kafka, "orders", client_rack="near", metadata_max_age_ms=60_000
+        ) as c:
+            await read(c, 1)
+            assert [f.node_id for f in kafka.fetched][:1] == [1]
+            assert c.health().partitions[T0].node == 2
+            assert all(r.rack_id == "near" for _, r, _ in kafka.requests)
+            await kafka[2].stop()
+            del kafka.preferred["orders", 0]
+            kafka.append("orders", 0, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+            assert c.health().partitions[T0].node == 1
+
+    simulate(body, nodes=2)
+
+
+def test_a_replica_is_preferred_for_a_while_only() -> None:
+    """Racks change; the leader is asked again when the metadata would be."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.preferred["orders", 0] = 2
+        kafka.append("orders", 0, b"a")
+        async with consumer(
+            world, kafka, "orders", client_rack="near", metadata_max_age_ms=10_000
+        ) as c:
+            await read(c, 1)
+            kafka.followers = {2, 3}
+            kafka.preferred["orders", 0] = 3
+            await asyncio.sleep(8)
+            assert c.health().partitions[T0].node == 2
+            await asyncio.sleep(5)
+            assert c.health().partitions[T0].node == 3
+            kafka.append("orders", 0, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+
+    simulate(body, nodes=3)
+
+
+def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:
+    """A replica may lag behind what the leader has given already."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.preferred["orders", 0] = 2
+        kafka.append("orders", 0, *numbers(0, 5))
+        behind = Log()
+        behind.append(numbers(0, 2))
+        async with consumer(world, kafka, client_rack="near") as c:
+            c.assign([T0])
+            kafka.node_logs[2, "orders", 0] = behind
+            c.seek(T0, 4)
+            world.loop.call_later(3, kafka.preferred.clear)
+            assert values(await read(c, 1)) == [b"4"]
+
+    simulate(body, nodes=2)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_truncated_log_is_noticed(inline: bool) -> None:
+    """KIP-320: records 5 to 9 were read and then lost in an unclean election."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        kafka.append("orders", 0, *numbers(5, 10))
+        if inline:
+            # Without the separate check: the fetch itself tells, from version 12 on.
+            for node in kafka.nodes.values():
+                node.versions[wire.OffsetForLeaderEpochRequest.API_KEY] = (2, 2)
+
+        def elect() -> None:
+            log = kafka.log("orders")
+            log.truncate(5)
+            log.epochs = [(0, 0), (1, 5)]
+            topic.move(0, 2)
+            kafka.append("orders", 0, *[b"new-%d" % n for n in range(5, 15)], epoch=1)
+
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 10)
+            elect()
+            records = await read(c, 10)
+            assert records[0].offset == 5, "back to what both logs have"
+            assert values(records)[0] == b"new-5"
+
+        kafka.log("orders").truncate(0)
+
+    simulate(body, nodes=2)
+
+
+def test_a_truncated_log_is_raised_where_there_is_no_policy() -> None:
+    """Who chose 'none' wants to know."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        kafka.append("orders", 0, *numbers(5, 10))
+        async with consumer(world, kafka, auto_offset_reset="none") as c:
+            c.assign([T0])
+            c.seek(T0, 0)
+            await read(c, 10)
+            log = kafka.log("orders")
+            log.truncate(5)
+            log.epochs = [(0, 0), (1, 5)]
+            topic.move(0, 2)
+            kafka.append("orders", 0, *[b"new-%d" % n for n in range(5, 15)], epoch=1)
+            with pytest.raises(LogTruncated) as raised:
+                await read(c, 1)
+            assert (raised.value.position, raised.value.divergent_offset) == (10, 5)
+            assert await c.position(T0) == 10
+            c.seek(T0, raised.value.divergent_offset)
+            assert values(await read(c, 1)) == [b"new-5"]
+
+    simulate(body, nodes=2)
+
+
+def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> None:
+    """Nothing that the user saw is lost, so there is nothing to tell."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        kafka.append("orders", 0, *numbers(5, 10))
+        async with consumer(world, kafka, auto_offset_reset="none") as c:
+            c.assign([T0])
+            c.seek(T0, 0)
+            await read(c, 3)
+            log = kafka.log("orders")
+            log.truncate(5)
+            log.epochs = [(0, 0), (1, 5)]
+            topic.move(0, 2)
+            kafka.append("orders", 0, *[b"new-%d" % n for n in range(5, 15)], epoch=1)
+            await asyncio.sleep(3)
+            seen = await read(c, 12)
+            assert values(seen) == [b"3", b"4", *[b"new-%d" % n for n in range(5, 15)]]
+
+    simulate(body, nodes=2)
+
+
+# -- transactions
+
+
+def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() -> None:
+    """Three transactions: committed, aborted, open."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        log = kafka.log("orders")
+        options = {"attributes": 0x10, "producer_epoch": 0}
+        log.append([b"c1", b"c2"], producer_id=1, base_sequence=0, **options)
+        log.append([b"a1", b"a2"], producer_id=2, base_sequence=0, **options)
+        log.append_marker(COMMIT, 1)
+        log.append([b"plain"])
+        log.append_marker(ABORT, 2)
+        log.append([b"c3"], producer_id=2, base_sequence=2, **options)
+        log.append_marker(COMMIT, 2)
+        log.stable = log.next_offset
+        log.append([b"open"], producer_id=3, base_sequence=0, **options)
+        log.aborted = [(2, 2)]
+        async with consumer(world, kafka, "orders", isolation_level="read_committed") as c:
+            assert values(await read(c, 4)) == [b"c1", b"c2", b"plain", b"c3"]
+            assert await c.getmany(timeout=2) == {}
+            assert await c.position(T0) == log.stable
+            assert c.lag(T0) == 0
+            assert await c.end_offsets([T0]) == {T0: log.stable}
+            await c.seek_to_end()
+            assert await c.position(T0) == log.stable
+            await c.seek_to_beginning()
+            async for batch in c.batches():
+                assert len(batch) == 4
+                assert batch.to_arrow(["value"]).column("value").to_pylist() == [
+                    b"c1",
+                    b"c2",
+                    b"plain",
+                    b"c3",
+                ]
+                break
+        async with consumer(world, kafka, "orders") as c:
+            assert len(await read(c, 7)) == 7
+
+    simulate(body)
+
+
+def test_compaction_gaps_are_passed_over() -> None:
+    """Offsets have holes, and a batch may end before its last offset."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        log = kafka.log("orders")
+        log.append_records([RawRecord(3, 1, None, b"3"), RawRecord(7, 1, None, b"7")])
+        log.append_records([RawRecord(20, 1, None, b"20")])
+        async with consumer(world, kafka, "orders") as c:
+            assert [r.offset for r in await read(c, 3)] == [3, 7, 20]
+            assert await c.position(T0) == 21
+            c.seek(T0, 4)
+            async for batch in c.batches():
+                assert len(batch) == 2
+                break
+
+    simulate(body)
+
+
+# -- memory
+
+
+def test_reading_ahead_is_bounded() -> None:
+    """A consumer that stands still must not fetch a topic into memory."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 20)
+        for _ in range(10):
+            for partition in range(20):
+                kafka.append("orders", partition, bytes(50_000), bytes(50_000))
+        async with consumer(
+            world,
+            kafka,
+            "orders",
+            queued_max_bytes=1_000_000,
+            max_partition_fetch_bytes=200_000,
+            fetch_max_bytes=500_000,
+        ) as c:
+            await asyncio.sleep(30)
+            # The scripted broker knows no limit for a whole response.
+            assert c.health().buffered_bytes <= 1_000_000 + 20 * 201_000
+            stands = len(kafka.fetched)
+            await asyncio.sleep(60)
+            assert len(kafka.fetched) == stands, "it waits"
+            records = await read(c, 400)
+            assert len(records) == 400
+            assert await c.getmany(timeout=1) == {}
+            assert c.health().buffered_bytes == 0
+
+    simulate(body)
+
+
+def test_a_stream_that_is_not_read_does_not_starve_the_others() -> None:
+    """The bound is for reading ahead: who waits for a record gets it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        for n in range(40):
+            for partition in range(2):
+                kafka.append("orders", partition, b"%d" % n + bytes(100_000))
+        async with consumer(
+            world, kafka, "orders", queued_max_bytes=150_000, max_partition_fetch_bytes=100_000
+        ) as c:
+            one, other = c.streams(2)
+            assert len(await read(one, 40)) == 40
+            assert len(await read(other, 40)) == 40
+
+    simulate(body)
+
+
+# -- topics
+
+
+def test_new_partitions_are_read_from_their_beginning() -> None:
+    """With 'latest' Java's consumer misses what came before it noticed them."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"old")
+        async with consumer(
+            world, kafka, "orders", auto_offset_reset="latest", metadata_max_age_ms=5_000
+        ) as c:
+            assert await c.getmany(timeout=1) == {}
+            topic.leaders.append(1)
+            kafka.append("orders", 1, b"new")
+            assert values(await read(c, 1)) == [b"new"]
+            assert c.assignment() == {T0, ("orders", 1)}
+        async with consumer(
+            world,
+            kafka,
+            "orders",
+            auto_offset_reset="latest",
+            metadata_max_age_ms=5_000,
+            new_partitions="auto_offset_reset",
+        ) as c:
+            topic.leaders.append(1)
+            kafka.append("orders", 2, b"missed")
+            assert await c.getmany(timeout=10) == {}
+            assert len(c.assignment()) == 3
+
+    simulate(body)
+
+
+def test_a_topic_that_does_not_exist_is_waited_for() -> None:
+    """kafka4net's ListenerOnNonExistentTopicWaitsForTopicCreation."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("other", [1])
+        kafka.append("other", 0, b"other")
+        async with consumer(world, kafka, "orders", "other", auto_offset_reset="latest") as c:
+            assert c.health().missing_topics == {"orders"}
+            assert not c.health().ok
+            waiting = asyncio.create_task(read(c, 2, timeout=500))
+            await asyncio.sleep(100)
+            kafka.append("other", 0, b"meanwhile")
+            kafka.topic("orders", [1])
+            kafka.append("orders", 0, b"first")
+            assert set(values(await waiting)) == {b"meanwhile", b"first"}
+            assert c.health().ok
+
+    simulate(body)
+
+
+def test_a_pattern_finds_topics_that_come_later() -> None:
+    """And reads them from the beginning: they are new."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("logs.a", [1])
+        kafka.append("logs.a", 0, b"old")
+        internal = kafka.topic("logs.__internal", [1])
+        internal.internal = True
+        kafka.append("logs.__internal", 0, b"internal")
+        async with consumer(
+            world, kafka, auto_offset_reset="latest", metadata_max_age_ms=5_000
+        ) as c:
+            c.subscribe(pattern=r"logs\..*")
+            assert await c.getmany(timeout=2) == {}
+            kafka.topic("logs.b", [1])
+            kafka.append("logs.b", 0, b"b")
+            assert values(await read(c, 1)) == [b"b"]
+            assert c.subscription() == {"logs.a", "logs.b"}
+
+    simulate(body)
+
+
+def test_a_topic_created_anew_is_another_topic() -> None:
+    """Same name, other id: the position of the old one means nothing in it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 10))
+
+        def create_anew(value: bytes) -> None:
+            topic.topic_id = uuid.uuid5(uuid.NAMESPACE_OID, str(value))
+            kafka.logs.clear()
+            kafka.append("orders", 0, value)
+
+        async with consumer(world, kafka, "orders", metadata_max_age_ms=5_000) as c:
+            await read(c, 10)
+            create_anew(b"fresh")
+            assert values(await read(c, 1)) == [b"fresh"]
+        async with consumer(world, kafka, auto_offset_reset="none", metadata_max_age_ms=5_000) as c:
+            c.assign([T0])
+            c.seek(T0, 0)
+            await read(c, 1)
+            create_anew(b"fresher")
+            with pytest.raises(NoOffsetForPartition):
+                await read(c, 1)
+
+    simulate(body)
+
+
+def test_a_deleted_topic_leaves_the_assignment() -> None:
+    """And comes back with its partitions when it does."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.topic("other", [1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(
+            world, kafka, "orders", "other", auto_offset_reset="latest", metadata_max_age_ms=5_000
+        ) as c:
+            del kafka.topics["orders"]
+            kafka.logs.clear()
+            await asyncio.sleep(20)
+            assert c.assignment() == {("other", 0)}
+            kafka.append("other", 0, b"still")
+            assert values(await read(c, 1)) == [b"still"]
+            kafka.topic("orders", [1])
+            kafka.append("orders", 0, b"again")
+            assert values(await read(c, 1)) == [b"again"]
+
+    simulate(body)
+
+
+def test_a_topic_that_one_broker_forgot_for_a_while_is_gone_on_with() -> None:
+    """The same id comes back: reading it from the beginning would double everything."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 10))
+        async with consumer(world, kafka, "orders", metadata_max_age_ms=5_000) as c:
+            await read(c, 10)
+            del kafka.topics["orders"]
+            await asyncio.sleep(20)
+            assert c.assignment() == frozenset()
+            kafka.topics["orders"] = topic
+            kafka.append("orders", 0, b"10")
+            assert values(await read(c, 1)) == [b"10"]
+
+    simulate(body)
+
+
+def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
+    """A wait for it would never end."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka) as c:
+            c.assign([("orders", 5)])
+            with pytest.raises(UnknownTopicOrPartition, match="there is no partition 5"):
+                await read(c, 1)
+            with pytest.raises(UnknownTopicOrPartition):
+                await c.position(("orders", 5), timeout=5)
+            c.assign([("nowhere", 0)])
+            with pytest.raises(RequestTimeout):
+                await c.position(("nowhere", 0), timeout=5)
+
+    simulate(body)
+
+
+# -- streams
+
+
+def test_streams_share_the_partitions_and_a_closed_one_hands_its_own_to_the_others() -> None:
+    """Each partition is in exactly one stream, its records in order."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 6)
+        for n in range(10):
+            for partition in range(6):
+                kafka.append("orders", partition, b"%d" % n)
+        async with consumer(world, kafka, "orders") as c:
+            streams = c.streams(3)
+            assert sorted(tp for s in streams for tp in s.assignment()) == [
+                ("orders", p) for p in range(6)
+            ]
+            assert {len(s.assignment()) for s in streams} == {2}
+            with pytest.raises(RuntimeError, match="streams"):
+                aiter(c)
+            with pytest.raises(KafkaError):
+                c.streams(2)
+            seen: dict[int, list[bytes]] = {p: [] for p in range(6)}
+
+            async def run(stream: Any, stop_after: int | None = None) -> None:
+                count = 0
+                async with stream:
+                    async for record in stream:
+                        seen[record.partition].append(record.value)
+                        count += 1
+                        if count == stop_after:
+                            break
+                        await asyncio.sleep(0.01)
+
+            first = asyncio.create_task(run(streams[0], 5))
+            others = [asyncio.create_task(run(s)) for s in streams[1:]]
+            await first
+            assert {len(s.assignment()) for s in streams} == {0, 3}
+            await asyncio.sleep(5)
+            for values_of in seen.values():
+                assert values_of == numbers(0, 10)
+            for stream in streams[1:]:
+                stream.close()
+            await asyncio.gather(*others)
+            kafka.append("orders", 3, b"10")
+            assert values(await read(c, 1)) == [b"10"], "back to the consumer"
+
+    simulate(body)
+
+
+def test_closing_the_consumer_ends_its_streams() -> None:
+    """Tasks in a group would wait for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        c = consumer(world, kafka, "orders")
+        await c.start()
+        tasks = [asyncio.create_task(read(stream, 1)) for stream in c.streams(2)]
+        await asyncio.sleep(1)
+        await c.close()
+        assert await asyncio.gather(*tasks) == [[], []]
+
+    simulate(body)
