@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -130,7 +130,9 @@ class Sender:
         self._max_in_flight = max_in_flight
         self._max_request_size = max_request_size
         self._timeout = timeout
-        self._ready: deque[PartitionQueue] = deque()
+        self._ready: OrderedDict[PartitionQueue, None] = OrderedDict()
+        """In turn. Of this sender alone: a queue whose leader moves is offered to the next one
+        while it still is in the line of this one, which may be long busy with connecting."""
         self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
         self._spawn = spawn
@@ -139,9 +141,8 @@ class Sender:
 
     def offer(self, queue: PartitionQueue) -> None:
         """A queue whose leader this broker is may have something to send."""
-        if not queue.offered:
-            queue.offered = True
-            self._ready.append(queue)
+        if queue not in self._ready:
+            self._ready[queue] = None
             if self._in_flight < self._max_in_flight:
                 self._woken.set()
 
@@ -175,10 +176,8 @@ class Sender:
         try:
             await self.node.connection(Purpose.PRODUCE)
         except KafkaError as error:
-            queues = list(self._ready)
+            queues = [queue for queue in self._ready if queue.leader == self.node.node_id]
             self._ready.clear()
-            for queue in queues:
-                queue.offered = False
             self._owner.unreachable(queues, error)
         finally:
             self._connecting = False
@@ -227,13 +226,12 @@ class Sender:
         launched: list[_Launched] = []
         size = 0
         for _ in range(len(ready)):
-            queue = ready[0]
+            queue = next(iter(ready))
             queued = queue.peek(now) if queue.leader == node_id else None
             if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
                 queued = None
             if queued is None:
-                ready.popleft()
-                queue.offered = False
+                del ready[queue]
                 continue
             size += queued.size
             if size > self._max_request_size and launched:
@@ -242,7 +240,7 @@ class Sender:
             # the producer id that this batch is to be numbered with.
             launched.append(_Launched(queued, queue.launch(queued, node_id)))
             # To the end of the line: its next batch is for the next request.
-            ready.rotate(-1)
+            ready.move_to_end(queue)
         return launched
 
     def _version(self, connection: Connection) -> int:
@@ -385,6 +383,6 @@ class Sender:
     def _fail_ready(self, error: KafkaError) -> None:
         """Fails what this broker can never take; nothing of it was sent."""
         while self._ready:
-            queue = self._ready.popleft()
-            queue.offered = False
-            queue.fail_unsent(error)
+            queue, _ = self._ready.popitem(last=False)
+            if queue.leader == self.node.node_id:
+                queue.fail_unsent(error)

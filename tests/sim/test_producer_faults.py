@@ -216,6 +216,28 @@ def test_a_dead_broker_does_not_delay_another() -> None:
     simulate(body, nodes=2)
 
 
+def test_a_leader_that_hangs_does_not_hold_on_to_what_another_leads_now() -> None:
+    """The old leader accepts connections and says nothing; the new one gets the batches at once."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        values = numbered(200)
+        async with producer(world, kafka, **SMALL, request_timeout_ms=2000) as p:
+            await p.send("orders", values[0])
+            kafka[1].on(wire.ProduceRequest, Silence())
+            kafka[1].on(wire.ApiVersionsRequest, Silence())
+            deliveries = await send_all(p, "orders", values[1:])
+            await asyncio.sleep(2.5)
+            topic.move(0, 2)
+            started = world.loop.time()
+            await p.flush()
+            assert world.loop.time() - started < 2
+            assert [d.offset for d in deliveries] == list(range(1, 200))
+        assert kafka.values("orders") == values
+
+    simulate(body, nodes=2)
+
+
 def test_a_failing_partition_does_not_stall_its_broker() -> None:
     """Complaint: one partition's retry pause locked its whole broker."""
 
