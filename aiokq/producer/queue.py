@@ -51,7 +51,6 @@ class PartitionQueue:
         "flying",
         "leader",
         "leader_epoch",
-        "offered",
         "partition",
         "retry_at",
         "scheduled_at",
@@ -82,8 +81,6 @@ class PartitionQueue:
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
         """Why nothing can be sent, if something stands in the way."""
-        self.offered = False
-        """In the ready list of a sender."""
         self.scheduled_at = NEVER
         """When the owner's timer will call `on_time`."""
         self.sequences = sequences
@@ -282,12 +279,15 @@ class PartitionQueue:
         if self.sequences is not None:
             # The new leader finds repetitions by their numbers, so nobody has to wait for what
             # the old one says, or does not say. Without numbers its answer is waited for.
-            for queued in self.entries:
+            for queued in list(self.entries):
                 if queued.in_flight and queued.node_id != leader:
                     queued.in_flight = False
                     queued.uncertain = True
                     self.flying -= 1
                     self._rewound = True
+                    if queued.expired:  # failed already: there is nothing to send again
+                        self._remove(queued)
+                        self._break_off(queued)
             self._end_round()
         self.offer_if_ripe(now)
 

@@ -381,6 +381,24 @@ def test_a_deadline_fails_what_waits_and_what_is_in_flight() -> None:
     assert len(world.notes.delivered_) == 1
 
 
+def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
+    """Its records have failed: it is gone, and a new epoch begins behind it."""
+    world = World(delivery_timeout=10.0)
+    world.run_in()
+    world.fill(1)
+    (first,) = world.send_all()
+    world.pass_time(10)
+    world.queue.on_time(world.clock.now)
+    world.fill(1)
+    world.queue.leader_moved(2, 1, world.clock.now)
+    (second,) = world.send_all()
+    assert second is not first
+    assert second.stamp == (1000, 1, 0)
+    world.queue.answered(first, 1, 7, -1)  # too late to mean anything
+    world.answer(second)
+    assert not world.queue.entries
+
+
 def test_an_open_batch_expires_too() -> None:
     """The partition has no leader: nobody else would take it."""
     world = World(delivery_timeout=10.0)
