@@ -1,1 +1,1 @@
-"""The command line but for `broker`, which is parsed without Typer: see `aiokq.__main__`."""
+"""The command line `aiokq`, but for `aiokq broker`, which is aiokq.broker.process."""

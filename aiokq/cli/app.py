@@ -1,54 +1,196 @@
-"""The Typer application: which commands there are. Owns no command's work."""
+"""The root of the command line: its commands, its errors in one line, and its exit codes.
+
+What a command does is in the module of its group. Commands import the client where they run:
+`aiokq --help` loads Typer and nothing else.
+
+Exit codes: 0 done; 1 it failed, or some of several things did; 2 wrong usage; 130 and 143 ended by
+Ctrl-C and SIGTERM; 141 the reader of the output went away.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Final, NoReturn, TextIO, cast
+
 import typer
 
-from aiokq._version import __version__
-from aiokq.cli import doctor, records, topics
+from aiokq.cli.cluster import cluster
+from aiokq.cli.consume import consume
+from aiokq.cli.doctor import doctor
+from aiokq.cli.examples import examples, flowing
+from aiokq.cli.failures import FAILED, explain, one_line
+from aiokq.cli.offsets import offsets
+from aiokq.cli.output import OutputClosed, complain, discard_output
+from aiokq.cli.produce import produce
+from aiokq.cli.session import Session, Terminated
+from aiokq.cli.topics import topics
+from aiokq.core.errors import KafkaError
 
-__all__ = ["app", "main"]
+__all__ = ["execute", "main"]
+
+WRONG_USAGE: Final = 2
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+TERMINATED: Final = 143
+
+# Typer exports one of Click's exceptions only, and which Click they are of differs between its
+# versions (newer ones have it inside): the base of all of them is found from that one.
+_UsageError, _ClickException = cast(
+    "list[type[typer.BadParameter]]", typer.BadParameter.__mro__[1:3]
+)
 
 app = typer.Typer(
     name="aiokq",
-    help="Kafka for asyncio: topics, records, and a broker of its own.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(topics.app, name="topics")
-app.command()(records.produce)
-app.command()(records.consume)
-app.command()(doctor.doctor)
+
+
+@app.callback(
+    epilog=examples(
+        "aiokq broker --data-dir ./kafka-data",
+        "export KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:9092",
+        "aiokq topics create orders --partitions 3",
+        "seq 5 | aiokq produce orders",
+        "aiokq consume orders --until-end",
+    )
+)
+def root(
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Show warnings of the client on stderr; twice: all it does.",
+        ),
+    ] = 0,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Kafka for asyncio: an embedded broker, and a client for any Kafka cluster.
+
+    Client commands find the cluster by --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS. Every
+    client setting can be set by a variable such as KAFKA_SECURITY_PROTOCOL, or in a file given by
+    --config.
+    """
+    if version:
+        from aiokq import __version__
+
+        typer.echo(f"aiokq {__version__}")
+        raise typer.Exit
+    levels = (logging.ERROR, logging.WARNING, logging.DEBUG)
+    logging.basicConfig(
+        level=levels[min(verbose, len(levels) - 1)],
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    },
     add_help_option=False,
 )
-def broker(context: typer.Context) -> None:
-    """Run an embedded Kafka broker as a process (aiokq broker --help)."""
-    # Listed here for --help; `aiokq broker` itself does not come this way.
+def broker(ctx: typer.Context) -> None:
+    """Run an embedded Kafka broker as a process."""
+    # aiokq/__main__.py comes before this, unless an option precedes the word.
     from aiokq.broker.process import main as run_broker
 
-    raise typer.Exit(run_broker(context.args))
+    raise typer.Exit(run_broker(ctx.args))
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"aiokq {__version__}")
-        raise typer.Exit
+app.add_typer(topics, name="topics")
+app.command(
+    epilog=examples(
+        "seq 1000 | aiokq produce numbers -b 127.0.0.1:9092",
+        "aiokq produce orders --key-separator : --compression-type zstd < orders.txt",
+    )
+)(produce)
+app.command(
+    epilog=examples(
+        "aiokq consume orders",
+        "aiokq consume orders --from end",
+        "aiokq consume orders --from -10 --until-end --keys --offsets",
+        "aiokq consume orders --from PT1H --format json | jq .value",
+    )
+)(consume)
+app.command(
+    epilog=examples(
+        "aiokq offsets orders",
+        "aiokq offsets orders --at 2026-01-31T12:00:00Z --at PT1H --json",
+    )
+)(offsets)
+app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)
+app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(doctor)
 
 
-@app.callback()
-def _common(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
-    ),
+def main() -> NoReturn:
+    """Run the command line on the process's arguments and end the process."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str], session: Session | None = None) -> int:
+    """Run one command; its exit code. Errors are on stderr by then, one line each."""
+    command = typer.main.get_command(app)
+    flowing(command)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            result = command.main(
+                list(arguments), prog_name="aiokq", standalone_mode=False, obj=session or Session()
+            )
+            sys.stdout.flush()
+        except _ClickException as error:
+            return _usage(error)
+        except (OutputClosed, BrokenPipeError):
+            discard_output()
+            return BROKEN_PIPE
+        except (KeyboardInterrupt, typer.Abort):
+            return INTERRUPTED
+        except Terminated:
+            return TERMINATED
+        except KafkaError as error:
+            complain(explain(error))
+            return FAILED
+        except OSError as error:
+            complain(str(error))
+            return FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: typer.BadParameter) -> int:
+    message = str(getattr(error, "message", error))
+    if getattr(error, "param", None) is not None:  # Click's own: it names the option
+        message = error.format_message()
+    if not isinstance(error, _UsageError):
+        complain(message)
+        return FAILED
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "aiokq"
+    if message:
+        complain(f"{message.rstrip('.')} (see {command} --help)", command=command)
+    elif context is not None:  # a group without a command: its help is what was asked for
+        typer.echo(context.get_help(), err=True)
+    return WRONG_USAGE
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
-    pass
-
-
-def main() -> None:
-    """Run the command line; ends the process with its exit code."""
-    app()
+    """A setting that is ignored is a line for the user; where it was found is not."""
+    print(f"aiokq: warning: {one_line(str(message))}", file=sys.stderr)

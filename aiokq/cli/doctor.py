@@ -1,80 +1,89 @@
-"""`aiokq doctor`: what this installation is, and whether a cluster answers."""
+"""`aiokq doctor`: is this installation sound, and can it reach a cluster; one line per check."""
 
 from __future__ import annotations
 
-import importlib.util
-import platform
-import sys
-import time
-from pathlib import Path
+import os
+from typing import TYPE_CHECKING
 
 import typer
 
-from aiokq import fastpath
-from aiokq._version import __version__
-from aiokq.admin.client import Admin
-from aiokq.admin.settings import AdminSettings
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile, run, settings_of
-from aiokq.cli.output import print_json, print_table
-from aiokq.core.errors import KafkaError
+from aiokq.cli.failures import FAILED, one_line
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.output import Output
+from aiokq.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq.cli.checks import Check
+    from aiokq.cluster.settings import ClusterSettings
 
 __all__ = ["doctor"]
 
-CODECS = {"snappy": "cramjam", "lz4": "lz4", "zstd": "zstandard"}
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def doctor(
-    bootstrap_servers: BootstrapServers = None, config: ConfigFile = None, json: AsJson = False
+    ctx: typer.Context,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
 ) -> None:
-    """Check this installation, and with --bootstrap-servers a cluster. Exit code 1 if not well."""
-    findings: list[tuple[str, str, bool]] = [
-        ("aiokq", __version__, True),
-        ("Python", f"{platform.python_version()} on {sys.platform}", sys.version_info >= (3, 11)),
-        _core(),
-        ("uvloop", *_present("uvloop", "asyncio's own loop is used")),
-        *((f"codec {codec}", *_present(module, "missing")) for codec, module in CODECS.items()),
-        ("pyarrow", *_present("pyarrow", "not installed: to_arrow() needs it", needed=False)),
-    ]
-    if bootstrap_servers is not None or config is not None:
-        findings += run(_cluster(bootstrap_servers, config))
-    if json:
-        print_json([{"check": c, "found": f, "ok": ok} for c, f, ok in findings])
-    else:
-        print_table(
-            ("check", "found", ""), [(c, f, "ok" if ok else "PROBLEM") for c, f, ok in findings]
+    """Check this installation and, with bootstrap servers, the way to a cluster.
+
+    Each check is a line: ok, warn (it works, but not as well as it could) or fail (exit code 1),
+    and what to do.
+    """
+    from aiokq.cli.checks import Status, installation
+
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    checks: list[Check] = []
+
+    def report(check: Check) -> None:
+        checks.append(check)
+        if not as_json:
+            out.line(_line(check, coloured=out.terminal))
+            out.flush()
+
+    for check in installation():
+        report(check)
+    if bootstrap_servers is not None or config is not None or _in_environment():
+        from aiokq.cli.settings import client_settings
+        from aiokq.cluster.settings import ClusterSettings
+
+        settings = client_settings(ClusterSettings, bootstrap_servers, config)
+        session.run(_cluster(session, settings, report))
+    if as_json:
+        out.document(
+            [
+                {"check": c.name, "status": c.status.value, "detail": c.detail, "fix": c.fix}
+                for c in checks
+            ]
         )
-    if not all(ok for _, _, ok in findings):
-        raise typer.Exit(1)
-
-
-def _core() -> tuple[str, str, bool]:
-    if not fastpath.COMPILED:
-        return "core", "pure Python: several times slower; install with a C compiler", True
-    if fastpath.stale():
-        return "core", "compiled from other sources than those installed: build it again", False
-    return "core", "compiled", True
-
-
-def _present(module: str, otherwise: str, *, needed: bool = True) -> tuple[str, bool]:
-    found = importlib.util.find_spec(module) is not None
-    return ("installed" if found else otherwise), found or not needed
+    raise typer.Exit(FAILED if any(c.status is Status.FAIL for c in checks) else 0)
 
 
 async def _cluster(
-    bootstrap_servers: str | None, config: Path | None
-) -> list[tuple[str, str, bool]]:
-    settings = settings_of(AdminSettings, bootstrap_servers, config)
-    started = time.perf_counter()
+    session: Session, settings: ClusterSettings, report: Callable[[Check], None]
+) -> None:
+    from aiokq.cli.reach import Reach
+
+    reach = Reach(session, settings)
     try:
-        async with Admin(settings=settings) as admin:
-            cluster = await admin.describe_cluster()
-            topics = await admin.list_topics(internal=True)
-    except KafkaError as error:
-        return [("cluster", str(error), False)]
-    milliseconds = (time.perf_counter() - started) * 1000
-    brokers = ", ".join(f"{b.node_id} at {b.host}:{b.port}" for b in cluster.brokers)
-    return [
-        ("cluster", f"{cluster.cluster_id}, answered in {milliseconds:.0f} ms", True),
-        ("brokers", brokers, bool(cluster.brokers)),
-        ("topics", str(len(topics)), True),
-    ]
+        async for check in reach.checks():
+            report(check)
+    finally:
+        reach.close()
+
+
+def _in_environment() -> bool:
+    return bool(os.environ.get("KAFKA_BOOTSTRAP_SERVERS"))
+
+
+def _line(check: Check, *, coloured: bool) -> str:
+    status = f"{check.status.value:<4}"
+    if coloured:
+        status = typer.style(status, fg=COLOURS[check.status.value])
+    fix = f" -> {check.fix}" if check.fix else ""
+    return f"{status}  {check.name}: {one_line(check.detail)}{fix}"

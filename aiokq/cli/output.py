@@ -1,40 +1,159 @@
-"""How results are printed: tables for people, one JSON document for programs."""
+"""Output: what a command prints; tables for people, plain columns for pipes, JSON for programs."""
 
 from __future__ import annotations
 
-import base64
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Console
-from rich.table import Table
+from aiokq.cli.failures import FAILED, explain, one_line
 
-__all__ = ["bytes_fields", "print_json", "print_table"]
+if TYPE_CHECKING:
+    from aiokq.core.errors import KafkaError
 
+__all__ = ["Json", "Output", "OutputClosed", "complain", "discard_output", "error_json"]
 
-def print_json(value: object) -> None:
-    """One JSON document on one line."""
-    sys.stdout.write(json.dumps(value, default=str) + "\n")
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table; numbers stand at the right."""
-    table = Table(title=title or None, title_justify="left")
-    shown = [list(row) for row in rows]
-    for index, column in enumerate(columns):
-        numbers = bool(shown) and all(isinstance(row[index], int) for row in shown)
-        table.add_column(column, justify="right" if numbers else "left")
-    for row in shown:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console().print(table)
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | dict[str, Json] | None"
 
 
-def bytes_fields(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes for JSON: `name` as text where they are UTF-8, else `name_base64`."""
-    if data is None:
-        return {name: None}
+class OutputClosed(Exception):
+    """Whoever read our output went away, as `head` does."""
+
+
+class Output:
+    """Where a command's results go.
+
+    Text goes to stdout, complaints to stderr. On a terminal tables are Rich's; to a pipe they are
+    aligned columns without colours, never cut off.
+
+    Attributes:
+        as_json: the command was given --json.
+        exit_code: 0 until something was complained about.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.exit_code = 0
+        self._stdout = sys.stdout
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a person reads it."""
+        return self._stdout.isatty()
+
+    def line(self, text: str = "") -> None:
+        """One line of text."""
+        try:
+            self._stdout.write(_encodable(text, self._stdout.encoding) + "\n")
+            if self.terminal:
+                self._stdout.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are; `flush` shows them."""
+        try:
+            self._stdout.buffer.write(data)
+        except BrokenPipeError:
+            raise OutputClosed from None
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        try:
+            self._stdout.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+
+    def document(self, value: Json) -> None:
+        """One JSON document, indented."""
+        self.line(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def json_line(self, value: Json) -> None:
+        """One JSON value as one line."""
+        self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table. Columns of numbers are aligned to the right; None is "-"."""
+        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        right = [
+            bool(rows) and all(cell is None or isinstance(cell, int) for cell in column)
+            for column in zip(*rows, strict=True)
+        ] or [False] * len(columns)
+        if self.terminal:
+            self._rich_table(columns, cells, right)
+        else:
+            self._plain_table(columns, cells, right)
+
+    def problem(self, what: str, error: KafkaError) -> None:
+        """One thing of several failed: one line, and exit code 1."""
+        self.flush()
+        complain(f"{what}: {explain(error)}")
+        self.exit_code = FAILED
+
+    def note(self, text: str) -> None:
+        """One line for the user, not part of the result."""
+        self.flush()
+        print(one_line(text), file=sys.stderr)
+
+    def _plain_table(
+        self, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+    ) -> None:
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in (columns, *cells):
+            aligned = (
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(row, widths, right, strict=True)
+            )
+            self.line("  ".join(aligned).rstrip())
+
+    def _rich_table(
+        self, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+    ) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, to_right in zip(columns, right, strict=True):
+            table.add_column(name, justify="right" if to_right else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+        console = Console(file=self._stdout, markup=False, emoji=False, highlight=False)
+        try:
+            console.print(table)
+        except BrokenPipeError:
+            raise OutputClosed from None
+
+
+def error_json(error: KafkaError | None) -> Json:
+    """An error as a member of a JSON document; null where there is none."""
+    if error is None:
+        return None
+    name = getattr(error, "name", type(error).__name__)
+    return {"code": getattr(error, "code", None), "name": name, "message": error.message}
+
+
+def complain(text: str, *, command: str = "aiokq") -> None:
+    """One line on stderr."""
+    print(f"{command}: {one_line(text)}", file=sys.stderr)
+
+
+def discard_output() -> None:
+    """Let the interpreter's last flush go nowhere: the reader is gone.
+
+    Source: the note on SIGPIPE in the documentation of Python's `signal`.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """What the terminal's encoding lacks is escaped: an unusual name must not end the listing."""
+    if text.isascii():
+        return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)

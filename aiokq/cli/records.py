@@ -1,134 +1,125 @@
-"""`aiokq produce` and `aiokq consume`: lines in, records out."""
+"""Owns how a record is printed: as text for people, as JSON, or as raw bytes."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from typing import Annotated
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
-import typer
+from aiokq.cli.output import Json
+from aiokq.cli.times import time_text
 
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile, run, settings_of
-from aiokq.cli.output import bytes_fields, print_json
-from aiokq.consumer.consumer import Consumer
-from aiokq.consumer.settings import ConsumerSettings
-from aiokq.core.errors import ConfigError
-from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Record
-from aiokq.producer.producer import Producer
-from aiokq.producer.settings import ProducerSettings
+if TYPE_CHECKING:
+    from aiokq.fastpath import Record
 
-__all__ = ["consume", "produce"]
+__all__ = ["Format", "Parts", "formatter", "record_json", "shown", "unescaped"]
 
-CHUNK_BYTES = 1024 * 1024
-"""Lines read from standard input at a time."""
+NULL: Final = "<null>"
 
 
-def produce(
-    topic: str,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-    partition: Annotated[int | None, typer.Option(help="Default: by the key.")] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(help="What is before it in a line is the key.")
-    ] = None,
-    compression_type: Annotated[str | None, typer.Option("--compression-type", "-z")] = None,
-    acks: Annotated[str | None, typer.Option(help="0, 1 or all.")] = None,
-    json: AsJson = False,
-) -> None:
-    """Produce each line of standard input as a record; ends when all are acknowledged."""
+class Format(StrEnum):
+    """How records are printed."""
 
-    async def main() -> None:
-        settings = settings_of(
-            ProducerSettings,
-            bootstrap_servers,
-            config,
-            compression_type=compression_type,
-            acks=acks,
-        )
-        count = 0
-        async with Producer(settings=settings) as producer:
-            while lines := await asyncio.to_thread(sys.stdin.buffer.readlines, CHUNK_BYTES):
-                records = [_split(line.rstrip(b"\r\n"), key_separator) for line in lines]
-                deliveries = await producer.send_many(topic, records, partition=partition)
-                count += len(await deliveries)
-        if json:
-            print_json({"topic": topic, "records": count})
-        else:
-            typer.echo(f"{count} record(s) acknowledged", err=True)
-
-    run(main())
+    TEXT = "text"
+    """A line for people: what is no text, or would steer a terminal, is escaped."""
+    JSON = "json"
+    """A JSON object a line, with everything there is."""
+    RAW = "raw"
+    """The bytes as they are, and a line feed."""
 
 
-def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator.encode())
-    if not found:
-        raise ConfigError(f"no {separator!r} in the line {line[:80]!r}")
-    return key, value
+@dataclass(frozen=True)
+class Parts:
+    """What is printed of a record besides its value, in text and raw."""
+
+    keys: bool = False
+    headers: bool = False
+    timestamps: bool = False
+    offsets: bool = False
+    separator: str = "\t"
 
 
-def consume(
-    topic: str,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-    partition: Annotated[int | None, typer.Option(help="Only this one; default: all.")] = None,
-    offset: Annotated[
-        str, typer.Option(help="earliest, latest, or with --partition a number.")
-    ] = "latest",
-    max_records: Annotated[int | None, typer.Option("--max-records", "-n")] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="Stop where the topic ended at the start.")
-    ] = False,
-    json: AsJson = False,
-) -> None:
-    """Print the values of records, or whole records as JSON, one a line, until interrupted."""
-
-    async def main() -> None:
-        reset = offset if offset in ("earliest", "latest") else "none"
-        if reset == "none" and (partition is None or not offset.isdecimal()):
-            raise ConfigError("--offset is earliest, latest, or with --partition a number")
-        settings = settings_of(ConsumerSettings, bootstrap_servers, config, auto_offset_reset=reset)
-        async with Consumer(settings=settings) as consumer:
-            numbers = (
-                await consumer.partitions_for_topic(topic) if partition is None else {partition}
-            )
-            partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-            consumer.assign(partitions)
-            if reset == "none":
-                consumer.seek(partitions[0], int(offset))
-            left = None
-            if exit_at_end:
-                ends = await consumer.end_offsets(partitions)
-                left = {tp for tp in partitions if await consumer.position(tp) < ends[tp]}
-            printed = 0
-            while left != set() and (max_records is None or printed < max_records):
-                limit = None if max_records is None else max_records - printed
-                for tp, batch in (await consumer.getmany(timeout=0.5, max_records=limit)).items():
-                    for record in batch:
-                        if left is None or record.offset < ends[tp]:
-                            _print(record, json)
-                            printed += 1
-                    if left is not None and await consumer.position(tp) >= ends[tp]:
-                        left.discard(tp)
-                sys.stdout.flush()
-
-    run(main())
+def formatter(kind: Format, parts: Parts) -> Callable[[Record], bytes]:
+    """What makes the line of a record, line feed included."""
+    if kind is Format.JSON:
+        return _json_line
+    if kind is Format.RAW:
+        separator = parts.separator.encode()
+        if parts.keys:
+            return lambda record: (record.key or b"") + separator + (record.value or b"") + b"\n"
+        return lambda record: (record.value or b"") + b"\n"
+    return lambda record: _text_line(record, parts)
 
 
-def _print(record: Record, json: bool) -> None:
-    if not json:
-        sys.stdout.buffer.write((record.value or b"") + b"\n")
-        return
-    print_json(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            **bytes_fields("key", record.key),
-            **bytes_fields("value", record.value),
-            "headers": [{"name": n, **bytes_fields("value", v)} for n, v in record.headers],
-        }
+def shown(data: bytes | None) -> str:
+    """Bytes as text that is safe on a terminal.
+
+    What is not UTF-8 is written as \\xNN; control and other invisible characters, a line feed too,
+    as Python would.
+    """
+    if data is None:
+        return NULL
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
+        for char in text
     )
+
+
+def unescaped(text: str) -> str:
+    r"""A separator as it is typed: `\t`, `\0` and `\\` stand for what shells make hard to type."""
+    for escape, char in (("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\")):
+        if text == escape:
+            return char
+    return text
+
+
+def record_json(record: Record) -> Json:
+    """A record as a JSON object.
+
+    Keys, values and header values are strings where they are UTF-8, else `{"base64": "..."}`.
+    """
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": "LogAppendTime" if record.timestamp_type == 1 else "CreateTime",
+        "key": _json_bytes(record.key),
+        "value": _json_bytes(record.value),
+        "headers": [[name, _json_bytes(value)] for name, value in record.headers],
+    }
+
+
+def _json_line(record: Record) -> bytes:
+    text = json.dumps(record_json(record), ensure_ascii=False, separators=(",", ":"))
+    return text.encode() + b"\n"
+
+
+def _json_bytes(data: bytes | None) -> Json:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _text_line(record: Record, parts: Parts) -> bytes:
+    columns = []
+    if parts.offsets:
+        columns.append(f"{record.topic}-{record.partition}@{record.offset}")
+    if parts.timestamps:
+        columns.append(time_text(record.timestamp_ms) or "-")
+    if parts.keys:
+        columns.append(shown(record.key))
+    if parts.headers:
+        pairs = (f"{shown(name.encode())}={shown(value)}" for name, value in record.headers)
+        columns.append(",".join(pairs) or "-")
+    columns.append(shown(record.value))
+    return parts.separator.join(columns).encode() + b"\n"

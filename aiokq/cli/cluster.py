@@ -1,0 +1,66 @@
+"""`aiokq cluster`: describe a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.output import Output
+from aiokq.cli.session import Session
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+
+__all__ = ["cluster"]
+
+
+def cluster(
+    ctx: typer.Context,
+    fenced: Annotated[
+        bool,
+        typer.Option(
+            "--fenced", help="List brokers that are registered but out of service (Kafka 4.0)."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Describe the cluster: its id, its controller and its brokers."""
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    session.run(_describe(session.admin(bootstrap_servers, config), out, fenced=fenced))
+
+
+async def _describe(admin: Admin, out: Output, *, fenced: bool) -> None:
+    async with admin:
+        found = await admin.describe_cluster(include_fenced_brokers=fenced)
+    if out.as_json:
+        out.document(
+            {
+                "cluster_id": found.cluster_id,
+                "controller_id": found.controller_id,
+                "brokers": [
+                    {
+                        "node_id": broker.node_id,
+                        "host": broker.host,
+                        "port": broker.port,
+                        "rack": broker.rack,
+                        "fenced": broker.fenced,
+                    }
+                    for broker in found.brokers
+                ],
+            }
+        )
+        return
+    controller = found.controller_id if found.controller_id >= 0 else "none"
+    out.line(f"cluster {found.cluster_id or '(without an id)'}, controller {controller}")
+    columns = ["broker", "host", "port", "rack"]
+    rows = [[b.node_id, b.host, b.port, b.rack] for b in found.brokers]
+    if fenced:
+        columns.append("state")
+        for row, broker in zip(rows, found.brokers, strict=True):
+            row.append("fenced" if broker.fenced else "in service")
+    out.table(columns, rows)

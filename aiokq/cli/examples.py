@@ -1,0 +1,25 @@
+"""Owns how help texts are laid out: paragraphs that flow, and examples at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["examples", "flowing"]
+
+
+def examples(*commands: str) -> str:
+    """An epilog with one command a line."""
+    lines = (command.replace("[", r"\[") for command in commands)
+    return "\n".join(("Examples:", *(f"[bold]$[/bold] {line}" for line in lines)))
+
+
+def flowing(command: TyperCommand | TyperGroup) -> None:
+    """Let paragraphs of help texts, which are docstrings, fill the lines of the terminal."""
+    if command.help:
+        paragraphs = command.help.split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for child in getattr(command, "commands", {}).values():
+        flowing(child)

@@ -1,0 +1,83 @@
+"""Owns reading lines from standard input without stopping the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+from typing import BinaryIO, Final
+
+from aiokq.core.errors import RecordTooLarge
+
+__all__ = ["read_lines"]
+
+CHUNK: Final = 64 * 1024
+
+
+async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
+    """The lines of standard input, without their ends, in the portions they come in.
+
+    Args:
+        max_bytes: the longest line accepted; more of one is never held.
+
+    Raises:
+        RecordTooLarge: a line is longer.
+    """
+    rest = b""
+    count = 0
+    async for chunk in _chunks(sys.stdin.buffer):
+        *lines, rest = (rest + chunk).split(b"\n")
+        count += len(lines)
+        if len(rest) > max_bytes:
+            raise RecordTooLarge(
+                f"line {count + 1} is longer than max_request_size={max_bytes} bytes: raise that "
+                "in --config, if the topic's max.message.bytes allows it"
+            )
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:  # standard input was replaced by an object in memory
+        while data := stream.read(CHUNK):
+            yield data
+        return
+    # Past Python's buffer: what lies in there would not make the descriptor readable.
+    waits = _may_block(descriptor)
+    while True:
+        if waits:
+            await _readable(descriptor)
+        data = os.read(descriptor, CHUNK)
+        if not data:
+            return
+        yield data
+        if not waits:
+            await asyncio.sleep(0)  # a file never blocks: give the senders their turn
+
+
+def _may_block(descriptor: int) -> bool:
+    """Files and devices do not, and cannot be watched."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(descriptor, wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,177 @@
+"""Owns what `aiokq doctor` checks of a cluster: each address, who answers there, how quickly."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cli.checks import Check, Status
+from aiokq.cli.failures import explain
+from aiokq.cluster.addresses import BootstrapAddress
+from aiokq.cluster.connecting import connection_options
+from aiokq.connection.handshake import open_connection
+from aiokq.connection.network import system_environment
+from aiokq.core.counters import ClientCounters
+from aiokq.core.errors import KafkaError
+from aiokq.wire import (
+    ApiVersionsRequest,
+    FetchRequest,
+    InitProducerIdRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    ProduceRequest,
+    Request,
+    Response,
+)
+
+if TYPE_CHECKING:
+    from aiokq.admin.clusters import ClusterDescription
+    from aiokq.cli.session import Session
+    from aiokq.cluster.settings import ClusterSettings
+    from aiokq.connection.connection import Connection
+    from aiokq.core.environment import Address, Environment
+
+__all__ = ["Reach"]
+
+PINGS: Final = 5
+NEEDED: Final[tuple[type[Request[Response]], ...]] = (
+    ProduceRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    InitProducerIdRequest,
+)
+"""What a client cannot do without; their versions are shown."""
+
+
+class Reach:
+    """The checks of one cluster.
+
+    Args:
+        session: makes the clients.
+        settings: how to connect.
+    """
+
+    def __init__(self, session: Session, settings: ClusterSettings) -> None:
+        self._session = session
+        self._settings = settings
+        self._environment: Environment = session.environment or system_environment()
+        self._options = connection_options(settings)
+        self._reached: set[BootstrapAddress] = set()
+
+    async def checks(self) -> AsyncIterator[Check]:
+        """Every address of bootstrap_servers, then what the cluster says of itself."""
+        for address in self._settings.bootstrap_addresses:
+            for check in await self._try(address, "bootstrap"):
+                yield check
+        if not self._reached:
+            return  # the cluster would wait out bootstrap_timeout_ms to say the same
+        try:
+            description = await self._describe()
+        except KafkaError as error:
+            yield Check("metadata", Status.FAIL, explain(error), "see the log of the broker")
+            return
+        yield Check(
+            "metadata",
+            Status.OK,
+            f"cluster {description.cluster_id}, controller {description.controller_id}, brokers "
+            + ", ".join(str(broker.node_id) for broker in description.brokers),
+        )
+        for broker in description.brokers:
+            address = BootstrapAddress(broker.host, broker.port)
+            if address in self._reached:
+                continue
+            for check in await self._try(address, f"broker {broker.node_id}"):
+                yield check
+
+    def close(self) -> None:
+        """Ends the threads that were started for it."""
+        if self._session.environment is None:
+            self._environment.offload.close()
+
+    async def _describe(self) -> ClusterDescription:
+        async with (
+            self._session.cluster(self._settings) as cluster,
+            cluster.admin() as admin,
+        ):
+            return await admin.describe_cluster()
+
+    async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
+        """One check per numeric address; one that fails beside one that works is a warning."""
+        advertised = not name.startswith("bootstrap")
+        where = "advertised.listeners of that broker" if advertised else "bootstrap_servers"
+        try:
+            found = await self._environment.network.resolve(*address)
+        except OSError as error:
+            detail = f"{address}: unknown host ({error.strerror or error})"
+            return [Check(name, Status.FAIL, detail, f"check the name in {where}, and DNS")]
+        checks = []
+        for numeric in found:
+            of_name = "" if str(numeric) == str(address) else f" ({address})"
+            try:
+                detail = await self._handshake(numeric, address)
+            except KafkaError as error:
+                fix = f"check {where}, that a broker listens there, and security_protocol"
+                status = Status.WARN if len(found) > 1 else Status.FAIL
+                checks.append(Check(name, status, f"{numeric}{of_name}: {explain(error)}", fix))
+                continue
+            self._reached.add(address)
+            checks.append(Check(name, Status.OK, f"{numeric}{of_name}: {detail}"))
+        if address not in self._reached:
+            checks = [Check(each.name, Status.FAIL, each.detail, each.fix) for each in checks]
+        return checks
+
+    async def _handshake(self, numeric: Address, address: BootstrapAddress) -> str:
+        from aiokq.core.errors import ConnectionLost
+
+        loop = asyncio.get_running_loop()
+        limit = self._options.setup_timeout
+        began = loop.time()
+        try:
+            async with asyncio.timeout(limit):
+                connection = await open_connection(
+                    numeric,
+                    self._options,
+                    host=address.host,
+                    name=str(address),
+                    environment=self._environment,
+                    counters=ClientCounters("doctor"),
+                )
+        except TimeoutError:
+            raise ConnectionLost(
+                f"no answer within {limit:g} s: a firewall, or not Kafka"
+            ) from None
+        try:
+            connected = loop.time() - began
+            latency = await _latency(connection)
+            spoken = ", ".join(_version(connection, request) for request in NEEDED)
+        finally:
+            await connection.close("checked")
+        return (
+            f"connected in {connected * 1000:.1f} ms, answers in {latency * 1000:.1f} ms; {spoken}"
+        )
+
+
+async def _latency(connection: Connection) -> float:
+    """Seconds, the median of a few."""
+    loop = asyncio.get_running_loop()
+    taken = []
+    for _ in range(PINGS):
+        began = loop.time()
+        await connection.request(
+            ApiVersionsRequest(client_software_name="aiokq", client_software_version="doctor"),
+        )
+        taken.append(loop.time() - began)
+    return statistics.median(taken)
+
+
+def _version(connection: Connection, request: type[Request[Response]]) -> str:
+    """An API with the broker's range, and the version that both have.
+
+    Raises:
+        UnsupportedVersion: they have none in common.
+    """
+    name = request.__name__.removesuffix("Request")
+    return f"{name} {connection.version_for(request)}"

@@ -1,0 +1,97 @@
+"""Session: how a command reaches the world: its event loop and its clients. Not what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+    from aiokq.client.cluster import Cluster
+    from aiokq.cluster.settings import ClusterSettings
+    from aiokq.core.environment import Environment
+
+__all__ = ["Session", "Terminated"]
+
+T = TypeVar("T")
+
+
+class Terminated(Exception):
+    """SIGTERM came; the command ended as it does on Ctrl-C."""
+
+
+class Session:
+    """What a command is handed by `ctx.obj`; tests hand in one that lives in a simulation.
+
+    Attributes:
+        environment: for the clients; None for the machine we run on.
+    """
+
+    environment: Environment | None = None
+
+    def run(self, main: Coroutine[object, object, T]) -> T:
+        """Run the asynchronous part of a command on a loop of its own.
+
+        Raises:
+            KeyboardInterrupt, Terminated: `main` was cancelled by Ctrl-C or SIGTERM and has ended.
+                A second Ctrl-C does not wait for that.
+        """
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_until_terminated(main))
+
+    def cluster(self, settings: ClusterSettings) -> Cluster:
+        """A cluster that is not entered yet."""
+        from aiokq.client.cluster import Cluster
+
+        return Cluster(settings=settings, _environment=self.environment)
+
+    def admin(self, bootstrap_servers: str | None, config: Path | None) -> Admin:
+        """An admin client that is not entered yet.
+
+        Raises:
+            ConfigError: a setting is unknown or refused.
+        """
+        from aiokq.admin.client import Admin
+        from aiokq.admin.settings import AdminSettings
+        from aiokq.cli.settings import client_settings
+
+        settings = client_settings(AdminSettings, bootstrap_servers, config)
+        return Admin(settings=settings, _environment=self.environment)
+
+
+async def _until_terminated(main: Coroutine[object, object, T]) -> T:
+    """`main`, cancelled by SIGTERM as asyncio.Runner does it on SIGINT."""
+    if threading.current_thread() is not threading.main_thread():
+        return await main
+    task = asyncio.current_task()
+    assert task is not None
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await main
+    except asyncio.CancelledError:
+        if terminated:
+            raise Terminated from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one: this process is ours, a library would not choose."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,85 @@
+"""Owns where a command's settings come from: options, then --config, then the environment."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from aiokq.admin.settings import AdminSettings
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.consumer.settings import ConsumerSettings
+from aiokq.core.errors import ConfigError, ConfigWarning
+from aiokq.core.properties import parse_properties
+from aiokq.core.settings import JAVA_ONLY, unknown_setting
+from aiokq.producer.settings import ProducerSettings
+
+__all__ = ["client_settings", "own_settings"]
+
+S = TypeVar("S", bound=ClusterSettings)
+
+CLIENTS = (ClusterSettings, AdminSettings, ProducerSettings, ConsumerSettings)
+
+
+def client_settings(
+    kind: type[S], bootstrap_servers: str | None, config: Path | None, **options: object
+) -> S:
+    """The settings of one client.
+
+    One file serves all commands: settings of other clients are left alone, unknown ones are not.
+
+    Args:
+        bootstrap_servers: of the command line; None if it was not given.
+        config: a Java property file.
+        options: settings that win over both; None counts as not given.
+
+    Raises:
+        ConfigError: the file cannot be read, a name is unknown, a value is refused.
+        typer.BadParameter: no bootstrap servers were given anywhere.
+    """
+    values: dict[str, object] = {} if config is None else _from_file(kind, config)
+    values |= {name: value for name, value in options.items() if value is not None}
+    if bootstrap_servers is not None:
+        values["bootstrap_servers"] = bootstrap_servers
+    settings = kind.from_env("KAFKA_", environ=os.environ, **values)
+    if not settings.bootstrap_servers:
+        raise typer.BadParameter(
+            "which cluster? Give -b HOST:PORT, or set KAFKA_BOOTSTRAP_SERVERS, or "
+            "bootstrap.servers in the file of --config"
+        )
+    return settings
+
+
+def own_settings(settings: S) -> S:
+    """A client's settings without those it shares with the cluster it is made from."""
+    shared = ClusterSettings.model_fields.keys()
+    return type(settings)(**{n: getattr(settings, n) for n in settings.explicit if n not in shared})
+
+
+def _from_file(kind: type[ClusterSettings], path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read --config {path}: {reason}") from error
+    known = {name for client in CLIENTS for name in client.model_fields}
+    found: dict[str, object] = {}
+    for java_name, value in parse_properties(text).items():
+        name = java_name.replace(".", "_")
+        if name in kind.model_fields:
+            found[name] = value
+        elif name in known:
+            continue
+        elif java_name in JAVA_ONLY:
+            warnings.warn(
+                f"{path}: {java_name} is ignored: {JAVA_ONLY[java_name]}",
+                ConfigWarning,
+                stacklevel=2,
+            )
+        else:
+            names = (each.replace("_", ".") for each in known)
+            raise ConfigError(f"{path}: {unknown_setting(java_name, names)}")
+    return found

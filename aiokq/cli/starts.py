@@ -1,0 +1,102 @@
+"""Owns `--from`: what a start is, and which offset it is in each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import typer
+
+from aiokq.cli.times import TIME_SYNTAX, parse_time
+
+if TYPE_CHECKING:
+    from aiokq.consumer.consumer import Consumer
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["AtOffset", "AtTime", "FromEnd", "Start", "parse_start", "start_offsets"]
+
+
+@dataclass(frozen=True)
+class AtOffset:
+    """The same offset in every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class FromEnd:
+    """So many offsets before the end of every partition."""
+
+    offsets: int
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """The first record at or after a time, in ms since 1970."""
+
+    timestamp_ms: int
+
+
+Start: TypeAlias = Literal["beginning", "end"] | AtOffset | FromEnd | AtTime
+
+
+def parse_start(text: str, now_ms: int) -> Start:
+    """What `--from` says.
+
+    Raises:
+        typer.BadParameter: it cannot be read.
+    """
+    lowered = text.lower()
+    if lowered in ("beginning", "earliest"):
+        return "beginning"
+    if lowered in ("end", "latest"):
+        return "end"
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit():
+        if int(digits) >= 2**63:
+            raise typer.BadParameter(f"--from {text}: there is no such offset")
+        return FromEnd(int(digits)) if text.startswith("-") else AtOffset(int(digits))
+    if not text[:1].isdigit() and text[:1] not in ("@", "P", "p"):
+        raise typer.BadParameter(
+            f"--from {text!r}: write beginning, end, an offset, -N for the last N, or a time: "
+            f"{TIME_SYNTAX}"
+        )
+    return AtTime(parse_time(text, now_ms))
+
+
+async def start_offsets(
+    consumer: Consumer,
+    partitions: Iterable[TopicPartition],
+    start: Start,
+    moved: Callable[[TopicPartition, int, int, int], None],
+) -> dict[TopicPartition, int]:
+    """The offset to begin with in each partition.
+
+    Args:
+        moved: told of partitions whose log does not have the offset: partition, where it begins
+            instead, and first and end offset of its log.
+
+    Raises:
+        KafkaError: as `Consumer.beginning_offsets`.
+    """
+    wanted = list(partitions)
+    if start == "beginning":
+        return await consumer.beginning_offsets(wanted)
+    ends = await consumer.end_offsets(wanted)
+    if start == "end":
+        return ends
+    if isinstance(start, AtTime):
+        found = await consumer.offsets_for_times(dict.fromkeys(wanted, start.timestamp_ms))
+        return {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
+    beginnings = await consumer.beginning_offsets(wanted)
+    offsets = {}
+    for tp in wanted:
+        first, end = beginnings[tp], ends[tp]
+        if isinstance(start, FromEnd):
+            offsets[tp] = max(first, end - start.offsets)
+            continue
+        offsets[tp] = min(max(start.offset, first), end)
+        if offsets[tp] != start.offset:
+            moved(tp, offsets[tp], first, end)
+    return offsets

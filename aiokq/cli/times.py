@@ -1,0 +1,49 @@
+"""Owns how times are written on the command line: ISO 8601, @MILLISECONDS, or a duration ago."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final
+
+import typer
+
+__all__ = ["TIME_SYNTAX", "parse_time", "time_text"]
+
+TIME_SYNTAX: Final = (
+    "2026-01-31T12:00:00Z (without a zone: local time), @MS since 1970, or PT1H ago"
+)
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970.
+
+    Raises:
+        typer.BadParameter: it is no time.
+    """
+    from aiokq.consumer.settings import duration_ms
+
+    time_ms = -1
+    try:
+        if text.startswith("@"):
+            time_ms = int(text[1:])
+        elif text[:1] in ("P", "p"):
+            time_ms = now_ms - duration_ms(text)
+        else:
+            # A date and time without a zone is local time, as in every other tool.
+            time_ms = round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(f"{text!r} is no time: write {TIME_SYNTAX}") from None
+    if not 0 <= time_ms < 2**63:
+        raise typer.BadParameter(f"{text!r} is before 1970 or out of range")
+    return time_ms
+
+
+def time_text(timestamp_ms: int) -> str | None:
+    """ISO 8601 in UTC with milliseconds; None for Kafka's -1; plain digits where no date fits."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
