@@ -102,6 +102,7 @@ class BrokerFetcher:
         self._full: set[TopicPartition] = set()
         self._delayed: dict[TopicPartition, float] = {}
         self._wake = asyncio.Event()
+        self._glance_at = 0.0
         self._backoff = owner.new_backoff()
         self._connection: DedicatedConnection | None = None
 
@@ -122,6 +123,10 @@ class BrokerFetcher:
         self._dirty[tp] = None
         self._wake.set()
 
+    def wake(self) -> None:
+        """A reader waits: do not put off what is wanted."""
+        self._wake.set()
+
     def touch_all(self) -> None:
         """The same for all of them."""
         self._dirty.update(dict.fromkeys(self.states))
@@ -139,13 +144,18 @@ class BrokerFetcher:
             if not self.session.wanted:
                 await self._sleep(self._next_look(now))
                 continue
+            if now < self._glance_at and self._enough():
+                await self._sleep(self._next_look(now, self._glance_at - now))
+                continue
             try:
                 empty = await self._fetch_once()
             except KafkaError as error:
                 await self._failed(error)
                 continue
+            now = loop.time()
+            self._glance_at = now + GLANCE
             if empty and self._full:
-                await self._sleep(self._next_look(loop.time(), GLANCE))
+                await self._sleep(self._next_look(now, GLANCE))
 
     async def close(self) -> None:
         """End the session and the connection; the loop was cancelled before."""
@@ -192,6 +202,14 @@ class BrokerFetcher:
                     self._full.add(tp)
             if want.at > now:
                 self._delayed[tp] = want.at
+
+    def _enough(self) -> bool:
+        """Whether most partitions have enough waiting and no reader waits for the others: then
+        these are asked together a little later, in one request instead of several."""
+        wanted = self.session.wanted
+        return len(self._full) > len(wanted) and not any(
+            ask.state.outlet.hungry for ask in wanted.values()
+        )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
         """Seconds until a partition is due, at most so many; None if none is."""

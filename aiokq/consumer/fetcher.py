@@ -121,6 +121,9 @@ class Fetcher:
         if self._buffers.full:
             for state in outlet.states.values():
                 self._touch(state)
+        else:
+            for loop, _ in self._loops.values():
+                loop.wake()
 
     def opened(self) -> None:
         """The buffers have room again."""

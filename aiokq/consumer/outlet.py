@@ -25,6 +25,8 @@ TURN_BYTES: Final = 256 * 1024
 """After so much from the buffers the loop gets a turn: a reader that never awaits anything else
 would starve the fetching behind it, and every other task."""
 
+_TWO_READERS: Final = "another task is reading from this consumer: use streams(n)"
+
 
 class TakenChunk(NamedTuple):
     """What was handed over as a whole."""
@@ -74,6 +76,7 @@ class Outlet:
         self._closed = False
         self._failure: KafkaError | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._stream_waits: asyncio.Future[None] | None = None
         self._since_turn = 0
         self._busy = False
 
@@ -88,6 +91,8 @@ class Outlet:
             KafkaError: what went wrong with one of the partitions; raised once, then the others
                 go on.
         """
+        if self._busy:
+            raise RuntimeError(_TWO_READERS)
         self._finish_current()
         self._release_held()
         self._raise_if_any()
@@ -99,8 +104,13 @@ class Outlet:
         chunk = self._take(state)
         return chunk.cursor
 
-    def wait(self, wanted: Collection[TopicPartition] = ()) -> asyncio.Future[None]:
-        """Done when there may be a record, an error or the end; cancelling it loses nothing.
+    def wait(self) -> asyncio.Future[None]:
+        """Done when there may be a record, an error or the end; cancelling it loses nothing."""
+        self._stream_waits = self.wait_for(())
+        return self._stream_waits
+
+    def wait_for(self, wanted: Collection[TopicPartition]) -> asyncio.Future[None]:
+        """The same for a reader that is not the stream.
 
         Args:
             wanted: records of these only; of all partitions if empty.
@@ -143,8 +153,8 @@ class Outlet:
         Raises:
             RuntimeError: another task is reading.
         """
-        if self._busy:
-            raise RuntimeError("another task is reading from this consumer: use streams(n)")
+        if self._busy or (self._stream_waits is not None and not self._stream_waits.done()):
+            raise RuntimeError(_TWO_READERS)
         self._busy = True
         try:
             yield

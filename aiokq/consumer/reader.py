@@ -93,7 +93,7 @@ class Reader:
             while True:
                 for records in outlet.take(1, wanted).values():
                     return self._finished(records)[0]
-                await outlet.wait(wanted)
+                await outlet.wait_for(wanted)
 
     async def many(
         self, wanted: Collection[TopicPartition], timeout: float, limit: int
@@ -107,14 +107,14 @@ class Reader:
         outlet = self.outlet
         with outlet.reading():
             if outlet.turn_due:
-                await outlet.wait()
+                await outlet.wait_for(())
             taken = outlet.take(limit, wanted)
             if not taken and timeout > 0:
                 deadline = asyncio.timeout(timeout)
                 try:
                     async with deadline:
                         while not taken:
-                            await outlet.wait(wanted)
+                            await outlet.wait_for(wanted)
                             taken = outlet.take(limit, wanted)
                 except TimeoutError:
                     if not deadline.expired():
@@ -135,7 +135,7 @@ class Reader:
             while True:
                 taken = outlet.take_chunk()
                 if taken is None:
-                    await outlet.wait()
+                    await outlet.wait_for(())
                     continue
                 batch = self._batch(taken)
                 count = len(batch)

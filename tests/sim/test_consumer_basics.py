@@ -115,6 +115,8 @@ def test_a_second_reader_at_the_same_time_is_refused() -> None:
             await asyncio.sleep(1)
             with pytest.raises(RuntimeError):
                 await read(c, 1)
+            with pytest.raises(RuntimeError):
+                await c.getmany(timeout=1)
             kafka.append("orders", 0, b"x")
             assert values(await first) == [b"x"]
             waiting = asyncio.create_task(c.getmany(timeout=5))
@@ -123,6 +125,8 @@ def test_a_second_reader_at_the_same_time_is_refused() -> None:
                 await c.getmany(timeout=1)
             with pytest.raises(RuntimeError):
                 await anext(c.batches())
+            with pytest.raises(RuntimeError):
+                await c.getone()
             assert await waiting == {}
 
     simulate(body)

@@ -1,0 +1,27 @@
+"""The table of what each error of a fetch leads to."""
+
+from __future__ import annotations
+
+from aiokq.consumer.fetch_errors import FETCH_ACTIONS, FetchAction, fetch_action
+from aiokq.core.codes import ERROR_CODES
+
+# Kafka's FetchResponse.java lists these, and what brokers were seen to send beside them.
+FETCH_CODES = (-1, 1, 2, 3, 5, 6, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 87, 100, 103, 109)
+
+
+def test_every_code_a_fetch_may_answer_has_a_row() -> None:
+    """A code without a row is only waited out."""
+    assert set(FETCH_CODES) <= set(FETCH_ACTIONS)
+
+
+def test_other_and_unknown_codes_pause_and_ask_for_metadata() -> None:
+    """Neither a hot loop nor a partition that stands still for good."""
+    for code in [row.code for row in ERROR_CODES if row.code not in FETCH_ACTIONS] + [9999]:
+        assert fetch_action(code) is FetchAction.REFRESH
+
+
+def test_what_metadata_can_mend_asks_for_it() -> None:
+    """Kafka marks those codes; none of them may be retried against the same broker only."""
+    for row in ERROR_CODES:
+        if row.refresh_metadata and row.code in FETCH_ACTIONS:
+            assert fetch_action(row.code) in (FetchAction.REFRESH, FetchAction.RETRY), row.name
