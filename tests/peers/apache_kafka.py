@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +68,11 @@ def run_tool(
         timeout=timeout,
         input=stdin,
     )
+
+
+def _random_id() -> str:
+    """A random UUID as Kafka writes them; none that looks like an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
 class ApacheKafka:
@@ -123,36 +130,46 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Formats and starts every node; returns when all accept connections."""
-        random_uuid = subprocess.run(
-            java_command("kafka.tools.StorageTool", "random-uuid"),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        cluster_id = random_uuid.stdout.split()[-1]
         for node in self.ports:
-            path = self.directory / f"node-{node}.properties"
-            path.write_text(self.configuration(node))
-            formatted = subprocess.run(
-                java_command(
-                    "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)
-                ),
-                capture_output=True,
-                text=True,
-            )
-            if formatted.returncode:
-                raise RuntimeError(f"Apache Kafka refuses its settings:\n{formatted.stderr}")
+            self._properties_path(node).write_text(self.configuration(node))
+        self._format()
         for node in self.ports:
             self.start_node(node, wait=False)
         for node in self.ports:
             self.wait_until_accepting(node)
+
+    def _format(self) -> None:
+        """Formats the first node with Kafka's tool; the others, as that takes a JVM, by copy."""
+        first, *others = self.ports
+        arguments = ("format", "-t", _random_id(), "-c", str(self._properties_path(first)))
+        formatted = subprocess.run(
+            java_command("kafka.tools.StorageTool", *arguments), capture_output=True, text=True
+        )
+        if formatted.returncode:
+            raise RuntimeError(f"Apache Kafka refuses its settings:\n{formatted.stderr}")
+        for node in others:
+            directory = self.directory / f"node-{node}"
+            shutil.copytree(self.directory / f"node-{first}", directory)
+            meta = directory / "meta.properties"
+            own = {"node.id": str(node), "directory.id": _random_id()}
+            lines = meta.read_text().splitlines()
+            meta.write_text(
+                "".join(
+                    f"{name}={own.get(name, value)}\n"
+                    for name, equals, value in (line.partition("=") for line in lines)
+                    if equals
+                )
+            )
+
+    def _properties_path(self, node: int) -> Path:
+        return self.directory / f"node-{node}.properties"
 
     def start_node(self, node: int, *, wait: bool = True) -> None:
         with open(self.directory / f"node-{node}.out", "ab") as output:
             self.processes[node] = subprocess.Popen(
                 java_command(
                     "kafka.Kafka",
-                    str(self.directory / f"node-{node}.properties"),
+                    str(self._properties_path(node)),
                     heap=self.heap,
                     optimised=self.optimised,
                 ),

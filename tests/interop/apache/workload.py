@@ -92,22 +92,28 @@ class Workload:
 
 @contextlib.asynccontextmanager
 async def workload(
-    kafka: ApacheKafka, topic: str, partitions: int, *, interval: float = 0.003, **consumer: object
+    kafka: ApacheKafka,
+    topic: str,
+    partitions: int,
+    *,
+    interval: float = 0.003,
+    request_timeout_ms: int = 10_000,
+    client_rack: str = "",
 ) -> AsyncIterator[Workload]:
     """Producing and consuming while the block runs; then all of it is accounted for."""
     work = Workload(topic, partitions, interval)
     shared = {
         "bootstrap_servers": kafka.bootstrap_servers,
-        "request_timeout_ms": 4000,
+        "request_timeout_ms": request_timeout_ms,
         "metadata_max_age_ms": 2000,
         "reconnect_backoff_max_ms": 500,
     }
     async with (
         aiokq.Cluster(**shared) as writing,
-        aiokq.Cluster(**shared, client_rack=str(consumer.pop("client_rack", ""))) as reading,
+        aiokq.Cluster(**shared, client_rack=client_rack) as reading,
         writing.producer(linger_ms=1) as work.producer,
         reading.consumer(
-            topic, auto_offset_reset="earliest", fetch_max_wait_ms=200, **consumer
+            topic, auto_offset_reset="earliest", fetch_max_wait_ms=200
         ) as work.consumer,
         asyncio.TaskGroup() as tasks,
     ):
