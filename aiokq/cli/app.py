@@ -13,7 +13,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Final, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO, cast
 
 import typer
 
@@ -28,6 +28,9 @@ from aiokq.cli.produce import produce
 from aiokq.cli.session import Session, Terminated
 from aiokq.cli.topics import topics
 from aiokq.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
 
 __all__ = ["execute", "main"]
 
@@ -140,7 +143,7 @@ def main() -> NoReturn:
 
 def execute(arguments: Sequence[str], session: Session | None = None) -> int:
     """Run one command; its exit code. Errors are on stderr by then, one line each."""
-    command = typer.main.get_command(app)
+    command = cast("TyperGroup", typer.main.get_command(app))
     flowing(command)
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)

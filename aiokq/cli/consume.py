@@ -44,8 +44,7 @@ def consume(
             "--from",
             "-f",
             metavar="START",
-            help="beginning, end, an OFFSET, -N for the last N of each partition, or a time: "
-            "2026-01-31T12:00:00Z, @MS since 1970, PT1H for an hour ago.",
+            help="Where to start: beginning, end, an offset, -N or a time, see above.",
         ),
     ] = "beginning",
     partitions: Annotated[
@@ -55,7 +54,8 @@ def consume(
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
+        int | None,
+        typer.Option("--max-messages", "-n", min=1, metavar="N", help="End after so many records."),
     ] = None,
     follow: Annotated[
         bool,
@@ -78,7 +78,7 @@ def consume(
         bool, typer.Option("--timestamps", help="Print timestamps, in UTC (text).")
     ] = False,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Print topic-partition@offset (text).")
+        bool, typer.Option("--offsets", help="Print topic, partition and offset (text).")
     ] = False,
     separator: Annotated[
         str,
@@ -102,6 +102,10 @@ def consume(
 
     From the beginning, and on and on until Ctrl-C, unless told otherwise. In text, bytes that are
     no UTF-8 are printed as \\xNN and control characters are escaped.
+
+    START is beginning, end, an offset, -N for the last N offsets of each partition, or a time:
+    2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
+    hour ago.
     """
     session: Session = ctx.obj
     if partitions and len(set(topics)) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typer.core import TyperCommand, TyperGroup
+    from typer.core import TyperGroup
 
 __all__ = ["examples", "flowing"]
 
@@ -16,7 +16,7 @@ def examples(*commands: str) -> str:
     return "\n".join(("Examples:", *(f"[bold]$[/bold] {line}" for line in lines)))
 
 
-def flowing(command: TyperCommand | TyperGroup) -> None:
+def flowing(command: TyperGroup) -> None:
     """Let paragraphs of help texts, which are docstrings, fill the lines of the terminal."""
     if command.help:
         paragraphs = command.help.split("\n\n")

@@ -32,8 +32,7 @@ def offsets(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="Show the first record at or after a time: 2026-01-31T12:00:00Z, @MS since 1970, "
-            "PT1H for an hour ago; repeatable.",
+            help="Show the first record at or after a time, see above; repeatable.",
         ),
     ] = None,
     committed: Annotated[
@@ -46,7 +45,11 @@ def offsets(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Show the first offset and the end of each partition of topics, and offsets by time."""
+    """Show the first offset and the end of each partition of topics, and offsets by time.
+
+    TIME is 2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or
+    PT1H for an hour ago.
+    """
     session: Session = ctx.obj
     environment = session.environment
     now_ms = environment.clock.timestamp_ms() if environment else time.time_ns() // 1_000_000

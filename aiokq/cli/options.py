@@ -15,7 +15,7 @@ BootstrapServers = Annotated[
         "--bootstrap-servers",
         "-b",
         metavar="HOST:PORT,...",
-        help="Brokers to find the cluster by. [dim]Default: KAFKA_BOOTSTRAP_SERVERS.[/dim]",
+        help="Brokers to find the cluster by. Default: the variable KAFKA_BOOTSTRAP_SERVERS.",
         rich_help_panel="Cluster",
         show_default=False,
     ),

@@ -150,7 +150,7 @@ class Reach:
         finally:
             await connection.close("checked")
         return (
-            f"connected in {connected * 1000:.1f} ms, answers in {latency * 1000:.1f} ms; {spoken}"
+            f"connected in {connected * 1000:.1f} ms, answers in {latency * 1000:.2f} ms; {spoken}"
         )
 
 

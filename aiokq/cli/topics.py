@@ -179,7 +179,9 @@ def create(
     names: Names,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="Default: the broker's num.partitions."),
+        typer.Option(
+            "--partitions", "-p", min=1, metavar="N", help="How many. Default: the broker decides."
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -319,6 +321,7 @@ def alter(
             "--partitions",
             "-p",
             min=1,
+            metavar="N",
             help="Grow to so many. Keys go to other partitions from then on.",
         ),
     ] = None,
