@@ -91,10 +91,9 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
     Durable before it returns, as the original is truncated next.
     """
-    kept = f"{path}{names.CORRUPT}{position}"
-    copy = files.open(kept, create=True)
+    kept = unused_name(files, f"{path}{names.CORRUPT}{position}")
+    copy = files.open(kept, exclusive=True)
     try:
-        copy.truncate(0)
         for start in range(position, end, _WINDOW):
             copy.pwritev([file.pread(min(_WINDOW, end - start), start)], start - position)
         copy.sync()
@@ -102,3 +101,12 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
         copy.close()
     files.sync_dir(path.rpartition("/")[0])
     return kept
+
+
+def unused_name(files: Files, path: str) -> str:
+    """``path``, or with a number behind it: what was kept before may be the only copy."""
+    name, number = path, 1
+    while files.exists(name):
+        number += 1
+        name = f"{path}-{number}"
+    return name

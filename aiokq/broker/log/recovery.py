@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
-from aiokq.broker.log.corruption import is_torn, keep_aside, only_zeros, valid_batches
+from aiokq.broker.log.corruption import (
+    is_torn,
+    keep_aside,
+    only_zeros,
+    unused_name,
+    valid_batches,
+)
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import restore_producers
@@ -78,11 +84,22 @@ def open_log(
     files.mkdirs(directory)
     finish_interrupted(files, directory)
     loader = _Loader(files, directory, topic_partition, config, crc32c, now_ms, progress)
-    segments = loader.load(clean=clean, log_start_offset=log_start_offset, point=recovery_point)
-    producers = restore_producers(files, directory, segments, crc32c, now_ms)
+    try:
+        segments = loader.load(clean=clean, log_start_offset=log_start_offset, point=recovery_point)
+        producers = restore_producers(files, directory, segments, crc32c, now_ms)
+    except CorruptRecord as error:
+        logger.error(
+            "log is not what was synced, checking all of it partition=%s error=%s",
+            topic_partition,
+            error.message,
+        )
+        clean = False
+        segments = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
+        producers = restore_producers(files, directory, segments, crc32c, now_ms)
     end = segments[-1].next_offset
     epochs = loader.epochs
-    epochs.truncate_from_end(end)
+    # One may begin at the very end: it has no records yet, but clients were told of it.
+    epochs.truncate_from_end(end + 1)
     start = min(max(log_start_offset, segments[0].base_offset), end)
     if start > 0:
         epochs.truncate_from_start(start)
@@ -177,7 +194,11 @@ class _Loader:
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
 
     def load(self, *, clean: bool, log_start_offset: int, point: int) -> list[Segment]:
-        """The segments, at least one."""
+        """The segments, at least one.
+
+        Raises:
+            CorruptRecord: what is taken for sound, after a clean stop or before ``point``, is not.
+        """
         bases = self._bases()
         if not bases:
             segment = self._segment(log_start_offset)
@@ -185,17 +206,10 @@ class _Loader:
             return [segment]
         epochs_known = self._load_epochs()
         if clean:
-            try:
-                segments = self._open_all(bases)
-                if not epochs_known:
-                    self._epochs_of(segments)
-                return segments
-            except CorruptRecord as error:
-                logger.error(
-                    "log is not what a clean stop leaves, recovering it partition=%s error=%s",
-                    self._name,
-                    error.message,
-                )
+            segments = self._open_all(bases, None)
+            if not epochs_known:
+                self._epochs_of(segments)
+            return segments
         return self._recover_all(bases, point if epochs_known else 0)
 
     def _bases(self) -> list[int]:
@@ -239,9 +253,10 @@ class _Loader:
             now_ms=self._now_ms,
         )
 
-    def _open_all(self, bases: Sequence[int]) -> list[Segment]:
+    def _open_all(self, bases: Sequence[int], end: int | None) -> list[Segment]:
+        """Segments taken for sound; ``end`` is the base of the one behind them, if there is one."""
         segments = [self._segment(base) for base in bases]
-        for segment, after in zip(segments, [*bases[1:], None], strict=True):
+        for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
         return segments
 
@@ -254,8 +269,9 @@ class _Loader:
             self._files.stat_size(names.segment_file(self._directory, base, names.LOG))
             for base in bases[sound:]
         )
-        segments = self._open_all(bases[: sound + 1])[:sound] if sound else []
+        segments = self._open_all(bases[:sound], bases[sound]) if sound else []
         expected = bases[sound]
+        known_epoch = self.epochs.latest_epoch
         for index in range(sound, len(bases)):
             segment = self._segment(bases[index])
             whole = self._recover(segment, max(expected, bases[index]))
@@ -264,6 +280,9 @@ class _Loader:
             if not whole:
                 self._set_aside_later(bases[index + 1 :])
                 break
+        # Epochs whose records are gone were known to readers: they are not given out again.
+        if known_epoch > self.epochs.latest_epoch:
+            self.epochs.note(known_epoch, expected)
         self.epochs.write()
         for segment in segments[sound:-1]:
             segment.seal()
@@ -274,7 +293,7 @@ class _Loader:
         """Check one segment from its first byte; False if it had to be cut."""
         file = segment.file
         end = file.size()
-        segment.begin_rebuild()
+        segment.begin_recovery()
         next_report = REPORT_EVERY
         try:
             for position, header in sound_batches(
@@ -344,7 +363,7 @@ class _Loader:
                     lost = valid_batches(file, 0, size, base, self._crc32c)
                 finally:
                     file.close()
-                kept = f"{path}{names.CORRUPT}0"
+                kept = unused_name(self._files, f"{path}{names.CORRUPT}0")
                 self._files.rename(path, kept)
                 logger.error(
                     "segment behind a cut set aside partition=%s file=%s lost_offsets=%s"

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from aiokq.broker.log import names
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
 from aiokq.broker.log.walk import read_batch, walk_headers
+from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, Files
 from aiokq.core.types import Buffer
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
@@ -102,17 +103,32 @@ class Segment:
         Args:
             sealed_at: base offset of the next segment; None for the newest, whose end is then
                 found from the last index entry on.
+
+        Raises:
+            CorruptRecord: the newest does not end with a whole batch.
         """
         self.size = self._files.stat_size(self.path(names.LOG))
         self._max_timestamp = None
         if sealed_at is not None:
             self.next_offset = sealed_at
             return
+        size = self.size
         self.next_offset = self.base_offset + MAX_RELATIVE_OFFSET + 1
         self._load_indexes()
         self.next_offset = self.base_offset
-        for _, header in walk_headers(self.file, self._index.last_position, self.size):
+        self.size = self._index.last_position
+        for position, header in walk_headers(self.file, self.size, size):
             self.next_offset = header.next_offset
+            self.size = position + header.size
+        if self.size != size:
+            raise CorruptRecord(
+                f"{self.path(names.LOG)} has {size - self.size} bytes behind its last batch"
+            )
+
+    def begin_recovery(self) -> None:
+        """As ``begin_rebuild``; of what a kill left nobody knows whether it was synced."""
+        self.begin_rebuild()
+        self._dirty = True
 
     def begin_rebuild(self) -> None:
         """Forget all but the ``.log`` file, whose batches are then noted one after the other."""
