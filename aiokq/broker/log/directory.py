@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -173,6 +173,8 @@ class LogDirectory:
             if topic_id is not None:
                 self._set_stray_aside(partition, topic_id)
             exists = self._files.is_dir(directory)
+            if not exists:
+                self._forget(partition)
             log = open_log(
                 self._files,
                 directory,
@@ -189,6 +191,10 @@ class LogDirectory:
                 f"{directory}/{names.PARTITION_METADATA}"
             ):
                 write_partition_metadata(self._files, directory, topic_id)
+            if self._points.get(partition, 0) > log.log_end_offset:
+                # Recovery cut the log: what is written behind the cut, nobody has synced.
+                self._points[partition] = log.log_end_offset
+                self._write(names.RECOVERY_POINTS, self._points)
         except OSError as error:
             raise KafkaStorage(
                 f"log of {partition} cannot be opened: {error.strerror or error} ({directory})",
@@ -196,6 +202,17 @@ class LogDirectory:
             ) from error
         self._logs[partition] = log
         return log
+
+    def _forget(self, partition: TopicPartition) -> None:
+        """A partition begins anew: what the checkpoints say is of another one of its name.
+
+        Durable before its first append. A log start left would hide acknowledged records after
+        a kill, a recovery point vouch for segments that were never synced.
+        """
+        if self._starts.pop(partition, None) is not None:
+            self.write_log_starts()
+        if self._points.pop(partition, None) is not None:
+            self._write(names.RECOVERY_POINTS, self._points)
 
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
@@ -205,8 +222,6 @@ class LogDirectory:
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
         log = self._logs.pop(partition, None)
-        self._starts.pop(partition, None)
-        self._points.pop(partition, None)
         if log is not None:
             log.retire()
         try:
@@ -241,8 +256,6 @@ class LogDirectory:
             return
         if stored is not None and stored != topic_id:
             renamed = self._rename_away(partition, names.STRAY_DIRECTORY)
-            self._starts.pop(partition, None)
-            self._points.pop(partition, None)
             logger.warning(
                 "directory of another topic set aside partition=%s topic_id=%s kept=%s",
                 partition,
@@ -268,13 +281,13 @@ class LogDirectory:
 
     def write_log_starts(self) -> None:
         """Write where each log starts, so that deleted records stay deleted after a restart."""
-        self._write(names.LOG_STARTS, {tp: log.log_start_offset for tp, log in self._started()})
-
-    def _started(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
-        """The logs whose start is not simply that of their first segment."""
         for partition, log in self._logs.items():
+            # most start where their first segment does, which goes without saying
             if log.log_start_offset > log.segments[0].base_offset:
-                yield partition, log
+                self._starts[partition] = log.log_start_offset
+            else:
+                self._starts.pop(partition, None)
+        self._write(names.LOG_STARTS, self._starts)
 
     # --- end
 
@@ -292,13 +305,13 @@ class LogDirectory:
             return
         self._closed = True
         failure: KafkaStorage | None = None
-        for log in self._logs.values():
-            try:
-                log.close(clean)
-            except KafkaStorage as error:
-                logger.error("log not closed clean partition=%s error=%s", log, error.message)
-                failure = error
         try:
+            for log in self._logs.values():
+                try:
+                    log.close(clean)
+                except KafkaStorage as error:
+                    logger.error("log not closed clean partition=%s error=%s", log, error.message)
+                    failure = error
             for _, deleted in self._deleted:
                 if deleted is not None:
                     deleted.close(clean=False)
@@ -310,12 +323,12 @@ class LogDirectory:
             raise failure
 
     def _close_clean(self) -> None:
-        ends = {tp: log.log_end_offset for tp, log in self._logs.items()}
+        self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
         try:
             for directory, _ in self._deleted:
                 self._remove(directory)
             self.write_log_starts()
-            self._write(names.RECOVERY_POINTS, ends)
+            self._write(names.RECOVERY_POINTS, self._points)
             self._write(
                 names.HIGH_WATERMARKS, {tp: log.high_watermark for tp, log in self._logs.items()}
             )

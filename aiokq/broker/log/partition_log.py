@@ -26,7 +26,12 @@ from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.segment import RollLimits, Segment
 from aiokq.broker.log.segments import Segments
 from aiokq.broker.log.validation import stored_form, validate_batch
-from aiokq.core.errors import KafkaStorage, OffsetOutOfRange, RecordBatchTooLarge
+from aiokq.core.errors import (
+    CorruptRecord,
+    KafkaStorage,
+    OffsetOutOfRange,
+    RecordBatchTooLarge,
+)
 from aiokq.core.files import FileRange, Files
 from aiokq.core.types import Buffer, TopicPartition
 from aiokq.records.control import EndTransactionMarker, read_marker
@@ -227,7 +232,8 @@ class PartitionLog:
         try:
             full = segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits)
             segment.prepare()
-        except OSError as error:
+        except (OSError, CorruptRecord) as error:
+            # Of a damaged log too: CORRUPT_MESSAGE would blame the producer's batch.
             raise self._storage_error("append failed", error) from error
         if full:
             segment = self._roll(now_ms)
@@ -285,9 +291,10 @@ class PartitionLog:
             )
         return failure
 
-    def _storage_error(self, what: str, error: OSError) -> KafkaStorage:
+    def _storage_error(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
+        reason = error.message if isinstance(error, CorruptRecord) else error.strerror or error
         return KafkaStorage(
-            f"{what}: {error.strerror or error} (log of {self.topic_partition})",
+            f"{what}: {reason} (log of {self.topic_partition})",
             topic_partition=self.topic_partition,
         )
 
@@ -314,7 +321,7 @@ class PartitionLog:
             old.seal()
             self.take_snapshot()
             segment = self._new_segment(self.log_end_offset, now_ms)
-        except OSError as error:
+        except (OSError, CorruptRecord) as error:
             raise self._storage_error("no new segment", error) from error
         self._segments.append(segment)
         self._limits = self._roll_limits()
@@ -534,7 +541,7 @@ class PartitionLog:
                 raise KafkaStorage(self._failure.message)
             if clean and self._changed:
                 self._close_clean()
-        except OSError as error:
+        except (OSError, CorruptRecord) as error:
             raise self._storage_error("not closed", error) from error
         finally:
             self._segments.close()

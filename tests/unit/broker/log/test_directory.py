@@ -19,6 +19,8 @@ from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, values
 
 PATH = "/data"
+ONE = len(batch(b"old"))
+"""Bytes of a small batch: as segment.bytes, a segment for each."""
 TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
 
 
@@ -214,6 +216,96 @@ def test_a_partition_that_cannot_be_opened_is_a_storage_error(files: MemoryFiles
     with pytest.raises(KafkaStorage, match="cannot be opened"):
         partition(directory)
     partition(directory)
+
+
+@pytest.mark.parametrize("killed_at", ["after the deletion", "after the creation", "later"])
+def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
+    files: MemoryFiles, killed_at: str
+) -> None:
+    """The old topic's log start would hide acknowledged records of the new one after a kill."""
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=ONE)
+    for _ in range(6):
+        append(log, batch(b"old"))
+    log.delete_records(4)
+    directory.write_log_starts()
+    directory.close()
+    directory = open_directory(files)
+    partition(directory)
+    directory.delete_partition(TP)
+    if killed_at == "after the deletion":
+        files.crash()
+        directory = open_directory(files)
+    log = partition(directory, segment_bytes=ONE)
+    if killed_at == "after the creation":
+        files.crash()
+        directory = open_directory(files)
+        log = partition(directory, segment_bytes=ONE)
+    for index in range(6):
+        append(log, batch(b"%03d" % index))
+    files.crash()
+    # and the old recovery point must vouch for none of its segments
+    path = names.segment_file(f"{PATH}/{TP}", 2, names.LOG)
+    files.corrupt(path, 66)
+    log = partition(open_directory(files))
+    assert values(log) == [(0, b"000"), (1, b"001")]
+
+
+def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:
+    """While one log is loaded, DeleteRecords on another must not bring its records back."""
+    directory = open_directory(files)
+    for name in ("a", "b"):
+        log = partition(directory, TopicPartition(name, 0))
+        append(log, batch(b"x", b"y"))
+        log.delete_records(1)
+    directory.close()
+    directory = open_directory(files)
+    partition(directory, TopicPartition("a", 0)).delete_records(2)
+    directory.write_log_starts()
+    files.crash()
+    directory = open_directory(files)
+    assert partition(directory, TopicPartition("a", 0)).log_start_offset == 2
+    assert partition(directory, TopicPartition("b", 0)).log_start_offset == 1
+
+
+def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -> None:
+    """Segments written after a cut lie before the old point, and nobody has synced them."""
+    directory = open_directory(files)
+    log = partition(directory)
+    for _ in range(6):
+        append(log, batch(b"old"))
+    directory.close()
+    directory = open_directory(files)
+    files.crash()
+    size = files.stat_size(names.segment_file(f"{PATH}/{TP}", 0, names.LOG)) // 6
+    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), size + 66)
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=ONE)
+    assert log.log_end_offset == 1
+    for index in range(5):
+        append(log, batch(b"%03d" % index))
+    files.crash()
+    files.corrupt(names.segment_file(f"{PATH}/{TP}", 2, names.LOG), 66)
+    assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
+
+
+def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles) -> None:
+    """The lock must be free and the other logs synced, whatever one of them has."""
+    directory = open_directory(files)
+    for name in ("a", "b"):
+        append(partition(directory, TopicPartition(name, 0)), batch(b"x"))
+    directory.close()
+    directory = open_directory(files)
+    for name in ("a", "b"):
+        partition(directory, TopicPartition(name, 0))
+    append(directory.logs[TopicPartition("b", 0)], batch(b"y"))
+    directory.logs[TopicPartition("a", 0)].delete_records(1)
+    files.corrupt(names.segment_file(f"{PATH}/a-0", 0, names.LOG), 16)
+    with pytest.raises(KafkaStorage):
+        directory.close()
+    directory = open_directory(files)  # the lock is free
+    assert not directory.clean
+    assert values(partition(directory, TopicPartition("b", 0))) == [(0, b"x"), (1, b"y")]
 
 
 def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
