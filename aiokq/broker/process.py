@@ -60,6 +60,7 @@ def _run(arguments: Sequence[str]) -> int:
             "topic; there is no authentication",
             host or "all addresses",
         )
+    _raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         directory = options.data_dir
         if directory is None:
@@ -149,6 +150,22 @@ def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int 
         name,
         int(port) if port else None,
     )
+
+
+def _raise_descriptor_limit() -> None:
+    """Take all the descriptors the system allows: each client and each written partition has one.
+
+    The soft limit is mostly 1024, for the sake of programs that use `select`, which we do not.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Not granted by every system (macOS names an unlimited one and refuses it).
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _is_loopback(host: str) -> bool:

@@ -164,7 +164,7 @@ class FileRange:
 
 
 class OsFile:
-    """A descriptor of the operating system."""
+    """A descriptor of the operating system, closed at the latest when nobody refers to it."""
 
     __slots__ = ("_fd", "_path")
 
@@ -240,6 +240,9 @@ class OsFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    # Whoever shares a file cannot know who uses it last; and no error path leaks a descriptor.
+    __del__ = close
 
     def __repr__(self) -> str:
         return f"<OsFile {self._path}{' closed' if self.closed else ''}>"

@@ -324,6 +324,7 @@ class PartitionLog:
         except (OSError, CorruptRecord) as error:
             raise self._storage_error("no new segment", error) from error
         self._segments.append(segment)
+        old.release()
         self._limits = self._roll_limits()
         logger.debug(
             "rolled partition=%s base_offset=%d", self.topic_partition, segment.base_offset

@@ -96,6 +96,8 @@ def open_log(
         clean = False
         segments = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
         producers = restore_producers(files, directory, segments, crc32c, now_ms)
+    for segment in segments:
+        segment.release()  # a descriptor each would be too many
     end = segments[-1].next_offset
     epochs = loader.epochs
     # One may begin at the very end: it has no records yet, but clients were told of it.

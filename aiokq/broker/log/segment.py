@@ -147,6 +147,18 @@ class Segment:
             self._file = self._files.open(self.path(names.LOG))
         return self._file
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a descriptor."""
+        return self._file is not None and not self._file.closed
+
+    def release(self) -> None:
+        """Let go of the ``.log``, which is opened again when it is needed.
+
+        Not closed: responses may still be sent from it, and the last of them closes it.
+        """
+        self._file = None
+
     def flush_indexes(self) -> None:
         """Bring the index files up to the log."""
         self._index.flush()
@@ -190,14 +202,14 @@ class Segment:
         self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int, limits: RollLimits
     ) -> bool:
         """Whether a new segment has to be begun before ``size`` bytes are appended."""
+        if not self.size:  # a new one would have its name
+            return False
         if self.size > limits.segment_bytes - size:
-            return self.size > 0
+            return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if self._index.is_full or self._time_index.is_full:
             return True
-        if not self.size:
-            return False
         first = self.first_timestamp_ms()
         waited = now_ms - self.created_ms if first < 0 else max_timestamp_ms - first
         return waited > limits.segment_ms

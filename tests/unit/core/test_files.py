@@ -49,6 +49,19 @@ def test_bytes_are_read_where_they_were_written(disk):
     assert files.stat_size(f"{root}/log") == 9
 
 
+def test_a_file_nobody_refers_to_is_closed(tmp_path):
+    """A segment lets go of its file while responses still send from it: the last one closes it."""
+    file = OsFiles().open(tmp_path / "log", create=True)
+    file.pwritev([b"abc"], 0)
+    descriptor = file.fileno()
+    ranges = [FileRange(file, 0, 3)]
+    del file
+    assert ranges[0].read() == b"abc"
+    ranges.clear()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
 def test_truncate_cuts_and_extends_with_zeros(disk):
     """Recovery cuts torn tails; indexes are made larger than they are."""
     files, root = disk

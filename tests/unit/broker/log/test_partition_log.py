@@ -154,6 +154,21 @@ def test_a_full_index_rolls(files: MemoryFiles) -> None:
     assert [offset for offset, _ in values(log)] == list(range(7))
 
 
+@pytest.mark.parametrize("index_bytes", [4, 8, 12, 24])
+def test_an_index_with_hardly_any_room_rolls_no_empty_segment(
+    files: MemoryFiles, index_bytes: int
+) -> None:
+    """Two segments of one name would be one file with two owners (KAFKA-6388)."""
+    log = open_partition(files, segment_index_bytes=index_bytes, index_interval_bytes=0)
+    for index in range(5):
+        append(log, batch(b"%d" % index))
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == sorted(set(bases))
+    assert [offset for offset, _ in values(log)] == list(range(5))
+    log.close()
+    assert [offset for offset, _ in values(open_partition(files, clean=False))] == list(range(5))
+
+
 def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
     """A thousand logs made together would all roll in the same second."""
     log = open_partition(files, segment_ms=100_000, segment_jitter_ms=50_000)
@@ -481,6 +496,23 @@ def test_batches_above_the_limits_are_refused(files: MemoryFiles) -> None:
         append(log, data)
     log.update_config(config())
     append(log, data)
+
+
+def test_a_log_holds_no_more_files_open_than_it_uses(files: MemoryFiles) -> None:
+    """A thousand idle partitions, or one of a thousand segments, must not use up descriptors."""
+    size = len(batch(b"0"))
+    log = open_partition(files, segment_bytes=2 * size)
+    for index in range(9):
+        append(log, batch(b"%d" % index))
+    assert [segment.is_open for segment in log.segments] == [False] * 4 + [True]
+    sent = log.read(0, 10 * size).fragments
+    log.roll(NOW_MS)
+    assert b"".join(fragment.read() for fragment in sent) == fetched(log, 0, 10 * size)
+    log.close()
+    for clean in (True, False):
+        log = open_partition(files, clean=clean, segment_bytes=2 * size)
+        assert not any(segment.is_open for segment in log.segments)
+        assert [offset for offset, _ in values(log)] == list(range(9))
 
 
 @pytest.mark.parametrize("written", [0, 10, 60, 200])
