@@ -10,7 +10,7 @@ Tests: ``tests/unit/broker/log/test_validation.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -165,16 +165,14 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     if header.timestamp_type == LOG_APPEND_TIME:
         raise _every_record(header, "a producer may not set the timestamp type LogAppendTime")
     if config.compacted:
-        keyless = [
-            RecordError(index, "a record of a compacted topic must have a key")
-            for index, record in enumerate(_records(batch, header))
-            if record.key is None
-        ]
+        keyless: list[RecordError] = []
+        for index, record in enumerate(_records(batch, header)):
+            if record.key is None:
+                keyless.append(RecordError(index, "a record of a compacted topic must have a key"))
+                if len(keyless) == MAX_RECORD_ERRORS:
+                    break
         if keyless:
-            raise InvalidRecords(
-                "one or more records of a compacted topic have no key",
-                keyless[:MAX_RECORD_ERRORS],
-            )
+            raise InvalidRecords("one or more records of a compacted topic have no key", keyless)
     if config.log_append_time:
         return
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -182,15 +180,24 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     limited = config.message_timestamp_before_max_ms != LONG_MAX
     if header.max_timestamp_ms <= latest and not limited:
         return
-    outside = [
-        RecordError(index, f"timestamp {record.timestamp_ms} is outside {earliest}..{latest}")
-        for index, record in enumerate(_records(batch, header))
-        if record.timestamp_ms != NO_TIMESTAMP and not earliest <= record.timestamp_ms <= latest
-    ]
+    outside: list[RecordError] = []
+    largest = NO_TIMESTAMP
+    for index, record in enumerate(_records(batch, header)):
+        timestamp = record.timestamp_ms
+        largest = max(largest, timestamp)
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            outside.append(
+                RecordError(index, f"timestamp {timestamp} is outside {earliest}..{latest}")
+            )
+            if len(outside) == MAX_RECORD_ERRORS:
+                break
     if outside:
-        raise InvalidTimestamps(
-            f"one or more timestamps are outside {earliest}..{latest}",
-            outside[:MAX_RECORD_ERRORS],
+        raise InvalidTimestamps(f"one or more timestamps are outside {earliest}..{latest}", outside)
+    if header.max_timestamp_ms > latest:
+        # Kafka writes the right one into the header; a client that sends this one is broken.
+        raise InvalidRecord(
+            f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
+            f" {largest}"
         )
 
 
@@ -199,10 +206,10 @@ def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:
     return InvalidTimestamps(message, [RecordError(index, message) for index in range(count)])
 
 
-def _records(batch: Buffer, header: BatchHeader) -> list[RawRecord]:
-    """All records; what is malformed inside is the client's fault, and 87 in Kafka."""
+def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
+    """The records, one by one; what is malformed inside is the client's fault, and 87 in Kafka."""
     try:
-        return list(iter_records(batch, header, limit=MAX_CONTENT))
+        yield from iter_records(batch, header, limit=MAX_CONTENT)
     except CorruptRecord as error:
         raise InvalidRecord(f"malformed records: {error.message}") from error
 

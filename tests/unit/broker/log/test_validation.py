@@ -124,6 +124,13 @@ def test_times_too_far_ahead_are_named_one_by_one() -> None:
     check(batch(timestamp_ms=NOW_MS + 2 * hour), message_timestamp_type="LogAppendTime")
 
 
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS + 3_600_001, 2**63 - 1])
+def test_a_header_that_claims_a_time_its_records_do_not_have_is_refused(timestamp_ms: int) -> None:
+    """It would roll a segment with every append, and keep all of them from retention."""
+    with pytest.raises(InvalidRecord, match="largest timestamp"):
+        check(changed(batch(b"a", b"b"), max_timestamp_ms=timestamp_ms))
+
+
 def test_times_too_far_behind_are_refused_where_a_limit_is_set() -> None:
     """By default there is none: people load history."""
     check(batch(timestamp_ms=5))
