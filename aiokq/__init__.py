@@ -53,8 +53,12 @@ if TYPE_CHECKING:
     from aiokq.cluster.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
     from aiokq.cluster.partition_records import PartitionRecords
     from aiokq.cluster.settings import ClusterSettings
+    from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
+    from aiokq.consumer.deserializers import DeserializedRecord, Deserializer
+    from aiokq.consumer.health import ConsumerHealth
     from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.streams import Stream
     from aiokq.core.errors import (
         BootstrapFailed,
         BrokerError,
@@ -76,7 +80,12 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from aiokq.fastpath import Deliveries, Delivery, Record, RecordMetadata
+    from aiokq.producer.batch_builder import BatchBuilder
+    from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+    from aiokq.producer.partitioner import Partitioner
     from aiokq.producer.producer import Producer
+    from aiokq.producer.report import CloseReport
+    from aiokq.producer.serializers import Serializer
     from aiokq.producer.settings import ProducerSettings
 
 __all__ = [
@@ -98,6 +107,20 @@ __all__ = [
     "PartitionRecords",
     "Record",
     "RecordMetadata",
+    # what a producer is given and gives
+    "BatchBuilder",
+    "BatchInfo",
+    "CloseReport",
+    "Interceptor",
+    "Partitioner",
+    "ProducerRecord",
+    "Serializer",
+    # what a consumer is given and gives
+    "ConsumerHealth",
+    "DeserializedRecord",
+    "Deserializer",
+    "RecordBatch",
+    "Stream",
     # partitions, offsets, metadata
     "BrokerInfo",
     "ClusterHealth",
@@ -185,8 +208,12 @@ _HOMES = {
     "aiokq.cluster.metadata": ["BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"],
     "aiokq.cluster.partition_records": ["PartitionRecords"],
     "aiokq.cluster.settings": ["ClusterSettings"],
+    "aiokq.consumer.batch": ["RecordBatch"],
     "aiokq.consumer.consumer": ["Consumer"],
+    "aiokq.consumer.deserializers": ["DeserializedRecord", "Deserializer"],
+    "aiokq.consumer.health": ["ConsumerHealth"],
     "aiokq.consumer.settings": ["ConsumerSettings"],
+    "aiokq.consumer.streams": ["Stream"],
     "aiokq.core.errors": [
         "BootstrapFailed",
         "BrokerError",
@@ -208,7 +235,12 @@ _HOMES = {
         "TopicPartition",
     ],
     "aiokq.fastpath": ["Deliveries", "Delivery", "Record", "RecordMetadata"],
+    "aiokq.producer.batch_builder": ["BatchBuilder"],
+    "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
+    "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],
+    "aiokq.producer.report": ["CloseReport"],
+    "aiokq.producer.serializers": ["Serializer"],
     "aiokq.producer.settings": ["ProducerSettings"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
