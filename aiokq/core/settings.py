@@ -59,8 +59,7 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "value.deserializer": "pass a deserializer where you read",
     "value.serializer": "pass a serializer where you write",
 }
-"""Names that only Java's clients have, and what to do instead. A name that one of our settings
-classes has is taken by it all the same."""
+"""Names that only Java's clients have, or whose values are Java classes, and what to do instead."""
 
 
 class Settings(BaseModel):
@@ -142,14 +141,14 @@ class Settings(BaseModel):
         found: dict[str, object] = {}
         for java_name, value in parse_properties(text).items():
             name = java_name.replace(".", "_")
-            if name in cls.model_fields:
-                found[name] = value
-            elif java_name in JAVA_ONLY:
+            if java_name in JAVA_ONLY:
                 warnings.warn(
                     f"{os.fspath(path)}: {java_name} is ignored: {JAVA_ONLY[java_name]}",
                     ConfigWarning,
                     stacklevel=2,
                 )
+            elif name in cls.model_fields:
+                found[name] = value
             else:
                 raise ConfigError(
                     f"{os.fspath(path)}: " + unknown_setting(java_name, _java_names(cls))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiokq.core.errors import ConfigError
+from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.producer.settings import ProducerSettings
 
 
@@ -121,3 +122,13 @@ def test_levels_are_those_of_the_codec() -> None:
     """KIP-390; a codec without levels has none."""
     settings = ProducerSettings(compression_gzip_level=9, compression_zstd_level=-5)
     assert [settings.compression_level(codec) for codec in range(5)] == [None, 9, None, 9, -5]
+
+
+def test_the_serializer_classes_of_a_java_file_warn_and_are_ignored(tmp_path: Path) -> None:
+    """Every Java producer's file names two: taking the class name for a serializer refused it."""
+    path = tmp_path / "producer.properties"
+    path.write_text("key.serializer=org.apache.X\nvalue.serializer=org.apache.X\nlinger.ms=7\n")
+    with pytest.warns(ConfigWarning, match=r"serializer is ignored: pass a serializer"):
+        settings = ProducerSettings.from_properties(path)
+    assert settings.linger_ms == 7
+    assert settings.key_serializer is None
