@@ -166,13 +166,17 @@ class Producer:
 
         Returns:
             What became of all records that this producer accepted.
+
+        Raises:
+            WrongLoop: it belongs to another loop, or another process, and is still open there.
         """
+        if self._loop is not None:
+            self._binding.check()
         if self._closing is not None:
             return await asyncio.shield(self._closing)
         self._closing = asyncio.get_running_loop().create_future()
         try:
             if self._loop is not None:
-                self._binding.check()
                 await self._drain(timeout)
         finally:
             await shielded(self._end(self._closing), name="close producer")

@@ -47,6 +47,30 @@ def test_another_thread_is_refused_with_words_and_does_no_harm() -> None:
     simulate(body)
 
 
+def test_another_loop_cannot_close_it() -> None:
+    """A close() from a thread ended the producer under its owner, and waited on the wrong loop."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            errors: list[BaseException] = []
+
+            def other() -> None:
+                try:
+                    asyncio.run(p.close())
+                except WrongLoop as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert len(errors) == 1
+            await p.send("orders", b"mine")
+        assert kafka.values("orders") == [b"mine"]
+
+    simulate(body)
+
+
 def test_another_loop_is_refused_after_the_first_has_ended() -> None:
     """asyncio.run twice with one producer: nothing would ever be sent."""
     kept: list[Producer] = []
