@@ -1,9 +1,10 @@
 """The metadata log: the file that says which topics, settings and producer ids there are.
 
 Owns the file and its durability; what the records mean is ``metadata_records``'. A line is the
-CRC-32 of its text in hex, a space, and a record as JSON. An append is synced before it returns:
-what it says survives a power cut. A torn last line is what a crash in an append leaves, and goes;
-anything else that does not fit stops the broker from starting, as going on would lose topics.
+CRC-32 of its text in hex, a space, and what one append wrote as JSON. An append is synced before it
+returns: what it says survives a power cut. A torn last line is what a crash in an append leaves,
+and goes; a damaged one goes too, but is kept in a file of its own: it may have been acknowledged.
+Anything else that does not fit stops the broker from starting, as going on would lose topics.
 
 Tests: ``tests/unit/broker/test_metadata_log.py``.
 """
@@ -15,11 +16,12 @@ import threading
 import zlib
 from typing import Final
 
+from aiokq.broker.log.corruption import keep_aside
 from aiokq.broker.metadata_records import (
     MetadataImage,
     MetadataRecord,
-    decode_record,
-    encode_record,
+    decode_records,
+    encode_records,
 )
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import File, Files
@@ -73,14 +75,7 @@ class MetadataLog:
             image, size = _replay(data, path)
             file = files.open(path)
             if size < len(data):
-                logger.warning(
-                    "removing torn tail of metadata log file=%s position=%d bytes=%d",
-                    path,
-                    size,
-                    len(data) - size,
-                )
-                file.truncate(size)
-                file.sync()
+                _cut(files, file, path, size, data)
         except OSError as error:
             raise KafkaStorage(
                 f"metadata log {path} cannot be used: {error.strerror or error}"
@@ -93,7 +88,7 @@ class MetadataLog:
         Raises:
             KafkaStorage: the disk refused; none of them counts.
         """
-        data = b"".join(_line(encode_record(record)) for record in records)
+        data = _line(encode_records(records))
         with self._lock:
             if self._failure is not None:
                 raise KafkaStorage(self._failure)
@@ -125,7 +120,7 @@ class MetadataLog:
 
     def _compact(self) -> None:
         """Rewrite the file with the fewest records, after any crash the old or the new one."""
-        lines = [_line(_HEADER), *(_line(encode_record(r)) for r in self.image.records())]
+        lines = [_line(_HEADER), *(_line(encode_records([r])) for r in self.image.records())]
         data = b"".join(lines)
         try:
             self._files.write_atomic(self.path, data)
@@ -150,6 +145,30 @@ class MetadataLog:
         with self._lock:
             self._failure = self._failure or f"metadata log {self.path} is closed"
             self._file.close()
+
+
+def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
+    """Remove what does not count at the end of the file."""
+    if b"\n" in data[position:]:
+        # A kill leaves the beginning of a line; this is damage, or what a power cut left.
+        kept = keep_aside(files, file, path, position, len(data))
+        logger.error(
+            "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
+            " change to topics or settings is lost, if it was acknowledged",
+            path,
+            position,
+            len(data) - position,
+            kept,
+        )
+    else:
+        logger.warning(
+            "removing torn tail of metadata log file=%s position=%d bytes=%d",
+            path,
+            position,
+            len(data) - position,
+        )
+    file.truncate(position)
+    file.sync()
 
 
 def _line(text: str) -> bytes:
@@ -179,7 +198,8 @@ def _replay(data: bytes, path: str) -> tuple[MetadataImage, int]:
                 raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
             break
         try:
-            image.apply(decode_record(text))
+            for record in decode_records(text):
+                image.apply(record)
         except ValueError as error:
             raise _corrupt(path, size, f"line {number}: {error}") from error
         size += len(line) + 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -23,8 +23,8 @@ __all__ = [
     "SettingChanged",
     "TopicDeleted",
     "TopicRecord",
-    "decode_record",
-    "encode_record",
+    "decode_records",
+    "encode_records",
 ]
 
 
@@ -72,18 +72,28 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
-def encode_record(record: MetadataRecord) -> str:
-    """A record as one line of JSON, without the line's end."""
+def encode_records(records: Sequence[MetadataRecord]) -> str:
+    """Records as one line of JSON, without the line's end: they count together or not at all."""
+    values = [_to_json(record) for record in records]
+    content = values[0] if len(values) == 1 else values
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True, default=dict)
+
+
+def decode_records(text: str) -> list[MetadataRecord]:
+    """The records of a line. Raises ValueError for anything that is none."""
+    content = json.loads(text)
+    return [_from_json(values) for values in (content if isinstance(content, list) else [content])]
+
+
+def _to_json(record: MetadataRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
     for item in dataclasses.fields(record):
         value = getattr(record, item.name)
         values[item.name] = str(value) if isinstance(value, uuid.UUID) else value
-    return json.dumps(values, separators=(",", ":"), ensure_ascii=True, default=dict)
+    return values
 
 
-def decode_record(text: str) -> MetadataRecord:
-    """The record of a line. Raises ValueError for anything that is none."""
-    values = json.loads(text)
+def _from_json(values: object) -> MetadataRecord:
     if not isinstance(values, dict):
         raise ValueError("no object")
     kind = _KINDS.get(values.pop("type", None))

@@ -17,8 +17,8 @@ from aiokq.broker.metadata_records import (
     SettingChanged,
     TopicDeleted,
     TopicRecord,
-    decode_record,
-    encode_record,
+    decode_records,
+    encode_records,
 )
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import MemoryFiles
@@ -47,9 +47,9 @@ def state(log: MetadataLog) -> tuple[dict[str, TopicRecord], int, dict[str, str]
 @pytest.mark.parametrize("record", RECORDS)
 def test_records_survive_their_text(record) -> None:
     """One line each, whatever is in a name."""
-    text = encode_record(record)
+    text = encode_records([record])
     assert "\n" not in text
-    assert decode_record(text) == record
+    assert decode_records(text) == [record]
 
 
 def test_what_was_appended_is_there_after_a_kill_and_a_power_cut(files: MemoryFiles) -> None:
@@ -98,6 +98,36 @@ def test_a_torn_last_line_is_removed(files: MemoryFiles, caplog: pytest.LogCaptu
             assert list(MetadataLog.open(files, PATH).image.topics) == ["orders"]
         assert files.read_bytes(PATH) == whole
     assert "torn tail" in caplog.text
+
+
+def test_of_records_appended_together_a_kill_leaves_all_or_none(files: MemoryFiles) -> None:
+    """Half of a change that was never answered would be a state nobody asked for."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    whole = len(files.read_bytes(PATH))
+    log.append(TopicRecord("a", uuid.UUID(int=8), 1), TopicRecord("b", uuid.UUID(int=9), 1))
+    data = files.read_bytes(PATH)
+    assert list(MetadataLog.open(files, PATH).image.topics) == ["orders", "a", "b"]
+    for length in range(whole, len(data)):
+        files.write_atomic(PATH, data[:length])
+        assert list(MetadataLog.open(files, PATH).image.topics) == ["orders"]
+
+
+def test_a_damaged_last_line_that_was_whole_is_kept_aside(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been acknowledged: a topic must not vanish with a warning about a torn tail."""
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    position = len(files.read_bytes(PATH))
+    log.append(TopicRecord("next", uuid.UUID(int=9), 1))
+    files.corrupt(PATH, position + 20)
+    damaged = files.read_bytes(PATH)[position:]
+    with caplog.at_level(logging.ERROR, "aiokq.broker"):
+        assert list(MetadataLog.open(files, PATH).image.topics) == ["orders"]
+    assert files.read_bytes(f"{PATH}.corrupt-{position}") == damaged
+    assert f"kept={PATH}.corrupt-{position}" in caplog.text
+    assert len(files.read_bytes(PATH)) == position
 
 
 def test_damage_in_the_middle_stops_the_broker(files: MemoryFiles) -> None:
