@@ -1,7 +1,6 @@
 """Consumer: the public face; subscriptions in, records out.
 
-Behind it: discovery.py (which partitions), offsets.py (where in them), fetcher.py (what is there),
-outlet.py and reader.py (how it is handed over).
+What is behind it, inbox.py ties together.
 """
 
 from __future__ import annotations
@@ -10,30 +9,25 @@ import asyncio
 import logging
 import re
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
-from aiokq.consumer.buffers import Buffers
-from aiokq.consumer.deserializers import record_deserializer
-from aiokq.consumer.discovery import Discovery
-from aiokq.consumer.fetcher import Fetcher
-from aiokq.consumer.health import BrokerHealth, ConsumerHealth, PartitionHealth
-from aiokq.consumer.offsets import PositionKeeper
-from aiokq.consumer.outlet import Outlet
-from aiokq.consumer.positions import PartitionState, Positions, Stage, Start
-from aiokq.consumer.reader import BatchStream, Reader
+from aiokq.consumer.health import ConsumerHealth
+from aiokq.consumer.inbox import Inbox
+from aiokq.consumer.limit import Limit
+from aiokq.consumer.positions import PartitionState, Start
+from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.settings import ConsumerSettings
-from aiokq.consumer.streams import Outlets, Stream
+from aiokq.consumer.streams import Stream
 from aiokq.consumer.subscription import Mode, Subscription, checked_partition, checked_topic
-from aiokq.core.errors import Closed, ConfigError, KafkaError, RequestTimeout, copy_error
+from aiokq.core.errors import Closed, ConfigError, KafkaError
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
-from aiokq.fastpath import Record, crc32c
-from aiokq.records.codecs import RecordCodecs
+from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,28 +90,12 @@ class Consumer:
         self._supervisor = Supervisor(
             f"consumer {self._settings.client_id}", on_failure=self._on_internal_failure
         )
-        self._positions = Positions()
-        self._buffers = Buffers(
-            self._settings.queued_max_bytes,
-            codecs=RecordCodecs(crc32c),
-            check_crcs=self._settings.check_crcs,
-        )
-        self._fetcher = Fetcher(
-            self._settings,
-            self._engine,
-            self._buffers,
-            out_of_range=lambda state, error: self._keeper.out_of_range(state, error),
-            diverged=lambda state, end: self._keeper.diverged(state, end),
-            spawn=self._spawn,
-        )
-        self._outlets = Outlets(self._make_outlet)
-        self._deserialize = record_deserializer(self._settings)
-        self._reader = self._make_reader(self._outlets.main)
-        self._keeper: PositionKeeper
-        self._discovery: Discovery
+        self._inbox = Inbox(self._settings, self._engine, self._subscription, self._supervisor)
+        self._positions = self._inbox.positions
+        self._outlets = self._inbox.outlets
+        self._reader = self._inbox.reader(self._outlets.main)
         self._started = False
         self._closing: asyncio.Future[None] | None = None
-        self._forget_gauges: list[Callable[[], None]] = []
 
     # -- lifecycle
 
@@ -141,40 +119,21 @@ class Consumer:
             raise Closed("this consumer is closed: make a new one")
         if self._started:
             return
-        if self._owns_engine:
-            await self._engine.start()
-        self._engine.bind()
-        await self._supervisor.start()
-        self._started = True
-        self._keeper = PositionKeeper(
-            self._settings,
-            self._engine,
-            self._positions,
-            settled=self._fetcher.update,
-            dropped=self._drop,
-            spawn=self._spawn,
-        )
-        self._discovery = Discovery(
-            self._settings,
-            self._engine,
-            self._subscription,
-            self._positions,
-            assigned=self._assigned,
-            removed=self._removed,
-            recreated=self._recreated,
-            moved=self._moved,
-            report=self._outlets.report,
-            spawn=self._spawn,
-        )
-        self._spawn(self._keeper.run(), "positions")
-        counters = self._engine.counters
-        self._forget_gauges = [
-            counters.read_ahead_bytes.add_source(lambda: self._buffers.used),
-            counters.fetch_lag.add_source(self._lags),
-        ]
-        if self._subscription.mode is not Mode.NOTHING:
-            self._discovery.follow()
-            await self._discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
+        if not self._owns_engine:
+            self._engine.bind()
+        try:
+            if self._owns_engine:
+                await self._engine.start()
+            await self._supervisor.start()
+            self._started = True
+            self._inbox.start()
+            if self._subscription.mode is not Mode.NOTHING:
+                discovery = self._inbox.discovery
+                discovery.follow()
+                await discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """End all reading, fetch sessions and connections. Harmless twice and concurrently.
@@ -192,15 +151,8 @@ class Consumer:
 
     async def _shut_down(self, closing: asyncio.Future[None]) -> None:
         try:
-            self._outlets.close()
-            for forget in self._forget_gauges:
-                forget()
+            await self._inbox.close()
             if self._started:
-                self._discovery.close()
-                for state in list(self._positions):
-                    self._removed(state)
-                if self._supervisor.failed is None:
-                    await self._fetcher.close()
                 await self._supervisor.close(CLOSE_TIMEOUT)
             if self._owns_engine:
                 await self._engine.close()
@@ -298,7 +250,7 @@ class Consumer:
         """
         self._check_open()
         outlets = self._outlets.divide(count)
-        return [Stream(self._make_reader(outlet), self._outlets.close_one) for outlet in outlets]
+        return [Stream(self._inbox.reader(outlet), self._outlets.close_one) for outlet in outlets]
 
     # -- what is read
 
@@ -326,7 +278,7 @@ class Consumer:
             self._check_open()
         self._subscription.subscribe(topics, pattern)
         if self._started:
-            self._discovery.follow()
+            self._inbox.discovery.follow()
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
@@ -334,7 +286,7 @@ class Consumer:
             self._check_open()
         self._subscription.clear()
         if self._started:
-            self._discovery.follow()
+            self._inbox.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to: named, or found by a pattern."""
@@ -354,7 +306,7 @@ class Consumer:
         self._check_open()
         wanted = [checked_partition(tp) for tp in partitions]
         self._subscription.assign()
-        self._discovery.assign(wanted)
+        self._inbox.discovery.assign(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
@@ -363,22 +315,12 @@ class Consumer:
     def pause(self, *partitions: Partition) -> None:
         """Hand over nothing of these until `resume`; what was fetched is kept."""
         for state in self._states(partitions):
-            if not state.paused:
-                state.paused = True
-                state.outlet.interrupt(state)
-                for chunk in state.chunks:
-                    self._count(chunk.cursor.handed)
-                    if self._buffers.detach(chunk):
-                        self._fetcher.opened()
-                self._fetcher.update(state)
+            self._inbox.pause(state)
 
     def resume(self, *partitions: Partition) -> None:
         """Hand over what comes of these again."""
         for state in self._states(partitions):
-            if state.paused:
-                state.paused = False
-                state.outlet.arrived(state)
-                self._fetcher.update(state)
+            self._inbox.resume(state)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -401,10 +343,7 @@ class Consumer:
         if offset < 0:
             raise ConfigError(f"{offset} is no offset: the first of a log is 0")
         (state,) = self._states([partition])
-        self._drop(state)
-        state.outlet.forgive(state.tp)
-        state.jump(offset)
-        self._fetcher.update(state)
+        self._inbox.seek(state, offset)
 
     async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
         """Go to the first record of these partitions, of all if none is named.
@@ -438,7 +377,8 @@ class Consumer:
             ConfigError: the partition is not assigned.
         """
         (state,) = self._states([partition])
-        await self._await_positions([state], timeout)
+        async with self._limit(timeout, "the position"):
+            await self._inbox.await_positions([state])
         return state.position
 
     def lag(self, partition: Partition) -> int | None:
@@ -527,19 +467,7 @@ class Consumer:
 
     def health(self) -> ConsumerHealth:
         """What is believed of the partitions and brokers right now."""
-        now = self._engine.environment.clock.timestamp_ms()
-        committed_only = self._settings.committed_only
-        partitions = {
-            state.tp: _partition_health(state, now, committed_only) for state in self._positions
-        }
-        brokers = {
-            node_id: BrokerHealth(
-                len(loop.states),
-                loop.in_flight,
-                None if loop.last_error is None else str(loop.last_error),
-            )
-            for node_id, loop in self._fetcher.brokers.items()
-        }
+        partitions = self._inbox.partitions_health()
         missing = frozenset(
             name for name in self._subscription.names if name not in self._engine.metadata.topics
         )
@@ -552,57 +480,20 @@ class Consumer:
                 health.error is None and (health.node is not None) for health in partitions.values()
             )
         )
-        return ConsumerHealth(ok, partitions, brokers, self._buffers.used, missing)
+        return ConsumerHealth(
+            ok, partitions, self._inbox.brokers_health(), self._inbox.buffers.used, missing
+        )
 
-    # -- inside: partitions come and go
-
-    def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
-        state = PartitionState(tp, start, self._outlets.main, self._engine.new_backoff())
-        self._positions.add(state)
-        self._outlets.place(state)
-        self._keeper.kick()
-        return state
-
-    def _removed(self, state: PartitionState) -> None:
-        self._drop(state)
-        state.outlet.remove(state)
-        state.outlet.forgive(state.tp)
-        self._fetcher.remove(state)
-        self._positions.remove(state.tp)
-
-    def _recreated(self, state: PartitionState) -> None:
-        state.leader_epoch = state.high_watermark = state.last_stable_offset = -1
-        state.log_start_offset = state.preferred = -1
-        self._keeper.reset(state, Start.POLICY)
-
-    def _moved(self, state: PartitionState) -> None:
-        self._fetcher.leader_changed(state)
-        self._keeper.kick()
-
-    def _drop(self, state: PartitionState) -> None:
-        state.outlet.drop(state)
-
-    # -- inside: positions
+    # -- inside
 
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:
-            state.outlet.forgive(state.tp)
-            self._keeper.reset(state, start)
-        await self._await_positions(states, timeout)
-
-    async def _await_positions(
-        self, states: Iterable[PartitionState], timeout: float | None
-    ) -> None:
+            self._inbox.reset(state, start)
         async with self._limit(timeout, "the position"):
-            for state in states:
-                await state.has_position()
-                if state.fetch_offset < 0:
-                    if state.error is not None:
-                        raise copy_error(state.error)
-                    raise Closed(f"{state.tp} is not assigned any more")
+            await self._inbox.await_positions(states)
 
     async def _ends(
         self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
@@ -632,33 +523,8 @@ class Consumer:
             found[tp] = outcome
         return found
 
-    def _limit(self, timeout: float | None, what: str) -> _Limit:
-        return _Limit(self._settings.default_api_timeout if timeout is None else timeout, what)
-
-    # -- inside: the rest
-
-    def _make_outlet(self) -> Outlet:
-        return Outlet(
-            self._buffers,
-            consumed=self._fetcher.consumed,
-            starved=self._fetcher.starved,
-            counted=self._count,
-            opened=self._fetcher.opened,
-        )
-
-    def _make_reader(self, outlet: Outlet) -> Reader:
-        return Reader(outlet, self._buffers, self._deserialize, self._count)
-
-    def _count(self, records: int) -> None:
-        self._engine.counters.records_received += records
-
-    def _lags(self) -> dict[tuple[str, ...], int]:
-        committed_only = self._settings.committed_only
-        return {
-            (state.tp.topic, str(state.tp.partition)): lag
-            for state in list(self._positions)
-            if (lag := state.lag(committed_only=committed_only)) is not None
-        }
+    def _limit(self, timeout: float | None, what: str) -> Limit:
+        return Limit(self._settings.default_api_timeout if timeout is None else timeout, what)
 
     def _states(self, partitions: Iterable[Partition]) -> list[PartitionState]:
         self._check_open()
@@ -696,52 +562,7 @@ class Consumer:
     def _on_internal_failure(self, error: BaseException) -> None:
         failure = Closed(f"the consumer failed: {error!r}")
         failure.__cause__ = error
-        self._outlets.close(failure)
-        for state in self._positions:
-            state.refused(failure)
-
-    def _spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        return self._supervisor.spawn(coro, name=name)
+        self._inbox.fail(failure)
 
 
 _NONE: frozenset[TopicPartition] = frozenset()
-
-
-class _Limit:
-    """`asyncio.timeout` whose end is a RequestTimeout that says what was waited for."""
-
-    def __init__(self, seconds: float, what: str) -> None:
-        self._seconds = seconds
-        self._what = what
-        self._timeout = asyncio.timeout(seconds)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as ended:
-            raise RequestTimeout(f"{self._what} was not known within {self._seconds:.3g} s") from (
-                ended
-            )
-
-
-def _partition_health(state: PartitionState, now_ms: int, committed_only: bool) -> PartitionHealth:
-    name = state.stage.name.lower()
-    if state.paused and state.stage is Stage.FETCHING:
-        name = "paused"
-    return PartitionHealth(
-        position=state.position if state.position >= 0 else None,
-        lag=state.lag(committed_only=committed_only),
-        state=name,
-        node=state.node if state.node >= 0 else None,
-        buffered_bytes=sum(chunk.size for chunk in state.chunks),
-        fetched_ago=None if state.fetched_at_ms is None else (now_ms - state.fetched_at_ms) / 1000,
-        error=None if state.error is None else str(state.error),
-    )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from aiokq.consumer.positions import Stage
 from aiokq.core.types import TopicPartition
 
-__all__ = ["BrokerHealth", "ConsumerHealth", "PartitionHealth"]
+if TYPE_CHECKING:
+    from aiokq.consumer.positions import PartitionState
+
+__all__ = ["BrokerHealth", "ConsumerHealth", "PartitionHealth", "partition_health"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +69,21 @@ class ConsumerHealth:
     brokers: Mapping[int, BrokerHealth]
     buffered_bytes: int
     missing_topics: frozenset[str]
+
+
+def partition_health(
+    state: PartitionState, now_ms: int, *, committed_only: bool
+) -> PartitionHealth:
+    """What there is to tell of a partition."""
+    name = state.stage.name.lower()
+    if state.paused and state.stage is Stage.FETCHING:
+        name = "paused"
+    return PartitionHealth(
+        position=state.position if state.position >= 0 else None,
+        lag=state.lag(committed_only=committed_only),
+        state=name,
+        node=state.node if state.node >= 0 else None,
+        buffered_bytes=sum(chunk.size for chunk in state.chunks),
+        fetched_ago=None if state.fetched_at_ms is None else (now_ms - state.fetched_at_ms) / 1000,
+        error=None if state.error is None else str(state.error),
+    )

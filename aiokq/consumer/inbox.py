@@ -1,0 +1,255 @@
+"""Inbox: what ties a consumer's parts together; partitions come, go, jump, pause through here.
+
+Which partitions: discovery.py. Where in them: offsets.py. What is there: fetcher.py and buffers.py.
+How it leaves: outlet.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiokq.consumer.buffers import Buffers
+from aiokq.consumer.deserializers import record_deserializer
+from aiokq.consumer.discovery import Discovery
+from aiokq.consumer.fetcher import Fetcher
+from aiokq.consumer.health import BrokerHealth, PartitionHealth, partition_health
+from aiokq.consumer.offsets import PositionKeeper
+from aiokq.consumer.outlet import Outlet
+from aiokq.consumer.positions import PartitionState, Positions, Start
+from aiokq.consumer.reader import Reader
+from aiokq.consumer.streams import Outlets
+from aiokq.core.errors import Closed, copy_error
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.codecs import RecordCodecs
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.subscription import Subscription
+    from aiokq.core.supervisor import Supervisor
+
+__all__ = ["Inbox"]
+
+T = TypeVar("T")
+
+
+class Inbox:
+    """The parts of one consumer.
+
+    Args:
+        supervisor: of the consumer: everything that runs is its child.
+
+    Attributes:
+        positions: of all assigned partitions.
+        outlets: where their records leave.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        supervisor: Supervisor,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._supervisor = supervisor
+        self._deserialize = record_deserializer(settings)
+        self._forget_gauges: list[Callable[[], None]] = []
+        self._discovery: Discovery | None = None
+        self.positions = Positions()
+        self.buffers = Buffers(
+            settings.queued_max_bytes, codecs=RecordCodecs(crc32c), check_crcs=settings.check_crcs
+        )
+        self.fetcher = Fetcher(
+            settings,
+            engine,
+            self.buffers,
+            out_of_range=lambda state, error: self._keeper.out_of_range(state, error),
+            diverged=lambda state, end: self._keeper.diverged(state, end),
+            spawn=self._spawn,
+        )
+        self._keeper = PositionKeeper(
+            settings,
+            engine,
+            self.positions,
+            settled=self.fetcher.update,
+            dropped=self._drop,
+            spawn=self._spawn,
+        )
+        self.outlets = Outlets(self._make_outlet)
+
+    @property
+    def discovery(self) -> Discovery:
+        """Who keeps the assignment; there is one from the start on."""
+        assert self._discovery is not None
+        return self._discovery
+
+    def start(self) -> None:
+        """Begin to follow the cluster."""
+        self._discovery = Discovery(
+            self._settings,
+            self._engine,
+            self._subscription,
+            self.positions,
+            assigned=self._assigned,
+            removed=self._removed,
+            recreated=self._recreated,
+            moved=self._moved,
+            report=self.outlets.report,
+            spawn=self._spawn,
+        )
+        self._spawn(self._keeper.run(), "positions")
+        counters = self._engine.counters
+        self._forget_gauges = [
+            counters.read_ahead_bytes.add_source(lambda: self.buffers.used),
+            counters.fetch_lag.add_source(self._lags),
+        ]
+
+    async def close(self) -> None:
+        """No more records; sessions and connections are closed."""
+        self.outlets.close()
+        for forget in self._forget_gauges:
+            forget()
+        if self._discovery is None:
+            return
+        self._discovery.close()
+        for state in list(self.positions):
+            self._removed(state)
+        if self._supervisor.failed is None:
+            await self.fetcher.close()
+
+    def fail(self, failure: Closed) -> None:
+        """A bug ended a task of the consumer: whoever waits is told."""
+        self.outlets.close(failure)
+        for state in self.positions:
+            state.refused(failure)
+
+    def reader(self, outlet: Outlet) -> Reader:
+        """What reads from an outlet."""
+        return Reader(outlet, self.buffers, self._deserialize, self._count)
+
+    # -- what a user does to a partition
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        """Go on there."""
+        self._drop(state)
+        state.outlet.forgive(state.tp)
+        state.jump(offset)
+        self.fetcher.update(state)
+
+    def reset(self, state: PartitionState, start: Start) -> None:
+        """Look the position up anew."""
+        state.outlet.forgive(state.tp)
+        self._keeper.reset(state, start)
+
+    def pause(self, state: PartitionState) -> None:
+        """Hand over nothing; what was fetched leaves the memory that it shares with others."""
+        if state.paused:
+            return
+        state.paused = True
+        state.outlet.interrupt(state)
+        for chunk in state.chunks:
+            self._count(chunk.cursor.handed)
+            if self.buffers.detach(chunk):
+                self.fetcher.opened()
+        self.fetcher.update(state)
+
+    def resume(self, state: PartitionState) -> None:
+        """Hand over again."""
+        if state.paused:
+            state.paused = False
+            state.outlet.arrived(state)
+            self.fetcher.update(state)
+
+    async def await_positions(self, states: Iterable[PartitionState]) -> None:
+        """Until all have a position.
+
+        Raises:
+            KafkaError: why one has none.
+        """
+        for state in states:
+            await state.has_position()
+            if state.fetch_offset < 0:
+                if state.error is not None:
+                    raise copy_error(state.error)
+                raise Closed(f"{state.tp} is not assigned any more")
+
+    # -- what is told of them
+
+    def partitions_health(self) -> Mapping[TopicPartition, PartitionHealth]:
+        """Of all assigned partitions."""
+        now = self._engine.environment.clock.timestamp_ms()
+        committed_only = self._settings.committed_only
+        return {
+            state.tp: partition_health(state, now, committed_only=committed_only)
+            for state in self.positions
+        }
+
+    def brokers_health(self) -> Mapping[int, BrokerHealth]:
+        """Of all brokers that are read from."""
+        return {
+            node_id: BrokerHealth(
+                len(loop.states),
+                loop.in_flight,
+                None if loop.last_error is None else str(loop.last_error),
+            )
+            for node_id, loop in self.fetcher.brokers.items()
+        }
+
+    def _lags(self) -> dict[tuple[str, ...], int]:
+        committed_only = self._settings.committed_only
+        return {
+            (state.tp.topic, str(state.tp.partition)): lag
+            for state in list(self.positions)
+            if (lag := state.lag(committed_only=committed_only)) is not None
+        }
+
+    # -- what happens to partitions
+
+    def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
+        state = PartitionState(tp, start, self.outlets.main, self._engine.new_backoff())
+        self.positions.add(state)
+        self.outlets.place(state)
+        self._keeper.kick()
+        return state
+
+    def _removed(self, state: PartitionState) -> None:
+        self._drop(state)
+        state.outlet.remove(state)
+        state.outlet.forgive(state.tp)
+        self.fetcher.remove(state)
+        self.positions.remove(state.tp)
+
+    def _recreated(self, state: PartitionState) -> None:
+        state.leader_epoch = state.high_watermark = state.last_stable_offset = -1
+        state.log_start_offset = state.preferred = -1
+        self._keeper.reset(state, Start.POLICY)
+
+    def _moved(self, state: PartitionState) -> None:
+        self.fetcher.leader_changed(state)
+        self._keeper.kick()
+
+    def _drop(self, state: PartitionState) -> None:
+        state.outlet.drop(state)
+
+    # -- inside
+
+    def _make_outlet(self) -> Outlet:
+        return Outlet(
+            self.buffers,
+            consumed=self.fetcher.consumed,
+            starved=self.fetcher.starved,
+            counted=self._count,
+            opened=self.fetcher.opened,
+        )
+
+    def _count(self, records: int) -> None:
+        self._engine.counters.records_received += records
+
+    def _spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self._supervisor.spawn(coro, name=name)

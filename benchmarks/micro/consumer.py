@@ -1,0 +1,124 @@
+"""What fetching costs in Python, apart from the records: nanoseconds of CPU per record.
+
+    python -m benchmarks.micro.consumer
+
+A consumer reads from a stub in place of its connection: responses are made once, so that rows show
+looking at partitions, building and encoding the request, taking the response in, and handing over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+
+from aiokq import wire
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.consumer.broker_fetcher import BrokerFetcher
+from aiokq.consumer.inbox import Inbox
+from aiokq.consumer.positions import Start
+from aiokq.consumer.settings import ConsumerSettings
+from aiokq.consumer.subscription import Subscription
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.fetch import FetchRequest, FetchResponse
+
+ROUNDS = 300
+TOPIC_ID = uuid.UUID(int=1)
+VERSION = 17
+
+
+def chunk(records: int, batches: int) -> tuple[bytes, int]:
+    """Batches of 100-byte values, and how many records they are."""
+    out = b""
+    for n in range(batches):
+        out += encode_batch(
+            [RawRecord(n * records + i, 1, b"key-000001", b"v" * 100) for i in range(records)],
+            crc32c=crc32c,
+            leader_epoch=0,
+        )
+    return out, records * batches
+
+
+async def run(partitions: int, records: int, batches: int, *, read: bool) -> tuple[float, float]:
+    """(microseconds per fetch, nanoseconds per record), reading the records or dropping them."""
+    settings = ConsumerSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=10**9)
+    engine = ClusterEngine(ClusterSettings(bootstrap_servers="nowhere:1"))
+    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"))
+    loop = BrokerFetcher(0, inbox.fetcher, settings)
+    states = []
+    for number in range(partitions):
+        state = inbox._assigned(TopicPartition("topic", number), Start.POLICY)
+        state.topic_id = TOPIC_ID
+        state.node = 0
+        loop.add(state)
+        states.append(state)
+    inbox.fetcher._loops[0] = loop, None  # type: ignore[assignment]
+    inbox.fetcher._route = lambda state: 0  # type: ignore[method-assign]
+    data, count = chunk(records, batches)
+    response = wire.FetchResponse(
+        session_id=1,
+        responses=[
+            wire.FetchableTopicResponse(
+                topic_id=TOPIC_ID,
+                partitions=[
+                    wire.FetchPartitionData(
+                        partition_index=n,
+                        error_code=0,
+                        high_watermark=10**9,
+                        last_stable_offset=10**9,
+                        log_start_offset=0,
+                        records=data,
+                    )
+                    for n in range(partitions)
+                ],
+            )
+        ],
+    )
+    frame = b"".join(map(bytes, wire.encode_response(response, version=VERSION, correlation_id=1)))[
+        4:
+    ]
+    outlet = inbox.outlets.main
+    used = 0.0
+    for _ in range(ROUNDS):
+        for state in states:
+            state.jump(0)
+            loop.touch(state.tp)
+        started = time.process_time()
+        loop._look(0.0)
+        plan = loop.session.next(by_ids=True, sessions=True)
+        request: FetchRequest = loop._request(plan, 500, VERSION)
+        wire.encode_request(request, version=VERSION, correlation_id=1, client_id="benchmark")
+        _, answer = wire.decode_response(FetchResponse, memoryview(frame), VERSION)
+        loop.session.accept(1)
+        inbox.fetcher.received(0, loop.session.sent, answer)
+        if read:
+            stream = outlet.stream
+            while True:
+                while stream.next_nowait() is not None:
+                    pass
+                if not outlet.turn_due:
+                    break
+                await outlet.wait()
+        used += time.process_time() - started
+        for state in states:
+            outlet.drop(state)
+    return used / ROUNDS * 1e6, used / ROUNDS / (count * partitions) * 1e9
+
+
+async def main() -> None:
+    print(f"{'partitions':>10} {'records each':>13} {'read':>5} {'us/fetch':>9} {'ns/record':>10}")
+    for partitions, records, batches in ((1, 1_000, 8), (4, 1_000, 8), (4, 10, 1), (200, 1, 1)):
+        for read in (False, True):
+            per_fetch, per_record = await run(partitions, records, batches, read=read)
+            print(
+                f"{partitions:>10} {records * batches:>13} {'yes' if read else 'no':>5} "
+                f"{per_fetch:>9.1f} {per_record:>10.1f}"
+            )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
