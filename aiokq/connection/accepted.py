@@ -134,12 +134,14 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close it if the client is idle for too long, or gone in the middle of a request."""
         limits = self._server.limits
-        if self.busy or self._paused:
+        if self.busy:
             return
         quiet = now - self.last_active
         if self.transport.closing:
             if quiet > limits.write_stall:
                 self.transport.fail(ConnectionLost("the peer did not take the last response"))
+        elif self._paused:
+            return
         elif self._frame_started is not None:
             if quiet > limits.read_stall:
                 self.transport.fail(

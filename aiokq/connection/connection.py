@@ -84,6 +84,7 @@ class Connection:
         self._ready = False
         self.proven = False
         self._retiring = False
+        self._retirement: asyncio.TimerHandle | None = None
         self.name = name
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.error: KafkaError | None = None
@@ -242,7 +243,7 @@ class Connection:
 
     def retire_after(self, seconds: float) -> None:
         """Let it be replaced then: the login is valid for that long (KIP-368)."""
-        self._loop.call_later(seconds, self._retire)
+        self._retirement = self._loop.call_later(seconds, self._retire)
 
     def ready(self) -> None:
         """The handshake is done: idle time counts, and refusals are no part of it any more."""
@@ -279,6 +280,10 @@ class Connection:
                 continue
             try:
                 response = protocol.decode(sent, frame)
+                if self._on_throttle is not None:
+                    throttle = throttle_seconds(response, sent.version)
+                    if throttle:
+                        self._on_throttle(throttle)
             except KafkaError as error:
                 error.add_context(api=sent.request_class.NAME, node=self.name)
                 future.set_exception(error)
@@ -286,15 +291,17 @@ class Connection:
                 lost.__cause__ = error
                 self.transport.fail(lost)
                 return
+            except Exception as error:
+                # A bug; as the request is pending no more, nobody else would tell who waits.
+                logger.exception("response not handled: node=%s request=%r", self.name, sent)
+                future.set_exception(error)
+                self.transport.fail(ConnectionLost(f"closed, {error!r} while reading {sent!r}"))
+                return
             self.proven = self._ready
             name = sent.request_class.NAME
             counters.requests[name] += 1
             counters.request_seconds[name].observe(self._clock.monotonic() - sent.sent_at)
             counters.bytes_received += len(frame) + SIZE_BYTES
-            if self._on_throttle is not None:
-                throttle = throttle_seconds(response, sent.version)
-                if throttle:
-                    self._on_throttle(throttle)
             future.set_result(response)
         if self._retiring and not protocol.pending:
             self.shut("replaced, its login expires")
@@ -317,6 +324,8 @@ class Connection:
         self.error = error
         self._deadlines.cancel()
         self._idle.cancel()
+        if self._retirement is not None:
+            self._retirement.cancel()
         self._fail_pending(error)
         self._closed.set_result(None)
         callbacks, self._close_callbacks = self._close_callbacks, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from aiokq.wire import Fragment
 
 __all__ = ["CloseConnection", "RequestContext", "RequestHandler", "Session"]
+
+logger = logging.getLogger("aiokq.connection")
 
 
 class CloseConnection(Exception):
@@ -87,7 +90,10 @@ class RequestContext:
         self.connected = False
         callbacks, self._disconnect_callbacks = self._disconnect_callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                logger.exception("disconnect callback failed: callback=%r", callback)
 
 
 class RequestHandler(Protocol):

@@ -213,12 +213,13 @@ class Server:
             async with asyncio.timeout(timeout):
                 await self._emptied
         except TimeoutError:
-            logger.warning(
-                "connections still open: listener=%s count=%d after=%.1fs",
-                self._name,
-                len(self._connections),
-                timeout,
-            )
+            if self._connections:
+                logger.warning(
+                    "connections still open: listener=%s count=%d after=%.1fs",
+                    self._name,
+                    len(self._connections),
+                    timeout,
+                )
 
 
 def _host_of(peer: str) -> str:

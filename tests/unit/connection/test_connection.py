@@ -178,6 +178,33 @@ def test_a_malformed_response_fails_its_request_as_such() -> None:
     run(1, main)
 
 
+@pytest.mark.parametrize("where", ["decode", "throttle"])
+def test_a_bug_while_a_response_is_read_reaches_whoever_waits(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The request is no longer pending then: without an error its caller would wait for ever."""
+
+    def bug(*args: object) -> None:
+        raise ZeroDivisionError("bug")
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, _, node):
+            connection = await node.connection(Purpose.CONTROL)
+            if where == "decode":
+                monkeypatch.setattr(connection._protocol, "decode", bug)
+            else:
+                monkeypatch.setattr("aiokq.connection.connection.throttle_seconds", bug)
+            first, second = connection.send(metadata()), connection.send(metadata())
+            async with asyncio.timeout(5):
+                with pytest.raises(ZeroDivisionError):
+                    await first
+                with pytest.raises(ConnectionLost):
+                    await second
+            assert connection.closed
+
+    run(1, main)
+
+
 def test_a_broker_that_closes_fails_what_is_pending() -> None:
     """A broker closes on an API it does not like."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -305,6 +307,24 @@ def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
             assert len(login.tokens) == len(connections) == 5
             assert node.up
             assert len(world.states) == 1
+
+    run(1, main)
+
+
+def test_a_connection_that_ended_is_not_held_until_its_login_would_have() -> None:
+    """Logins last for hours: each connection lost meanwhile would hold its buffers for as long."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, LOGIN) as (_, kafka, node):
+            Login(kafka, lifetime_ms=3_600_000)
+            connection = await node.connection(Purpose.CONTROL)
+            ended = weakref.ref(connection)
+            await connection.close()
+            del connection
+            await node.request(metadata())
+            await asyncio.sleep(5)
+            gc.collect()
+            assert ended() is None
 
     run(1, main)
 

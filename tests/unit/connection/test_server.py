@@ -296,6 +296,52 @@ def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
     run(1, main)
 
 
+def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
+    """It pipelined, was refused, and takes not even what was answered: its socket must go."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"refuse":
+                    raise CloseConnection("refused")
+                return [(200_000).to_bytes(4, "big"), bytes(200_000)]
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.transport.pause_reading()
+            client.send(b"a", b"b", b"refuse", b"c")
+            await asyncio.sleep(60)
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A long poll and a group member wait for the same client: both have to let go."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            heard = []
+
+            async def answer(context: RequestContext, data: memoryview) -> None:
+                context.on_disconnect(lambda: 1 / 0)
+                context.on_disconnect(lambda: heard.append(context))
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"x")
+            await asyncio.sleep(1)
+            client.transport.abort()
+            await asyncio.sleep(1)
+            assert heard
+
+    run(1, main)
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_slow_reader_that_takes_something_is_kept() -> None:
     """A consumer on a bad line needs minutes for a response: progress is what counts."""
 
