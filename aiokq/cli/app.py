@@ -9,14 +9,16 @@ Ctrl-C and SIGTERM; 141 the reader of the output went away.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO, cast
 
 import typer
 
+from aiokq._version import __version__
 from aiokq.cli.cluster import cluster
 from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
@@ -54,6 +56,12 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"aiokq {__version__}")
+        raise typer.Exit
+
+
 @app.callback(
     epilog=examples(
         "aiokq broker --data-dir ./kafka-data",
@@ -64,6 +72,7 @@ app = typer.Typer(
     )
 )
 def root(
+    ctx: typer.Context,
     verbose: Annotated[
         int,
         typer.Option(
@@ -74,7 +83,12 @@ def root(
             help="Show warnings of the client on stderr; twice: all it does.",
         ),
     ] = 0,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Kafka for asyncio: an embedded broker, and a client for any Kafka cluster.
 
@@ -82,17 +96,8 @@ def root(
     client setting can be set by a variable such as KAFKA_SECURITY_PROTOCOL, or in a file given by
     --config.
     """
-    if version:
-        from aiokq import __version__
-
-        typer.echo(f"aiokq {__version__}")
-        raise typer.Exit
-    levels = (logging.ERROR, logging.WARNING, logging.DEBUG)
-    logging.basicConfig(
-        level=levels[min(verbose, len(levels) - 1)],
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+    if ctx.invoked_subcommand != "broker":  # it sets up its own
+        ctx.with_resource(_logs(verbose))
 
 
 @app.command(
@@ -134,6 +139,23 @@ app.command(
 )(offsets)
 app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)
 app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(doctor)
+
+
+@contextlib.contextmanager
+def _logs(verbose: int) -> Iterator[None]:
+    """Logs of aiokq go to stderr, but only with --verbose: what fails is told by the command."""
+    levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
+    logger = logging.getLogger("aiokq")
+    before = logger.level
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.setLevel(levels[min(verbose, len(levels) - 1)])
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def main() -> NoReturn:

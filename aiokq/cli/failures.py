@@ -17,6 +17,9 @@ def explain(error: KafkaError) -> str:
     text = error.message or type(error).__name__
     if isinstance(error, UnknownTopicOrPartition) and text == error.default_message:
         text = "there is no such topic or partition; `aiokq topics list` shows what there is"
+    elif isinstance(error, BrokerError) and text == error.default_message:
+        # Kafka's own words do not say what about.
+        text = f"{error.topic_partition}: {text}" if error.topic_partition is not None else text
     if error.api is not None and isinstance(error, RequestTimeout):
         text = f"{error.api}: {text}"
     if isinstance(error, BrokerError) and not isinstance(error, RequestTimeout):

@@ -89,7 +89,7 @@ class Output:
     def problem(self, what: str, error: KafkaError) -> None:
         """One thing of several failed: one line, and exit code 1."""
         self.flush()
-        complain(f"{what}: {explain(error)}")
+        complain(f"{what}: {explain(error).removeprefix(f'{what}: ')}")
         self.exit_code = FAILED
 
     def note(self, text: str) -> None:

@@ -189,7 +189,8 @@ def create(
             "--replication-factor",
             "-r",
             min=1,
-            help="Copies of each partition. Default: the broker's default.replication.factor.",
+            metavar="N",
+            help="Copies of each partition. Default: the broker decides.",
         ),
     ] = None,
     assignments: Annotated[

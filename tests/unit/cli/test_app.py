@@ -1,0 +1,175 @@
+"""The root: what is listed, how errors are told, and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from aiokq.cli.output import OutputClosed
+from aiokq.cli.session import Session, Terminated
+from aiokq.core.errors import BootstrapFailed, ConfigError
+from tests.unit.cli.harness import CommandLine
+
+
+def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
+    """A broker that only the documentation knows is not found."""
+    done = alone("--help", servers=None)
+    assert done.code == 0
+    for command in ("broker", "topics", "produce", "consume", "offsets", "cluster", "doctor"):
+        assert f"{command} " in done.out.decode()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("topics", "describe"),
+        ("topics", "create"),
+        ("topics", "delete"),
+        ("topics", "alter"),
+        ("produce",),
+        ("consume",),
+        ("offsets",),
+        ("cluster",),
+        ("doctor",),
+    ],
+)
+def test_every_command_explains_itself_with_an_example(
+    alone: CommandLine, command: tuple[str, ...]
+):
+    """A help text that is cut off, or shows no use, sends people to a search engine."""
+    done = alone(*command, "--help", servers=None)
+    text = done.out.decode()
+    assert done.code == 0
+    assert "$ aiokq " in text
+    assert "…" not in text
+
+
+def test_the_help_needs_none_of_the_client():
+    """`aiokq --help` that takes a second is not asked a second time."""
+    code = (
+        "import sys; from aiokq.cli.app import execute; execute(['--help']); "
+        "print(*sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr); "
+        "print(*(m for m in sys.modules if m.startswith('aiokq.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tops, ours = (line.split() for line in done.stderr.splitlines())
+    assert not {"pydantic", "prometheus_client", "pyarrow", "uvloop"} & set(tops)
+    assert not [m for m in ours if m.startswith(("aiokq.client", "aiokq.cluster", "aiokq.wire"))]
+
+
+def test_the_version_is_shown(alone: CommandLine):
+    """The first question of every bug report."""
+    from aiokq import __version__
+
+    assert alone("--version", servers=None).lines == [f"aiokq {__version__}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("topcs",), "No such command"),
+        (("topics", "list", "--jsno"), "No such option"),
+        (("consume",), "Missing argument"),
+        (("topics", "create", "t", "--partitions", "0"), "--partitions"),
+        (("topics", "create", "t", "--partitions", "three"), "--partitions"),
+        (("consume", "t", "--format", "xml"), "--format"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    alone: CommandLine, arguments: tuple[str, ...], says: str
+):
+    """A box of eight lines around three words hides them in a log."""
+    done = alone(*arguments, servers=None)
+    assert done.code == 2
+    assert says in done.complaint
+    assert done.out == b""
+    assert "--help" in done.complaint
+
+
+@pytest.mark.parametrize("arguments", [(), ("topics",)])
+def test_a_group_without_a_command_shows_its_help(alone: CommandLine, arguments: tuple[str, ...]):
+    """Who types `aiokq topics` wants to know what there is."""
+    done = alone(*arguments, servers=None)
+    assert done.code == 2
+    assert "Commands" in done.out.decode() + done.err
+
+
+def test_no_bootstrap_servers_says_where_to_give_them(alone: CommandLine):
+    """There is no default: a command must not hit the wrong cluster."""
+    done = alone("topics", "list", servers=None)
+    assert done.code == 2
+    assert "KAFKA_BOOTSTRAP_SERVERS" in done.complaint
+
+
+@pytest.mark.parametrize("servers", ["localhost", "http://localhost:9092", "localhost:port", ":1"])
+def test_an_unreadable_address_is_one_line(alone: CommandLine, servers: str):
+    """The fix is in the line."""
+    done = alone("topics", "list", servers=servers)
+    assert done.code == 1
+    assert "bootstrap_servers" in done.complaint
+
+
+class Ending(Session):
+    """A session in which every command ends in the same way."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def run(self, main):
+        main.close()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "complaint"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (Terminated(), 143, ""),
+        (ConfigError("linger_ms: no"), 1, "aiokq: linger_ms: no\n"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (BootstrapFailed([("k:1", "refused\nby\x1b[2J")]), 1, "k:1: refused by\\x1b[2J"),
+    ],
+)
+def test_every_way_to_end_has_its_exit_code(
+    alone: CommandLine, error: BaseException, code: int, complaint: str
+):
+    """Scripts decide by the code; a traceback tells users nothing."""
+    alone.session = Ending(error)
+    done = alone("topics", "list")
+    assert done.code == code
+    assert complaint in done.err
+    assert done.err.count("\n") == (1 if complaint else 0)
+
+
+def test_a_reader_that_goes_away_is_no_error(alone: CommandLine, monkeypatch: pytest.MonkeyPatch):
+    """`aiokq consume orders | head -1` must not end in a traceback."""
+    discarded = []
+    monkeypatch.setattr("aiokq.cli.app.discard_output", lambda: discarded.append(True))
+    alone.session = Ending(OutputClosed())
+    done = alone("topics", "list")
+    assert (done.code, done.err, discarded) == (141, "", [True])
+
+
+def test_nothing_that_answers_is_one_line_that_names_the_address(cli: CommandLine):
+    """After bootstrap_timeout_ms, and not in a traceback."""
+    done = cli("topics", "list", servers="127.0.0.1:1")
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.complaint
+    assert "cannot connect" in done.complaint
+
+
+def test_an_unknown_host_is_one_line_that_names_it(cli: CommandLine):
+    """A typo in the name."""
+    done = cli("cluster", servers="nowhere.example:9092")
+    assert done.code == 1
+    assert "nowhere.example" in done.complaint
+
+
+def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
+    """They explain a wait; unasked they would hide the one line that counts."""
+    done = cli("-v", "topics", "list", servers="127.0.0.1:1")
+    assert "node failed" in done.err
+    assert "node failed" not in cli("topics", "list", servers="127.0.0.1:1").err

@@ -1,0 +1,148 @@
+"""`aiokq consume`, on a broker in memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cli.harness import CommandLine
+
+
+@pytest.fixture
+def filled(cli: CommandLine) -> CommandLine:
+    """Topic `t` with partitions 0 (ten records), 1 (five) and 2 (none)."""
+    cli("topics", "create", "t", "--partitions", "3")
+    for partition, count in ((0, 10), (1, 5)):
+        lines = "".join(f"{partition}.{number}\n" for number in range(count))
+        done = cli("produce", "t", "--partition", str(partition), stdin=lines.encode())
+        assert done.code == 0, done.err
+    return cli
+
+
+def values(cli: CommandLine, *arguments: str) -> list[str]:
+    done = cli("consume", *arguments)
+    assert done.code == 0, done.err
+    return done.lines
+
+
+def test_until_end_prints_everything_and_ends(filled: CommandLine):
+    """Also where a partition is empty."""
+    found = values(filled, "t", "--until-end")
+    assert [v for v in found if v[0] == "0"] == [f"0.{n}" for n in range(10)]
+    assert [v for v in found if v[0] == "1"] == [f"1.{n}" for n in range(5)]
+
+
+def test_nothing_to_print_ends_at_once(filled: CommandLine):
+    """An empty partition, or one that is read from its end."""
+    assert values(filled, "t", "--partition", "2", "--until-end") == []
+    assert values(filled, "t", "--from", "end", "--until-end") == []
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [("7", "0.7"), ("-2", "0.8"), ("beginning", "0.0"), ("@0", "0.0")]
+)
+def test_reading_starts_where_it_was_told_to(filled: CommandLine, start: str, first: str):
+    """Offsets from the front, from the back, and times."""
+    assert values(filled, "t", "-p", "0", "--from", start, "-n", "1") == [first]
+
+
+def test_a_time_after_the_last_record_is_the_end(filled: CommandLine):
+    """There is nothing that young."""
+    assert values(filled, "t", "--from", "@99999999999999", "--until-end") == []
+
+
+def test_an_offset_outside_a_log_is_moved_into_it_and_told(filled: CommandLine):
+    """Partitions have different lengths: one of them must not stop the others."""
+    done = filled("consume", "t", "--from", "7", "--until-end")
+    assert done.code == 0
+    assert done.lines == ["0.7", "0.8", "0.9"]
+    assert "t-1 has the offsets 0 to 4: it is read from 5" in done.err
+    assert "t-2 is empty" in done.err
+
+
+def test_max_messages_ends_a_reader_that_follows(filled: CommandLine):
+    """Not one record more."""
+    assert len(values(filled, "t", "--max-messages", "12")) == 12
+    assert len(values(filled, "t", "--max-messages", "12", "--until-end")) == 12
+
+
+def test_several_topics_and_json(filled: CommandLine):
+    """Each record says where it is from."""
+    filled("produce", "u", "-K", ":", stdin=b"k:v\n")
+    found = [json.loads(line) for line in values(filled, "t", "u", "--until-end", "-o", "json")]
+    assert len(found) == 16
+    (of_u,) = [r for r in found if r["topic"] == "u"]
+    assert (of_u["key"], of_u["value"]) == ("k", "v")
+
+
+def test_text_shows_keys_headers_timestamps_and_offsets_on_request(cli: CommandLine):
+    """And what is unprintable is escaped."""
+    cli("produce", "u", "-K", ":", "-H", "h=1", stdin=b"k:\x1b[2J\xff\n")
+    (line,) = values(
+        cli,
+        "u",
+        "--until-end",
+        "--keys",
+        "--headers",
+        "--timestamps",
+        "--offsets",
+        "--separator",
+        "|",
+    )
+    offset, timestamp, key, headers, value = line.split("|")
+    assert (offset, key, headers, value) == ("u-0@0", "k", "h=1", "\\x1b[2J\\xff")
+    assert timestamp.startswith("2023-11-14T")
+
+
+def test_raw_gives_the_bytes_back(cli: CommandLine):
+    """What was produced from a file comes out as the same file."""
+    data = bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n\xff\xfe\n"
+    cli("produce", "u", stdin=data)
+    assert cli("consume", "u", "--until-end", "--format", "raw").out == data
+
+
+def test_a_topic_that_is_not_there_is_one_line_and_is_not_created(cli: CommandLine):
+    """Though the cluster would create it: reading is no reason to."""
+    done = cli("consume", "nope", "--until-end")
+    assert done.code == 1
+    assert "'nope'" in done.complaint
+    assert cli("topics", "list", "--json").json == []
+
+
+def test_a_partition_that_is_not_there_is_one_line(filled: CommandLine):
+    """It names those there are."""
+    done = filled("consume", "t", "--partition", "9")
+    assert done.code == 1
+    assert "0 to 2" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("t", "u", "--partition", "0"), "one topic"),
+        (("t", "--from", "yesterday"), "--from"),
+        (("t", "--from", "1e3"), "time"),
+        (("t", "--from", "9" * 30), "no such offset"),
+        (("t", "--from", "--5"), "--from"),
+        (("t", "--max-messages", "0"), "--max-messages"),
+        (("t", "--format", "raw", "--headers"), "raw"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_at_once(
+    alone: CommandLine, arguments: tuple[str, ...], says: str
+):
+    """Before a cluster is looked for."""
+    done = alone("consume", *arguments)
+    assert done.code == 2
+    assert says in done.complaint
+
+
+def test_a_group_in_the_environment_is_refused_not_ignored(
+    alone: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """Who set it expects committed offsets."""
+    monkeypatch.setenv("KAFKA_GROUP_ID", "billing")
+    done = alone("consume", "t")
+    assert done.code == 1
+    assert "group_id" in done.complaint

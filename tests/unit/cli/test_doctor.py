@@ -1,0 +1,132 @@
+"""`aiokq doctor`: what it finds of an installation and of a cluster."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from aiokq import fastpath
+from aiokq.cli import checks
+from aiokq.cli.checks import Status, installation
+from tests.unit.cli.harness import CommandLine
+
+
+def found(name: str) -> checks.Check:
+    (check,) = [check for check in installation() if check.name == name]
+    return check
+
+
+def test_a_sound_installation_has_no_failure(alone: CommandLine):
+    """Every check is a line; JSON has the same."""
+    done = alone("doctor", servers=None)
+    assert all(line.split()[0] in ("ok", "warn") for line in done.lines)
+    names = [check["check"] for check in alone("doctor", "--json", servers=None).json]
+    assert {"python", "event loop", "core", "gzip", "snappy", "lz4", "zstd"} <= set(names)
+    assert len(names) == len(done.lines)
+    assert done.code == 0
+
+
+def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine):
+    """Code that was edited and not built runs as it was before."""
+    monkeypatch.setattr(fastpath, "stale", lambda: True)
+    assert found("core").status is Status.FAIL
+    done = alone("doctor", servers=None)
+    assert done.code == 1
+    assert any(line.startswith("fail  core: ") for line in done.lines)
+
+
+def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):
+    """Several times slower is worth a line."""
+    monkeypatch.setattr(fastpath, "stale", lambda: False)
+    monkeypatch.setattr(fastpath, "COMPILED", False)
+    monkeypatch.delenv("AIOKQ_PURE", raising=False)
+    assert found("core").status is Status.WARN
+    assert "gcc" in found("core").fix
+    monkeypatch.setenv("AIOKQ_PURE", "1")
+    assert "AIOKQ_PURE" in found("core").fix
+
+
+def test_a_broken_codec_fails(monkeypatch: pytest.MonkeyPatch):
+    """It is tried, not only imported."""
+
+    def broken(*arguments: object) -> bytes:
+        raise OSError("liblz4.so: cannot open")
+
+    monkeypatch.setattr("aiokq.records.compression.compress", broken)
+    assert found("lz4").status is Status.FAIL
+    assert "liblz4" in found("lz4").detail
+    monkeypatch.setattr("aiokq.records.compression.compress", lambda *arguments: b"")
+    monkeypatch.setattr("aiokq.records.compression.decompress", lambda *arguments: b"")
+    assert found("zstd").status is Status.FAIL
+
+
+def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    """uvloop is worth a warning; an extra is not."""
+
+    def missing(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert found("event loop").status is Status.WARN
+    assert found("pyarrow").status is Status.OK
+    assert "aiokq[arrow]" in found("pyarrow").fix
+
+
+def test_few_open_files_warn(monkeypatch: pytest.MonkeyPatch):
+    """A broker with many partitions needs them."""
+    monkeypatch.setattr("resource.getrlimit", lambda which: (256, 4096))
+    assert found("open files").status is Status.WARN
+
+
+def cluster_checks(cli: CommandLine, servers: str) -> tuple[int, list[dict[str, str]]]:
+    done = cli("doctor", "--json", servers=servers)
+    names = {check.name for check in installation()}
+    return done.code, [check for check in done.json if check["check"] not in names]
+
+
+def test_a_cluster_that_answers(cli: CommandLine):
+    """Address, latency, versions, and what the cluster says of itself."""
+    code, (bootstrap, metadata) = cluster_checks(cli, "127.0.0.1:9092")
+    assert code == 0
+    assert bootstrap["status"] == metadata["status"] == "ok"
+    for part in ("127.0.0.1:9092", "connected in", "Produce ", "Fetch "):
+        assert part in bootstrap["detail"]
+    assert "brokers 0" in metadata["detail"]
+
+
+def test_the_environment_names_the_cluster_too(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):
+    """As with every command."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
+    assert any("bootstrap" in line for line in cli("doctor", servers=None).lines)
+
+
+def test_an_address_that_does_not_answer_fails_and_the_others_are_tried(cli: CommandLine):
+    """Each is a line of its own."""
+    code, (refused, unknown, good, _) = cluster_checks(
+        cli, "127.0.0.1:1,nowhere.example:9092,127.0.0.1:9092"
+    )
+    assert code == 1
+    assert [c["status"] for c in (refused, unknown, good)] == ["fail", "fail", "ok"]
+    assert "127.0.0.1:1: Connect" in refused["detail"]
+    assert "nowhere.example" in unknown["detail"]
+    assert all(c["fix"] for c in (refused, unknown))
+
+
+def test_one_bad_address_of_a_name_is_a_warning(cli: CommandLine):
+    """localhost is ::1 and 127.0.0.1; a broker on one of them is found."""
+    cli.session.world.network.name("kafka", "10.0.0.9", "127.0.0.1")
+    code, (bad, good, metadata, advertised) = cluster_checks(cli, "kafka:9092")
+    assert code == 0
+    assert [c["status"] for c in (bad, good, metadata, advertised)] == ["warn", "ok", "ok", "ok"]
+    # What clients are told to connect to is tried as well.
+    assert advertised["check"] == "broker 0"
+    assert "127.0.0.1:9092" in advertised["detail"]
+
+
+def test_nothing_that_answers_does_not_wait_for_metadata(cli: CommandLine):
+    """bootstrap_timeout_ms would be waited out for nothing."""
+    before = cli.session.world.loop.time()
+    code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:1")
+    assert (code, bootstrap["status"]) == (1, "fail")
+    assert cli.session.world.loop.time() - before < 1

@@ -1,0 +1,145 @@
+"""`aiokq produce`, on a broker in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aiokq.records.compression import NONE, ZSTD
+from aiokq.records.header import iter_headers
+from tests.unit.cli.harness import CommandLine
+
+
+def records(cli: CommandLine, topic: str = "t") -> list[dict[str, object]]:
+    done = cli("consume", topic, "--until-end", "--format", "json")
+    assert done.code == 0, done.err
+    return sorted(map(json.loads, done.lines), key=lambda r: (r["partition"], r["offset"]))
+
+
+def test_each_line_becomes_a_record(cli: CommandLine):
+    """Empty ones, ones of a Windows file, and the last without its line feed."""
+    done = cli("produce", "t", stdin=b"one\n\nt\xc3\xbcr\r\n\xff\nlast")
+    assert done.code == 0
+    assert (
+        done.lines == ["5 records (12 bytes) delivered to t in 0.00 s"]
+        or "5 records" in done.lines[0]
+    )
+    assert [r["value"] for r in records(cli)] == ["one", "", "tür", {"base64": "/w=="}, "last"]
+    assert {r["key"] for r in records(cli)} == {None}
+
+
+def test_no_input_is_no_record(cli: CommandLine):
+    """`aiokq produce t < /dev/null` in a script."""
+    done = cli("produce", "t", "--json")
+    assert done.code == 0
+    assert done.json["delivered"] == 0
+
+
+def test_keys_headers_and_nulls(cli: CommandLine):
+    """Only the first separator divides."""
+    done = cli(
+        *("produce", "t", "-K", "\\t", "-H", "source=test", "-H", "empty=", "--null-marker", "NIL"),
+        stdin=b"k\tv\tw\nNIL\tx\nk2\tNIL\n",
+    )
+    assert done.code == 0
+    found = records(cli)
+    assert [(r["key"], r["value"]) for r in found] == [("k", "v\tw"), (None, "x"), ("k2", None)]
+    assert {json.dumps(r["headers"]) for r in found} == {'[["source", "test"], ["empty", ""]]'}
+
+
+def test_a_line_without_a_separator_is_named_and_the_others_are_sent(cli: CommandLine):
+    """A broken line in a million must not cost the others, nor go unnoticed."""
+    done = cli("produce", "t", "-K", ":", "--json", stdin=b"a:1\nbroken\nb:2\n")
+    assert done.code == 1
+    assert "line 2" in done.complaint
+    assert (done.json["delivered"], done.json["failed"]) == (2, 1)
+    assert [r["value"] for r in records(cli)] == ["1", "2"]
+
+
+def test_many_broken_lines_are_counted(cli: CommandLine):
+    """A million complaints are no help."""
+    done = cli("produce", "t", "-K", ":", stdin=b"broken\n" * 50)
+    assert done.code == 1
+    lines = done.err.splitlines()
+    assert len(lines) == 11
+    assert "40 more" in lines[-1]
+
+
+def test_all_records_go_to_the_partition_that_was_named(cli: CommandLine):
+    """And their places can be printed."""
+    cli("topics", "create", "t", "--partitions", "3")
+    done = cli("produce", "t", "--partition", "2", "--offsets", stdin=b"a\nb\n")
+    assert done.lines[:2] == ["t-2@0", "t-2@1"]
+    done = cli("produce", "t", "--partition", "2", "--offsets", "--json", stdin=b"c\n")
+    assert json.loads(done.lines[0])["offset"] == 2
+    assert json.loads(done.lines[1])["delivered"] == 1
+
+
+def test_a_partition_that_is_not_there_is_one_error(cli: CommandLine):
+    """Not one per line."""
+    cli("topics", "create", "t", "--partitions", "3")
+    done = cli("produce", "t", "--partition", "3", stdin=b"a\nb\n")
+    assert done.code == 1
+    assert "0 to 2" in done.complaint
+    assert done.out == b""
+
+
+def test_the_codec_that_was_asked_for_is_used(cli: CommandLine):
+    """The log has the compressed batch."""
+    lines = b"".join(b"%d\n" % (number % 10) for number in range(5000))
+    for codec in ("none", "zstd"):
+        assert cli("produce", codec, "--compression-type", codec, stdin=lines).code == 0
+    disk = cli.session.world.disk()
+    log = Path("/aiokq-ephemeral/{}-0/00000000000000000000.log")
+    codecs = {
+        codec: {
+            header.codec for header in iter_headers(disk.read_bytes(Path(str(log).format(codec))))
+        }
+        for codec in ("none", "zstd")
+    }
+    assert codecs == {"none": {NONE}, "zstd": {ZSTD}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (("--compression-type", "rar"), "rar", 1),
+        (("--header", "nothing"), "NAME=VALUE", 2),
+        (("--key-separator", ""), "empty", 2),
+        (("--partition", "-1"), "--partition", 2),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_at_once(
+    alone: CommandLine, arguments: tuple[str, ...], says: str, code: int
+):
+    """Before a cluster is looked for, or a line read."""
+    done = alone("produce", "t", *arguments)
+    assert done.code == code
+    assert says in done.complaint
+
+
+def test_a_name_that_cannot_be_a_topics_is_one_error(cli: CommandLine):
+    """Not one per line, and not after a minute."""
+    done = cli("produce", "no/name", stdin=b"a\nb\n")
+    assert done.code == 1
+    assert "no/name" in done.complaint
+
+
+def test_a_line_longer_than_a_record_may_be(cli: CommandLine):
+    """What was read before it is delivered; the input is not read into memory without end."""
+    done = cli("produce", "t", stdin=b"fine\n" + b"x" * 3_000_000 + b"\nrest\n")
+    assert done.code == 1
+    assert "line 2" in done.err
+    assert "max_request_size" in done.err
+    assert records(cli)[0]["value"] == "fine"
+
+
+def test_a_record_that_the_topic_refuses_is_named(cli: CommandLine):
+    """MESSAGE_TOO_LARGE comes from the broker, for one record."""
+    cli("topics", "create", "t", "--set", "max.message.bytes=1000")
+    done = cli("produce", "t", stdin=b"fine\n" + b"x" * 5000 + b"\nalso fine\n")
+    assert done.code == 1
+    assert "line 2" in done.complaint
+    assert [r["value"] for r in records(cli)] == ["fine", "also fine"]

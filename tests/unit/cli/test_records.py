@@ -1,0 +1,78 @@
+"""Records as text, JSON and bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aiokq.cli.records import Format, Parts, formatter, shown, unescaped
+from aiokq.fastpath import Record
+
+
+def record(
+    value: bytes | None = b"v",
+    key: bytes | None = b"k",
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+    timestamp_ms: int = 1_700_000_000_000,
+) -> Record:
+    return Record("t", 1, 5, timestamp_ms, 0, key, value, headers)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (None, "<null>"),
+        (b"", ""),
+        ("grüße €".encode(), "grüße €"),
+        (b"a\tb", "a\tb"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        (b"two\nlines\r", "two\\nlines\\r"),
+        (b"\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+        ("\u202egnp.exe".encode(), "\\u202egnp.exe"),
+        ("\u009b2J".encode(), "\\x9b2J"),
+    ],
+)
+def test_bytes_are_shown_without_obeying_them(data: bytes | None, text: str):
+    """A record must not clear the screen, set the title or turn the line around."""
+    assert shown(data) == text
+
+
+def test_text_shows_what_was_asked_for_in_one_order():
+    """Columns that move cannot be cut."""
+    line = formatter(Format.TEXT, Parts(True, True, True, True))
+    assert line(record(headers=(("h", b"1"), ("n", None)))) == (
+        b"t-1@5\t2023-11-14T22:13:20.000Z\tk\th=1,n=<null>\tv\n"
+    )
+    assert line(record(timestamp_ms=-1, key=None)) == b"t-1@5\t-\t<null>\t-\tv\n"
+    assert formatter(Format.TEXT, Parts())(record()) == b"v\n"
+
+
+def test_json_has_everything_and_one_line():
+    """Bytes that are no text are base64, told apart from a string that looks like it."""
+    line = formatter(Format.JSON, Parts())(record(b"\xff\n", headers=(("h", b"\xff"), ("n", None))))
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 5,
+        "timestamp_ms": 1_700_000_000_000,
+        "timestamp_type": "CreateTime",
+        "key": "k",
+        "value": {"base64": "/wo="},
+        "headers": [["h", {"base64": "/w=="}], ["n", None]],
+    }
+
+
+def test_raw_is_the_bytes():
+    """For pipes: nothing escaped, nothing added but the line feed."""
+    assert formatter(Format.RAW, Parts())(record(b"\xff\x00")) == b"\xff\x00\n"
+    assert formatter(Format.RAW, Parts(keys=True, separator=":"))(record(None)) == b"k:\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\"), (":", ":"), ("a\\t", "a\\t")]
+)
+def test_separators_that_shells_make_hard_to_type(typed: str, meant: str):
+    """A tab is the most common one."""
+    assert unescaped(typed) == meant
