@@ -65,6 +65,8 @@ class FetchOwner(Protocol):
 
     def new_backoff(self) -> Backoff: ...
 
+    async def unpack(self, response: FetchResponse) -> None: ...
+
     def received(
         self,
         node_id: int,
@@ -265,6 +267,7 @@ class BrokerFetcher:
             session.accept(response.session_id)
         self.last_error = None
         self._backoff.reset()
+        await self._owner.unpack(response)
         return not self._owner.received(self.node_id, session.sent, response)
 
     async def _connect(self) -> Connection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiokq.cluster.reading import leader_hint
@@ -15,6 +16,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
 from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent
 from aiokq.consumer.fetch_errors import FetchAction, fetch_action
+from aiokq.consumer.inflate import inflate, wants_inflating
 from aiokq.consumer.positions import PartitionState, Stage
 from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
@@ -191,6 +193,21 @@ class Fetcher:
         """Pauses between failed requests."""
         return self._engine.new_backoff()
 
+    async def unpack(self, response: FetchResponse) -> None:
+        """Have batches decompressed that would hold up the loop for long."""
+        size = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                records = data.records
+                if not isinstance(records, memoryview):
+                    continue
+                size += len(records)
+                if wants_inflating(records):
+                    data.records = await self._engine.environment.offload.run(
+                        partial(inflate, records, check_crcs=self._settings.check_crcs)
+                    )
+        self._counters.record_bytes_received += size
+
     def received(
         self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
     ) -> bool:
@@ -212,7 +229,6 @@ class Fetcher:
             for data in topic.partitions:
                 self._take(node_id, name, data, asked, response, frame, now)
         self._buffers.discard(frame)
-        self._counters.record_bytes_received += size
         return bool(response.responses)
 
     def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:

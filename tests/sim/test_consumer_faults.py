@@ -635,6 +635,32 @@ def test_compaction_gaps_are_passed_over() -> None:
     simulate(body)
 
 
+def test_large_compressed_batches_are_opened_off_the_loop() -> None:
+    """And read like the others, also where a seek comes in between."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        for n in range(3):
+            payload = world.random.randbytes(200_000)
+            kafka.append("orders", 0, b"%d" % n, payload, codec=3)
+        ran = []
+        async with consumer(world, kafka, "orders") as c:
+            offload = c._engine.environment.offload
+            run = offload.run
+
+            async def counted(fn: Any, *args: Any) -> Any:
+                ran.append(fn)
+                await asyncio.sleep(0.2)
+                return await run(fn, *args)
+
+            offload.run = counted  # type: ignore[method-assign]
+            c.seek(T0, 2)
+            assert [r.offset for r in await read(c, 4)] == [2, 3, 4, 5]
+        assert ran
+
+    simulate(body)
+
+
 # -- memory
 
 
