@@ -1285,8 +1285,13 @@ class Route:
 @cython.cfunc
 def _next_sticky(accumulator: Accumulator, route: Route) -> Slot:
     """Picks the partition of the next batch_size bytes of records without a key (KIP-794)."""
+    chosen: cython.Py_ssize_t = -1
     route.sticky_bytes = HEADER_SIZE
-    if route.available:
+    if accumulator.choose is not None:
+        chosen = accumulator.choose(route.topic)
+    if 0 <= chosen < route.partitions:
+        route.sticky = route.slots[chosen]
+    elif route.available:
         route.sticky = route.slots[route.available[_below(accumulator, len(route.available))]]
     else:
         route.sticky = route.slots[_below(accumulator, route.partitions)]
@@ -1666,6 +1671,10 @@ class Accumulator:
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
         on_room: called when memory was freed while `waiting` is above 0.
+        on_refused: called with a failed batch of records that waited for the metadata of their
+            topic, and then named a partition that it does not have.
+        choose: called with a topic when another partition's turn for records without a key
+            begins; returns the partition, or -1 for a uniform choice among the available ones.
         seed: of the choice among partitions for records without a key.
         ignore_keys: partition records with a key like those without one
             (partitioner.ignore.keys).
@@ -1680,6 +1689,7 @@ class Accumulator:
         "batch_size",
         "block_size",
         "buffer_memory",
+        "choose",
         "clock",
         "closed",
         "ignore_keys",
@@ -1687,6 +1697,7 @@ class Accumulator:
         "last_topic",
         "loop",
         "max_record_bytes",
+        "on_refused",
         "on_room",
         "on_unknown_topic",
         "pool",
@@ -1706,6 +1717,8 @@ class Accumulator:
         clock=None,
         on_unknown_topic=None,
         on_room=None,
+        on_refused=None,
+        choose=None,
         seed=0,
         ignore_keys=False,
     ):
@@ -1719,6 +1732,8 @@ class Accumulator:
         self.clock = None if clock is None or type(clock) is SystemClock else clock
         self.on_unknown_topic = on_unknown_topic
         self.on_room = on_room
+        self.on_refused = on_refused
+        self.choose = choose
         self.random = seed & (2**64 - 1)
         self.ignore_keys = ignore_keys
         self.routes = {}
@@ -1941,9 +1956,11 @@ class Accumulator:
         batches = route.pending
         route.pending = []
         route.pending_slot.batch = None
+        failed = []
         for batch in batches:
             if batch.state != OPEN:
                 continue
+            refused = {}
             created = batch.created
             wanted = batch.wanted
             records = batch.records()
@@ -1954,7 +1971,10 @@ class Accumulator:
             for n, (key, value, headers, timestamp) in enumerate(records):
                 partition = wanted.get(n) if wanted is not None else None
                 if partition is not None and partition >= route.partitions:
-                    there = _failed_batch(self, route, partition)
+                    if partition not in refused:
+                        refused[partition] = _failed_batch(self, route, partition)
+                    there = refused[partition]
+                    there.count += 1
                 else:
                     there = _place(
                         self, route, value, key, partition, timestamp, headers, created, True
@@ -1962,6 +1982,10 @@ class Accumulator:
                 targets.append(_delivery(there, there.count - 1, timestamp))
             batch.forward(targets)
             moved += len(targets)
+            failed.extend(refused.values())
+        if self.on_refused is not None:
+            for there in failed:
+                self.on_refused(there)
         return moved
 
     def fail_pending(self, topic, error):
@@ -2261,7 +2285,13 @@ def _put_pending(
         accumulator, route.pending_slot, None, value, key, timestamp, headers, -1.0, False
     )
     if first and accumulator.on_unknown_topic is not None:
-        accumulator.on_unknown_topic(route.topic)
+        try:
+            accumulator.on_unknown_topic(route.topic)
+        except BaseException:
+            # Nobody looks for the topic: the record is not taken, and the next one asks again.
+            route.pending = []
+            batch.fail(Closed("the record was not accepted"))
+            raise
     return batch
 
 
@@ -2575,9 +2605,8 @@ def _blank_batch(accumulator: Accumulator, topic: object, partition: cython.int)
 
 @cython.cfunc
 def _failed_batch(accumulator: Accumulator, route: Route, partition: object) -> Batch:
-    """A batch of one record for a partition that turned out not to exist."""
-    batch: Batch = _blank_batch(accumulator, route.topic, -1)
-    batch.count = 1
+    """A batch, empty as yet, for records whose partition turned out not to exist."""
+    batch: Batch = _blank_batch(accumulator, route.topic, partition)
     batch.state = FAILED
     batch.error = _bad_partition(route, partition)
     return batch
@@ -3544,34 +3573,37 @@ if not cython.compiled:
             byte = data[at]
             at += 1
             if shift >= most or (shift == 63 and byte > 1):
-                raise ValueError("a varint too long")
+                raise IndexError("a varint too long")
             bits |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break
             shift += 7
         if most == 32 and bits > 0xFFFFFFFF:
-            raise ValueError("a varint too long")
+            raise IndexError("a varint too long")
         return bits, at
 
     def _decode_headers(data, at, end, count):
         out = []
-        for _ in range(count):
-            bits, at = _long_varint(data, at, 32)
-            size = bits >> 1
-            if bits & 1 or size > end - at:
-                raise ValueError("a malformed header")
-            name = data[at : at + size].decode("utf-8", "replace")
-            bits, at = _long_varint(data, at + size, 32)
-            size = bits >> 1
-            if bits & 1:
-                out.append((name, None))
-            elif size > end - at:
-                raise ValueError("a malformed header")
-            else:
-                out.append((name, data[at : at + size]))
-                at += size
-        if at != end:
-            raise ValueError("a malformed header")
+        try:
+            for _ in range(count):
+                bits, at = _long_varint(data, at, 32)
+                size = bits >> 1
+                if bits & 1 or size > end - at:
+                    raise IndexError
+                name = data[at : at + size].decode("utf-8", "replace")
+                bits, at = _long_varint(data, at + size, 32)
+                size = bits >> 1
+                if bits & 1:
+                    out.append((name, None))
+                elif size > end - at:
+                    raise IndexError
+                else:
+                    out.append((name, data[at : at + size]))
+                    at += size
+            if at != end:
+                raise IndexError
+        except IndexError:
+            raise ValueError("a malformed header") from None
         return tuple(out)
 
     def _pop_ready(cursor):
