@@ -128,6 +128,8 @@ class Node:
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
+        self._negotiated = False
+        """Its address has spoken Kafka: from then on, closing on ApiVersions is passing trouble."""
         self._last_address: Address | None = None
         self._shared = {purpose: Slot(self, purpose.value) for purpose in Purpose}
         self._dedicated: dict[DedicatedConnection, None] = {}
@@ -222,6 +224,7 @@ class Node:
         self.host = host
         self.port = port
         self._last_address = None
+        self._negotiated = False
         self._retry_at = 0.0
         self._backoff.reset()
         self._setup.reset()
@@ -327,7 +330,7 @@ class Node:
             except ClosedOnApiVersions as error:
                 self._closed_on_api_versions += 1
                 reasons.append(f"{address}: {error.message}")
-                if self._closed_on_api_versions > len(addresses):
+                if self._closed_on_api_versions > len(addresses) and not self._negotiated:
                     failure = too_old(self.name)
             except KafkaError as error:
                 reasons.append(f"{address}: {error.message}")
@@ -348,6 +351,7 @@ class Node:
         self._setup.reset()
         self._retry_at = 0.0
         self._closed_on_api_versions = 0
+        self._negotiated = True
         self.last_error = None
         self._open[connection] = None
         self._counters.connections_opened += 1

@@ -85,6 +85,23 @@ def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
     run(1, main)
 
 
+def test_a_broker_that_worked_before_is_never_taken_for_an_old_one() -> None:
+    """It restarts, or the network is bad: closing on ApiVersions again and again is passing."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            await node.request(metadata())
+            await (await node.connection(Purpose.CONTROL)).close()
+            kafka[1].script(wire.ApiVersionsRequest, *[Close()] * 5)
+            for _ in range(5):
+                with pytest.raises(ConnectionLost) as caught:
+                    await node.request(metadata())
+                assert caught.value.retriable
+            await node.request(metadata())
+
+    run(1, main)
+
+
 def test_a_broker_on_its_way_up_is_not_taken_for_an_old_one() -> None:
     """It closes once, then works: nothing of it is remembered."""
 
