@@ -14,6 +14,7 @@ import posixpath
 import random as random_module
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokq.core.files import Path
 from aiokq.core.types import Buffer
@@ -446,6 +447,23 @@ class MemoryFiles:
         if not last:
             raise _error(errno.EBUSY, path)
         return self._directory(parent), last
+
+
+class ProgramFiles:
+    """The disk as one program sees it: with a crash of its machine the program is off it.
+
+    Tasks of a dead program go on until they are cancelled; they must not rename, remove or open
+    what is another program's by then.
+    """
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+        self._life = files.life
+
+    def __getattr__(self, name: str) -> Any:
+        if self._life != self._files.life:
+            raise _error(errno.EIO, name)
+        return getattr(self._files, name)
 
 
 def _apply(changes: list[Change]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from aiokq.core.environment import Environment
 from aiokq.core.offload import InlineOffload
-from tests.sim.harness.files import MemoryFiles
+from tests.sim.harness.files import MemoryFiles, ProgramFiles
 from tests.sim.harness.loop import SimClock, SimLoop
 from tests.sim.harness.network import LOOPBACK, MemoryNetwork
 from tests.sim.harness.trace import Trace
@@ -66,14 +66,14 @@ class Simulation:
             clock=self.clock,
             random=self.random_for(f"{host}/{life}"),
             network=self.network.at(host),
-            files=self.disk(host),
+            files=ProgramFiles(self.disk(host)),
             offload=InlineOffload(),
         )
 
     def kill(self, host: str) -> None:
         """SIGKILL for all programs of a machine, as the network and the disk see it.
 
-        Their tasks go on: cancel them, or what they hold of the dead machine fails them.
+        Their tasks go on until they are cancelled, cut off from the network and the disk.
         """
         self.network.kill(host)
         self.disk(host).crash()
