@@ -15,22 +15,24 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from aiokq.broker.settings import PROFILES, BrokerSettings, broker_settings
+from aiokq.broker.settings import INT_MAX, PROFILES, BrokerSettings, broker_settings
 from aiokq.core.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
+    from aiokq.metrics import MetricsServer
 
 __all__ = ["main"]
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 
-WILDCARDS: Final = ("", "0.0.0.0", "::", "[::]", "*")
+WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,6 +54,8 @@ def _run(arguments: Sequence[str]) -> int:
         host, advertised = _addresses(options)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
+    except UnicodeDecodeError:
+        return _complain(f"{options.config} is not UTF-8: it is no properties file", BAD_ARGUMENTS)
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
     if not _is_loopback(host):
@@ -79,8 +83,15 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line; the usage is a screen of its own."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_complain(f"{message} ({self.prog} --help tells more)", BAD_ARGUMENTS))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="aiokq broker",
         description="Run an embedded Kafka broker as a process; any Kafka client works with it.",
     )
@@ -89,7 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
     add("--advertise", metavar="HOST[:PORT]", help="address that clients are told to connect to")
     add("--data-dir", metavar="DIR", help="Kafka log directory; without it nothing is kept")
-    add("--node-id", type=int, metavar="N", help="default: the stored one, 0 for a new directory")
+    add(
+        "--node-id",
+        type=_node_id,
+        metavar="N",
+        help="default: the stored one, 0 for a new directory",
+    )
     add("--profile", choices=tuple(PROFILES), default="kafka", help="default: %(default)s")
     add(
         "--set",
@@ -111,6 +127,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _node_id(text: str) -> int:
+    if not text.isdecimal() or int(text) > INT_MAX:
+        raise argparse.ArgumentTypeError(f"a node id is at least 0, not {text!r}")
+    return int(text)
+
+
 def _settings(options: argparse.Namespace) -> BrokerSettings:
     given: dict[str, object] = {}
     if options.config is not None:
@@ -128,7 +150,7 @@ def _settings(options: argparse.Namespace) -> BrokerSettings:
 
 def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int | None]]:
     """Where to listen, and what to advertise instead, if anything."""
-    host: str = options.host
+    host = _without_brackets(options.host)
     if host == "localhost":
         host = "127.0.0.1"  # a free port must be the same one for IPv4 and IPv6
     if options.advertise is None:
@@ -141,15 +163,27 @@ def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int 
     name, colon, port = options.advertise.rpartition(":")
     if not colon or options.advertise.endswith("]"):
         name, port = options.advertise, ""
-    if not name or (port and (not port.isdecimal() or int(port) > 65535)):
+    if ":" in name and not name.startswith("["):
+        raise ConfigError(
+            f"--advertise {options.advertise}: an IPv6 address goes into brackets, as [::1]:9092"
+        )
+    name = _without_brackets(name)
+    if (
+        not name
+        or any(character.isspace() for character in name)
+        or (port and (not port.isdecimal() or not 0 < int(port) <= 65535))
+    ):
         raise ConfigError(f"--advertise takes HOST[:PORT], not {options.advertise!r}")
-    name = name.strip("[]")
     if name in WILDCARDS:
         raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
     return ("" if host in WILDCARDS and host != "::" else host), (
         name,
         int(port) if port else None,
     )
+
+
+def _without_brackets(host: str) -> str:
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _raise_descriptor_limit() -> None:
@@ -216,9 +250,7 @@ async def _serve(
         with contextlib.ExitStack() as stack:
             metrics_port = None
             if options.metrics_port is not None:
-                from aiokq import metrics
-
-                metrics_port = stack.enter_context(metrics.serve(options.metrics_port)).port
+                metrics_port = stack.enter_context(_serve_metrics(options.metrics_port)).port
             # What was made until now lives as long as the process: keep it out of collections.
             gc.freeze()
             gc.enable()
@@ -228,10 +260,22 @@ async def _serve(
         await node.close()
 
 
+def _serve_metrics(port: int) -> MetricsServer:
+    from aiokq import metrics
+
+    try:
+        return metrics.serve(port)
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"is refused: {error.strerror}"
+        raise ConfigError(f"--metrics-port {port} {reason}; take another, or 0 for any") from error
+
+
 def _address_line(
     node: BrokerNode, options: argparse.Namespace, directory: str, metrics_port: int | None
 ) -> str:
-    address = f"{node.advertised_host}:{node.advertised_port}"
+    host = node.advertised_host
+    address = f"[{host}]" if ":" in host else host
+    address = f"{address}:{node.advertised_port}"
     ephemeral = options.data_dir is None
     if options.json:
         return json.dumps(
@@ -257,6 +301,8 @@ def _explain(
     """What went wrong, in one line that says what to do."""
     if isinstance(error, ConfigError):
         return error.message
+    if isinstance(error, socket.gaierror):
+        return f"{host} is no host that is known here ({error.strerror}): give --host another"
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {options.port} is in use on {host or 'some address'}: stop what listens there, "

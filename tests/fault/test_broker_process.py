@@ -214,6 +214,12 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
         (["--host", "0.0.0.0"], "--advertise"),
         (["--advertise", "0.0.0.0"], "wildcard"),
         (["--advertise", "host:port"], "HOST[:PORT]"),
+        (["--advertise", "::1"], "[::1]:9092"),
+        (["--advertise", "a host"], "HOST[:PORT]"),
+        (["--node-id", "-1"], "at least 0"),
+        (["--port", "x"], "a port is 0 to 65535"),
+        (["--profile", "prod"], "--help"),
+        (["--absent"], "--help"),
     ],
 )
 def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
@@ -224,12 +230,13 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("arguments", [["--port", "x"], ["--profile", "prod"], ["--absent"]])
-def test_a_bad_argument_shows_the_usage_and_exits_with_2(arguments):
-    """As argparse does."""
-    done = run(*arguments)
+def test_a_settings_file_that_is_no_text_says_so(tmp_path):
+    """A key store in place of the properties, say."""
+    path = tmp_path / "broker.properties"
+    path.write_bytes(b"\xff\xfe\x00")
+    done = run("--port", "0", "--config", str(path))
     assert done.returncode == 2
-    assert "usage: aiokq broker" in done.stderr
+    assert f"{path} is not UTF-8" in one_line(done)
 
 
 def test_help_is_there_without_typer():
@@ -254,6 +261,38 @@ def test_an_address_of_another_machine_says_so(tmp_path):
     done = run("--port", "0", "--host", "192.0.2.1", "--data-dir", str(tmp_path))
     assert done.returncode == 1
     assert "192.0.2.1 is no address of this machine" in done.stderr.splitlines()[-1]
+
+
+def test_an_unknown_host_says_so():
+    """Not the resolver's error number alone."""
+    done = run("--port", "0", "--host", "no-such-host.invalid")
+    assert done.returncode == 1
+    assert "no-such-host.invalid" in done.stderr.splitlines()[-1]
+    assert "--host" in done.stderr.splitlines()[-1]
+
+
+def test_a_metrics_port_in_use_says_so(broker):
+    """It is not the broker's own port that is taken."""
+    port = broker.bootstrap_servers.rsplit(":", 1)[1]
+    done = run("--port", "0", "--metrics-port", port)
+    assert done.returncode == 1
+    assert f"--metrics-port {port} is in use" in one_line(done)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_is_printed_as_clients_take_it(host):
+    """Without brackets nobody can tell the port from the address."""
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--host", host, "--json"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        info = json.loads(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+    address, port = info["bootstrap_servers"].rsplit(":", 1)
+    assert address == "[::1]"
+    assert port.isdecimal()
 
 
 def test_a_directory_in_use_says_so(broker):
