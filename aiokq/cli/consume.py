@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aiokq.client.cluster import Cluster
     from aiokq.consumer.consumer import Consumer
     from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.core.errors import RequestTimeout
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath import Record
 
@@ -185,6 +187,7 @@ class _Consume:
         self._wanted = wanted
         self._out = out
         self._line = line
+        self._patience = cluster.settings.default_api_timeout
         self._printed = 0
 
     async def __call__(self) -> None:
@@ -254,15 +257,24 @@ class _Consume:
         ends = await consumer.end_offsets(starts)
         unfinished = {tp for tp, start in starts.items() if start < ends[tp]}
         consumer.pause(*(starts.keys() - unfinished))
+        positions = dict(starts)
+        loop = asyncio.get_running_loop()
+        moved_at = loop.time()
         while unfinished and not self._done:
             found = await consumer.getmany(timeout=GLANCE, max_records=self._portion)
             for tp, records in found.items():
                 self._print([record for record in records if record.offset < ends[tp]])
             self._out.flush()
             for tp in list(unfinished):
-                if await consumer.position(tp) >= ends[tp]:
+                position = await consumer.position(tp)
+                if position != positions[tp]:
+                    positions[tp], moved_at = position, loop.time()
+                if position >= ends[tp]:
                     unfinished.remove(tp)
                     consumer.pause(tp)
+            # A consumer waits for brokers without end; who asked for an end wants one.
+            if unfinished and loop.time() - moved_at > self._patience:
+                raise _stalled(consumer, min(unfinished), self._patience)
 
     @property
     def _done(self) -> bool:
@@ -276,3 +288,17 @@ class _Consume:
     def _print(self, records: list[Record]) -> None:
         self._printed += len(records)
         self._out.raw(b"".join(map(self._line, records)))
+
+
+def _stalled(consumer: Consumer, tp: TopicPartition, seconds: float) -> RequestTimeout:
+    """The error of a partition whose rest does not come, with what is known of it."""
+    from aiokq.core.errors import RequestTimeout
+
+    health = consumer.health()
+    of_tp = health.partitions[tp]
+    of_broker = None if of_tp.node is None else health.brokers.get(of_tp.node)
+    reason = of_tp.error or (of_broker.error if of_broker else None) or f"it is {of_tp.state}"
+    return RequestTimeout(
+        f"nothing of {tp} came for {seconds:g} s, and it ends later: {reason} "
+        "(default_api_timeout_ms)"
+    )

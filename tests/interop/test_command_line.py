@@ -1,135 +1,224 @@
-"""The client commands of `aiokq` against a broker: what they print, and how they fail."""
+"""The command line as processes with pipes and signals, on a broker in this process."""
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.cli.app import app
+from aiokq import EmbeddedCluster
 
-_numbers = itertools.count()
+SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def kafka():
-    with EmbeddedCluster() as running:
-        yield running
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as kafka:
+        yield kafka.bootstrap_servers
 
 
-@pytest.fixture
-def topic():
-    return f"cli-{next(_numbers)}"
+def environment(servers: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    return clean | {"KAFKA_BOOTSTRAP_SERVERS": servers}
 
 
-@pytest.fixture
-def command(kafka):
-    """Run a command in this process, against the broker unless told otherwise."""
-
-    def run(*arguments: str, stdin: bytes | None = None, bootstrap: str | None = None):
-        address = bootstrap or kafka.bootstrap_servers
-        return CliRunner().invoke(app, [*arguments, "--bootstrap-servers", address], input=stdin)
-
-    return run
-
-
-def test_topics_are_created_listed_described_and_deleted(command, topic):
-    """The first minutes of everybody."""
-    created = command("topics", "create", topic, "--partitions", "3", "--set", "retention.ms=5")
-    assert created.exit_code == 0, created.output
-    assert f"created {topic} with 3 partition(s)" in created.output
-    listed = json.loads(command("topics", "list", "--json").stdout)
-    assert {"name": topic, "partitions": 3} in [
-        {"name": t["name"], "partitions": t["partitions"]} for t in listed
-    ]
-    described = json.loads(command("topics", "describe", topic, "--json").stdout)
-    assert [(p["partition"], p["leader"], p["end_offset"]) for p in described] == [
-        (0, 0, 0),
-        (1, 0, 0),
-        (2, 0, 0),
-    ]
-    assert topic in command("topics", "describe", topic).output
-    assert command("topics", "delete", topic, "--yes").exit_code == 0
-    assert topic not in command("topics", "list").output
+def aiokq(servers: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "aiokq", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=SECONDS,
+        env=environment(servers),
+    )
 
 
-def test_lines_are_produced_and_consumed(command, topic):
-    """Each line a record, in order, with keys where a separator says so."""
-    lines = b"".join(b"k%d:value %d\n" % (n, n) for n in range(100))
-    produced = command("produce", topic, "--key-separator", ":", "-z", "zstd", stdin=lines)
-    assert produced.exit_code == 0, produced.output
-    assert "100 record(s) acknowledged" in produced.output
-    consumed = command("consume", topic, "--offset", "earliest", "--exit-at-end")
-    assert consumed.stdout.splitlines() == [f"value {n}" for n in range(100)]
-    some = command("consume", topic, "--partition", "0", "--offset", "7", "-n", "2", "--json")
-    records = [json.loads(line) for line in some.stdout.splitlines()]
-    assert [(r["offset"], r["key"], r["value"]) for r in records] == [
-        (7, "k7", "value 7"),
-        (8, "k8", "value 8"),
-    ]
+@contextmanager
+def running(servers: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aiokq", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(servers),
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
-def test_bytes_that_are_no_text_come_as_base64_in_json(command, topic):
-    """JSON has no bytes."""
-    command("produce", topic, stdin=b"\xff\xfe\n")
-    consumed = command("consume", topic, "--offset", "earliest", "-e", "--json")
-    record = json.loads(consumed.stdout)
-    assert record["value_base64"] == "//4="
-    assert record["key"] is None
+def ending(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out, err
 
 
-def test_errors_are_one_line_with_an_exit_code(command, topic):
-    """1 where the cluster refuses, 2 where the arguments do."""
-    command("topics", "create", topic)
-    again = command("topics", "create", topic)
-    assert again.exit_code == 1
-    assert "TOPIC_ALREADY_EXISTS" in again.output
-    bad = command("topics", "create", f"{topic}-x", "--set", "retention.mz=1")
-    assert bad.exit_code == 1
-    assert "did you mean retention.ms?" in bad.output
-    assert command("consume", topic, "--offset", "7").exit_code == 2
-    assert command("consume", topic, "--offset", "soon").exit_code == 2
-    assert command("topics", "create", "x", "--set", "retention.ms").exit_code == 2
-    assert command("produce", topic, "-z", "brotli", stdin=b"x\n").exit_code == 2
+def test_what_goes_in_comes_out(servers: str, topic: str):
+    """A pipe from `seq` to `wc`, through a topic of three partitions."""
+    assert aiokq(servers, "topics", "create", topic, "--partitions", "3").returncode == 0
+    numbers = [str(number).encode() for number in range(20_000)]
+    done = aiokq(servers, "produce", topic, "-z", "lz4", "--json", stdin=b"\n".join(numbers))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["delivered"] == 20_000
+    done = aiokq(servers, "consume", topic, "--until-end")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert sorted(done.stdout.split(), key=int) == numbers
+    done = aiokq(servers, "offsets", topic, "--json")
+    assert sum(partition["latest"] for partition in json.loads(done.stdout)) == 20_000
 
 
-def test_settings_come_from_a_file_and_the_command_line_wins(kafka, command, topic, tmp_path):
-    """As Java's tools take --command-config."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_reader_that_follows_ends_quietly(
+    servers: str, topic: str, number: signal.Signals, code: int
+):
+    """Ctrl-C is how it is meant to be ended."""
+    aiokq(servers, "produce", topic, stdin=b"first\n")
+    with running(servers, "consume", topic) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        aiokq(servers, "produce", topic, stdin=b"second\n")
+        assert process.stdout.readline() == b"second\n"
+        process.send_signal(number)
+        assert ending(process) == (code, b"", b"")
+
+
+def test_a_reader_that_follows_takes_new_partitions(servers: str, topic: str, tmp_path: Path):
+    """A topic grows while somebody watches it."""
+    aiokq(servers, "produce", topic, stdin=b"first\n")
     config = tmp_path / "client.properties"
-    config.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\nclient.id=from-file\n")
-    listed = CliRunner().invoke(app, ["topics", "list", "--config", str(config)])
-    assert listed.exit_code == 0, listed.output
-    config.write_text("bootstrap.server=x\n")
-    wrong = command("topics", "list", "--config", str(config))
-    assert wrong.exit_code == 2
-    assert "bootstrap_servers" in wrong.output.replace(".", "_")
+    config.write_text("metadata.max.age.ms=200\n")
+    with running(servers, "consume", topic, "--offsets", "--config", str(config)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{topic}-0@0\tfirst\n".encode()
+        aiokq(servers, "topics", "alter", topic, "--partitions", "2")
+        aiokq(servers, "produce", topic, "--partition", "1", stdin=b"new\n")
+        assert process.stdout.readline() == f"{topic}-1@0\tnew\n".encode()
+        process.send_signal(signal.SIGINT)
+        assert ending(process)[0] == 130
 
 
-def test_doctor_looks_at_the_installation_and_the_cluster(command):
-    """What a bug report needs."""
-    well = command("doctor", "--json")
-    assert well.exit_code == 0, well.output
-    checks = {check["check"]: check for check in json.loads(well.stdout)}
-    assert checks["core"]["ok"]
-    assert checks["brokers"]["found"].startswith("0 at 127.0.0.1:")
-    alone = CliRunner().invoke(app, ["doctor", "--json"], env={"KAFKA_BOOTSTRAP_SERVERS": ""})
-    assert "cluster" not in {check["check"] for check in json.loads(alone.stdout)}
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_a_writer_had_read_is_delivered_when_it_is_interrupted(
+    servers: str, topic: str, number: signal.Signals, code: int
+):
+    """Ctrl-C ends the input, not what was typed before."""
+    with running(servers, "produce", topic, "--offsets") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        wait_for_records(servers, topic, 2)
+        process.send_signal(number)
+        done, out, err = ending(process)
+    assert (done, err) == (code, b"")
+    assert out.splitlines()[:2] == [f"{topic}-0@0".encode(), f"{topic}-0@1".encode()]
+    assert out.splitlines()[2].startswith(b"2 records (6 bytes) delivered")
 
 
-def test_module_and_help_work_as_a_program():
-    """`python -m aiokq` is what the console script is."""
+def wait_for_records(servers: str, topic: str, count: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        done = aiokq(servers, "offsets", topic, "--json")
+        if done.returncode == 0 and json.loads(done.stdout)[0]["latest"] >= count:
+            return
+    raise AssertionError("the records did not come")
+
+
+def test_a_reader_of_the_output_that_leaves_ends_the_command_quietly(servers: str, topic: str):
+    """`aiokq consume orders | head -1`."""
+    aiokq(servers, "produce", topic, stdin=b"line\n" * 100_000)
+    command = f"{sys.executable} -m aiokq consume {topic} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        [sys.executable, "-m", "aiokq", "--help"], capture_output=True, text=True, timeout=30
+        ["bash", "-c", command], capture_output=True, timeout=SECONDS, env=environment(servers)
     )
-    assert done.returncode == 0
-    for name in ("topics", "produce", "consume", "doctor", "broker"):
-        assert name in done.stdout
-    done = subprocess.run(
-        [sys.executable, "-m", "aiokq", "absent"], capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"line\n", b"")
+
+
+def test_a_full_disk_is_one_line(servers: str, topic: str):
+    """`aiokq consume orders > file` on a disk that has no room."""
+    aiokq(servers, "produce", topic, stdin=b"line\n")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aiokq", "consume", topic, "--until-end"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            env=environment(servers),
+        )
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
+
+
+def test_the_broker_is_listed_and_dispatched(servers: str):
+    """It is parsed elsewhere, with options in front of it too."""
+    assert b" broker " in aiokq(servers, "--help").stdout
+    for arguments in (("broker", "--help"), ("-v", "broker", "--help")):
+        done = aiokq(servers, *arguments)
+        assert done.returncode == 0
+        assert b"--data-dir" in done.stdout
+
+
+def quick(tmp_path: Path) -> tuple[str, str]:
+    path = tmp_path / "quick.properties"
+    path.write_text("bootstrap.timeout.ms=1500\n")
+    return "--config", str(path)
+
+
+def test_nothing_that_listens_is_one_line_within_the_configured_time(tmp_path: Path):
+    """And doctor says so at once."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        began = time.monotonic()
+        done = aiokq(address, "topics", "list", *quick(tmp_path))
+        assert time.monotonic() - began < 8
+        assert done.returncode == 1
+        assert done.stderr.count(b"\n") == 1
+        assert b"Connection refused" in done.stderr
+        done = aiokq(address, "doctor", "--json")
+        assert done.returncode == 1
+        assert json.loads(done.stdout)[-1]["status"] == "fail"
+
+
+def test_a_port_that_is_not_kafkas_is_one_line(tmp_path: Path):
+    """A web server in the place of the broker."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for command in (("cluster",), ("doctor",), ("consume", "t"), ("produce", "t")):
+            done = aiokq(address, *command, *quick(tmp_path))
+            text = done.stderr + done.stdout
+            assert done.returncode == 1
+            assert b"Traceback" not in text
+            assert b"HTTP" in text or b"Kafka" in text
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_doctor_finds_the_broker(servers: str):
+    """Every check of the cluster is ok."""
+    done = aiokq(servers, "doctor", "--json")
+    checks = {check["check"]: check for check in json.loads(done.stdout)}
+    assert checks["bootstrap"]["status"] == checks["metadata"]["status"] == "ok"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiokq.consumer.consumer import Consumer
 from tests.unit.cli.harness import CommandLine
 
 
@@ -146,3 +149,31 @@ def test_a_group_in_the_environment_is_refused_not_ignored(
     done = alone("consume", "t")
     assert done.code == 1
     assert "group_id" in done.complaint
+
+
+def test_an_end_that_is_never_reached_is_an_error(
+    filled: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The broker went away under `--until-end`: a script must not wait for ever."""
+    for _ in range(5):  # more batches than are fetched ahead
+        filled("produce", "t", "--partition", "0", stdin=b"more\n")
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "default.api.timeout.ms=5000\nqueued.max.bytes=1\nmax.partition.fetch.bytes=1\n"
+    )
+    world = filled.session.world
+    read = Consumer.getmany
+    began: list[float] = []
+
+    async def getmany(consumer: Consumer, **arguments: Any) -> Any:
+        if not began:
+            began.append(world.loop.time())
+            world.network.delay_host("127.0.0.1", 1000.0)
+        return await read(consumer, **arguments)
+
+    monkeypatch.setattr(Consumer, "getmany", getmany)
+    done = filled("consume", "t", "--until-end", "--config", str(config))
+    world.network.heal()
+    assert done.code == 1
+    assert "nothing of t-0 came for 5 s" in done.complaint
+    assert world.loop.time() - began[0] < 30

@@ -12,6 +12,12 @@ from aiokq.cli.checks import Status, installation
 from tests.unit.cli.harness import CommandLine
 
 
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the core beside these tests was built is not what they ask."""
+    monkeypatch.setattr(fastpath, "stale", lambda: False)
+
+
 def found(name: str) -> checks.Check:
     (check,) = [check for check in installation() if check.name == name]
     return check
@@ -38,7 +44,6 @@ def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine)
 
 def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):
     """Several times slower is worth a line."""
-    monkeypatch.setattr(fastpath, "stale", lambda: False)
     monkeypatch.setattr(fastpath, "COMPILED", False)
     monkeypatch.delenv("AIOKQ_PURE", raising=False)
     assert found("core").status is Status.WARN
