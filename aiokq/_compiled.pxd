@@ -115,6 +115,8 @@ cdef class Accumulator:
     cdef readonly bint closed
     cdef public object on_unknown_topic
     cdef public object on_room
+    cdef public object on_refused
+    cdef public object choose
     cdef public object loop
     cdef object clock
     cdef dict routes

@@ -153,6 +153,8 @@ class Route:
 class Accumulator:
     on_unknown_topic: Callable[[str], None] | None
     on_room: Callable[[], None] | None
+    on_refused: Callable[[Batch], None] | None
+    choose: Callable[[str], int] | None
     loop: asyncio.AbstractEventLoop | None
     waiting: int
     def __init__(
@@ -164,6 +166,8 @@ class Accumulator:
         clock: Clock | None = None,
         on_unknown_topic: Callable[[str], None] | None = None,
         on_room: Callable[[], None] | None = None,
+        on_refused: Callable[[Batch], None] | None = None,
+        choose: Callable[[str], int] | None = None,
         seed: int = 0,
         ignore_keys: bool = False,
     ) -> None: ...

@@ -12,7 +12,7 @@ from aiokq.core.types import Buffer, TopicPartition
 from aiokq.fastpath import Deliveries
 from aiokq.producer.batch_builder import record_size
 from aiokq.producer.gathered import GatheredDeliveries
-from aiokq.producer.pipeline import NotTaken, Pipeline, PreparedRecord
+from aiokq.producer.pipeline import NotPlaced, NotTaken, Pipeline, PreparedRecord
 from aiokq.producer.room import Room
 from aiokq.producer.serializers import Headers
 from aiokq.producer.topics import Topics
@@ -131,12 +131,17 @@ class Intake:
         pipeline = self._pipeline
         if isinstance(refusal, NotTaken):
             return await self._append(refusal.record)
-        if partition is not None or (pipeline is not None and pipeline.needs_metadata):
+        if pipeline is not None and isinstance(refusal, NotPlaced):
+            await self.topics.find(refusal.record.topic)
+            return await self._append(pipeline.place(refusal.record))
+        if partition is not None:
             info = await self.topics.find(topic, partition=partition)
-            if partition is not None and partition not in info.partitions:
+            if partition not in info.partitions:
                 raise _no_partition(topic, partition, len(info.partitions))
         if pipeline is not None:
-            record = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
+            record = pipeline.place(
+                pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
+            )
         else:
             # The core itself refuses what is no bytes, in words.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
@@ -210,7 +215,8 @@ class Intake:
         prepared = []
         for record in records:
             key, value, headers, timestamp_ms = _parts(record)
-            prepared.append(pipeline.prepare(topic, value, key, partition, timestamp_ms, headers))
+            made = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
+            prepared.append(pipeline.place(made))
         return GatheredDeliveries([await self._append(record) for record in prepared])
 
     async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:

@@ -41,7 +41,7 @@ class BatchInfo:
     Attributes:
         count: records in it.
         size: bytes as it is sent, compressed.
-        attempt: how often it was sent, from 1.
+        attempt: how often it was sent; 0 if it failed before that.
         base_offset: of its first record; -1 until acknowledged, and with acks=0.
     """
 

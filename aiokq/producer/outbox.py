@@ -183,12 +183,16 @@ class Outbox:
         return [queued for queue in self._queues.values() for queued in queue.take_all()]
 
     def give_up(self, batch: Batch, error: KafkaError) -> None:
-        """Fails a batch that is in no queue: one that waited for its topic, or `take_all` gave."""
+        """A batch that is in no queue fails, or has failed: one that waited for its topic, or that
+        `take_all` gave."""
         self._counters.records_failed += batch.count
         self.failed_records += batch.count
         self.failures.add(batch, error)
         batch.fail(error)
         self._finished(batch)
+        if self._interceptors:
+            info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)
+            self._interceptors.error(info, error)
 
     # -- what queues tell (QueueOwner)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Accumulator, Delivery
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["NotTaken", "Pipeline", "PreparedRecord"]
+__all__ = ["NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]
 
 
 class PreparedRecord(NamedTuple):
@@ -35,6 +35,18 @@ class NotTaken(BufferFull):
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
+        self.record = record
+
+
+class NotPlaced(UnknownTopicOrPartition):
+    """The partitioner cannot choose yet for a record that went through the other hooks already."""
+
+    def __init__(self, record: PreparedRecord) -> None:
+        super().__init__(
+            "the partitioner needs the topic's metadata, which is not here yet: use enqueue(), "
+            "or await partitions_for() first",
+            topic_partition=record.topic,
+        )
         self.record = record
 
 
@@ -79,7 +91,7 @@ class Pipeline:
         """`send_nowait` with hooks."""
         if self._accumulator.waiting:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
-        record = self.prepare(topic, value, key, partition, timestamp_ms, headers)
+        record = self.place(self.prepare(topic, value, key, partition, timestamp_ms, headers))
         try:
             return self._accumulator.append(*record)
         except BufferFull:
@@ -94,12 +106,10 @@ class Pipeline:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> PreparedRecord:
-        """The record as the core takes it.
+        """The record as the core takes it, but for `place`.
 
         Raises:
-            UnknownTopicOrPartition: the partitioner needs the partitions, and they are not known
-                yet.
-            whatever a serializer or the partitioner raises.
+            whatever a serializer raises.
         """
         if self._interceptors:
             record = self._interceptors.enqueue(
@@ -112,20 +122,25 @@ class Pipeline:
         if self._serialize_value is not None:
             value = self._serialize_value(topic, headers, value)
         # What is no bytes by now the core refuses, in words.
-        prepared = PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
-        if self._partitioner is not None and partition is None:
-            return prepared._replace(partition=self._choose(prepared))
-        return prepared
+        return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
+
+    def place(self, record: PreparedRecord) -> PreparedRecord:
+        """The record with the partition that the partitioner chooses, if it is asked.
+
+        Raises:
+            NotPlaced: the partitioner needs the partitions, and they are not known yet.
+            ConfigError: it chose one that there is not.
+            whatever the partitioner raises.
+        """
+        if self._partitioner is None or record.partition is not None:
+            return record
+        return record._replace(partition=self._choose(record))
 
     def _choose(self, record: PreparedRecord) -> int | None:
         assert self._partitioner is not None
         info = self._engine.metadata.topics.get(record.topic)
         if info is None or not info.partitions:
-            raise UnknownTopicOrPartition(
-                "the partitioner needs the topic's metadata, which is not here yet: use enqueue(), "
-                "or await partitions_for() first",
-                topic_partition=record.topic,
-            )
+            raise NotPlaced(record)
         partitions: Sequence[int] = sorted(info.partitions)
         available = [n for n in partitions if info.partitions[n].leader >= 0]
         chosen = self._partitioner.partition(

@@ -99,6 +99,7 @@ class Producer:
             clock=environment.clock,
             on_unknown_topic=self._unknown_topic,
             on_room=self._room_freed,
+            on_refused=self._refused,
             seed=environment.random.getrandbits(64),
             ignore_keys=self._settings.partitioner_ignore_keys,
         )
@@ -457,6 +458,10 @@ class Producer:
     def _unknown_topic(self, topic: str) -> None:
         self._check_loop()
         self._intake.topics.unknown(topic)
+
+    def _refused(self, batch: Batch) -> None:
+        assert isinstance(batch.error, KafkaError)
+        self._outbox.give_up(batch, batch.error)
 
     def _room_freed(self) -> None:
         self._intake.room_freed()

@@ -72,6 +72,7 @@ class Topics:
         self._timeout = timeout
         self._spawn = spawn
         self._looking: dict[str, asyncio.Task[None]] = {}
+        """By topic; one stays here that ended without an outcome, cancelled or by a bug."""
         self._watched: set[str] = set()
         self._subscription: Subscription[EventKey, Event] | None = None
 
@@ -116,7 +117,10 @@ class Topics:
     def pending(self) -> list[Batch]:
         """Batches of records whose topic is not known yet."""
         return [
-            batch for topic in list(self._looking) for batch in self._accumulator.pending(topic)
+            batch
+            for topic in self._looking
+            for batch in self._accumulator.pending(topic)
+            if not batch.done
         ]
 
     # -- inside
@@ -128,10 +132,9 @@ class Topics:
             error.add_context(topic_partition=topic)
             logger.error("records are given up: topic=%s error=%s", topic, error)
             self._give_up(topic, error)
-        finally:
-            # Here and not in a callback of the task: a record that comes right after this must
-            # find that nobody looks any more.
-            self._looking.pop(topic, None)
+        # Here and not in a callback of the task: a record that comes right after this must find
+        # that nobody looks any more.
+        self._looking.pop(topic, None)
 
     def _give_up(self, topic: str, error: KafkaError) -> None:
         for batch in self._accumulator.pending(topic):

@@ -1,0 +1,127 @@
+"""Records for topics that are not known yet: what they wait for, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import DeliveryFailed, KafkaError, UnknownTopicOrPartition, WrongLoop
+from aiokq.core.types import TopicPartition
+from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from tests.sim.producer_world import producer, simulate
+
+
+def test_flush_raises_for_a_partition_that_turned_out_not_to_exist() -> None:
+    """The record was accepted before the topic was known; nobody heard of its end."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            for _ in range(3):
+                p.send_nowait("orders", b"v", partition=7)
+            p.send_nowait("orders", b"good", partition=0)
+            with pytest.raises(DeliveryFailed) as caught:
+                await p.flush()
+            assert caught.value.count == 3
+            assert caught.value.topic_partitions == (TopicPartition("orders", 7),)
+            assert isinstance(caught.value.errors[0], UnknownTopicOrPartition)
+            await p.flush()
+            report = await p.close()
+        assert (report.delivered, report.failed, report.unsent) == (1, 3, 0)
+
+    simulate(body)
+
+
+def test_one_that_was_awaited_is_not_raised_again() -> None:
+    """Whoever awaits it has the error already, whenever the other failures are looked at."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, batch_size=128) as p:
+            deliveries = [p.send_nowait("orders", b"v" * 50, partition=7) for _ in range(5)]
+            for delivery in deliveries:
+                with pytest.raises(UnknownTopicOrPartition):
+                    await delivery
+            await p.flush()
+            report = await p.close()
+        assert report.failed == 5
+
+    simulate(body)
+
+
+def test_interceptors_hear_of_records_that_never_reached_a_queue() -> None:
+    """on_error was silent for a topic that does not exist: its records just vanished."""
+
+    class Ear(Interceptor):
+        def __init__(self) -> None:
+            self.heard: list[tuple[str, int, int]] = []
+
+        def on_error(self, batch: BatchInfo, error: KafkaError) -> None:
+            self.heard.append((batch.topic, batch.count, batch.attempt))
+
+    async def body(world: Any, kafka: Any) -> None:
+        ear = Ear()
+        options = {"max_block_ms": 500, "allow_auto_create_topics": False}
+        async with producer(world, kafka, interceptors=(ear,), **options) as p:
+            with pytest.raises(UnknownTopicOrPartition):
+                await p.send("missing", b"v")
+        assert ear.heard == [("missing", 1, 0)]
+
+    simulate(body)
+
+
+def test_a_refused_first_record_does_not_silence_the_next_one() -> None:
+    """Another thread's record was left behind, so that nobody looked the topic up any more."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            errors: list[BaseException] = []
+
+            def other() -> None:
+                try:
+                    asyncio.run(p.enqueue("orders", b"theirs"))
+                except WrongLoop as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert len(errors) == 1
+            async with asyncio.timeout(5):
+                await p.send("orders", b"mine")
+        assert kafka.values("orders") == [b"mine"]
+
+    simulate(body)
+
+
+def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
+    """A partitioner of one's own needs metadata: the record had been through the hooks before."""
+
+    class Counting(Interceptor):
+        calls = 0
+
+        def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            self.calls += 1
+            return record
+
+    class Last:
+        def partition(
+            self, topic: str, key: Any, value: Any, partitions: Any, available: Any
+        ) -> int:
+            return int(partitions[-1])
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        counting = Counting()
+        async with producer(world, kafka, interceptors=(counting,), partitioner=Last()) as p:
+            meta = await p.send("orders", b"v")
+            assert meta.partition == 1
+            with pytest.raises(UnknownTopicOrPartition, match="use enqueue"):
+                p.send_nowait("other", b"v")
+        assert counting.calls == 2
+
+    simulate(body)
