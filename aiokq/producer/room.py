@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import TypeVar
 
 from aiokq.core.errors import BufferFull, KafkaError, copy_error
@@ -15,9 +16,10 @@ T = TypeVar("T")
 
 
 class _Waiter:
-    __slots__ = ("future", "size")
+    __slots__ = ("future", "number", "size")
 
-    def __init__(self, size: int, future: asyncio.Future[None]) -> None:
+    def __init__(self, number: int, size: int, future: asyncio.Future[None]) -> None:
+        self.number = number
         self.size = size
         self.future = future
 
@@ -40,6 +42,7 @@ class Room:
         self._fits = fits
         self._waiting = waiting
         self._timeout = timeout
+        self._numbers = count()
         self._line: deque[_Waiter] = deque()
         self._granted: set[_Waiter] = set()
         self._granted_bytes = 0
@@ -62,7 +65,7 @@ class Room:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        waiter = _Waiter(size, loop.create_future())
+        waiter = _Waiter(next(self._numbers), size, loop.create_future())
         self._line.append(waiter)
         try:
             self._waiting(len(self))
@@ -74,12 +77,14 @@ class Room:
                     await waiter.future
                 finally:
                     handle.cancel()
-                try:
-                    return append()
-                except BufferFull:
-                    self._ungrant(waiter)
-                    waiter.future = loop.create_future()
-                    self._line.appendleft(waiter)
+                if not self._line or waiter.number < self._line[0].number:
+                    try:
+                        return append()
+                    except BufferFull:
+                        pass  # one before it took more than it had asked for
+                self._ungrant(waiter)
+                waiter.future = loop.create_future()
+                self._put_back(waiter)
         finally:
             self._leave(waiter)
 
@@ -110,6 +115,13 @@ class Room:
             self._line.remove(waiter)
         self._waiting(len(self))
         self.freed()
+
+    def _put_back(self, waiter: _Waiter) -> None:
+        """To its old place: those granted together may have to come back together."""
+        place = 0
+        while place < len(self._line) and self._line[place].number < waiter.number:
+            place += 1
+        self._line.insert(place, waiter)
 
     def _ungrant(self, waiter: _Waiter) -> None:
         if waiter in self._granted:

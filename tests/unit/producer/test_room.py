@@ -182,3 +182,34 @@ def test_an_error_of_the_append_frees_the_place() -> None:
         assert await second == 10
 
     run(1, body)
+
+
+def test_nobody_overtakes_one_whose_room_turned_out_too_small() -> None:
+    """Three were granted at once, the first took more than it said: the third passed the second."""
+
+    async def body(world: Simulation) -> None:
+        memory = Memory(0)
+        order: list[str] = []
+
+        async def wait(name: str, size: int, takes: int) -> None:
+            def append() -> None:
+                memory.take(takes)
+                order.append(name)
+
+            await memory.room.take(size, append)
+
+        tasks = [
+            asyncio.create_task(wait(*arguments))
+            for arguments in (("first", 100, 150), ("second", 100, 100), ("third", 10, 10))
+        ]
+        await asyncio.sleep(0)
+        memory.give(210)
+        await asyncio.sleep(0.1)
+        assert order == ["first"]
+        assert memory.waiting == 2
+        memory.give(150)
+        await asyncio.gather(*tasks)
+        assert order == ["first", "second", "third"]
+        assert memory.waiting == 0
+
+    run(1, body)
