@@ -150,6 +150,7 @@ class ResponseWriter:
 
     async def _send(self, descriptor: int, fragments: Sequence[Fragment]) -> None:
         transport = self._transport
+        transport.push()
         if transport.unsent:
             await self._drain(empty=True)
         buffers: list[memoryview] = []

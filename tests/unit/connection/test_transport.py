@@ -1,0 +1,138 @@
+"""The asyncio side of a connection: how output leaves, in what order, and what a close does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq.connection.framing import FrameReader
+from aiokq.connection.transport import FrameTransport
+from aiokq.core.errors import Closed, ConnectionLost, KafkaError
+
+
+class Recorder(asyncio.Transport):
+    """A transport that takes everything and remembers each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.ended = ""
+        self.queued = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, parts: object) -> None:
+        self.writes.append(b"".join(parts))  # type: ignore[arg-type]
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.queued
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+
+class Receiver:
+    """Takes what a FrameTransport reports."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def connected(self) -> None: ...
+
+    def frames_received(self, frames: list[memoryview]) -> None: ...
+
+    def bytes_received(self) -> None: ...
+
+    def lost(self, error: KafkaError) -> None:
+        self.error = error
+
+
+@pytest.fixture
+async def pair() -> tuple[FrameTransport, Recorder]:
+    transport, recorder = FrameTransport(Receiver(), FrameReader()), Recorder()
+    transport.connection_made(recorder)
+    return transport, recorder
+
+
+Pair = tuple[FrameTransport, Recorder]
+
+
+async def test_what_is_written_in_one_turn_of_the_loop_leaves_at_once(pair: Pair) -> None:
+    """A system call costs ten times what a small request does: fifty pipelined ones share one."""
+    transport, recorder = pair
+    for n in range(50):
+        transport.write([b"%02d" % n, b"x"], 3)
+    assert not recorder.writes
+    assert transport.unsent == 150
+    await asyncio.sleep(0)
+    assert recorder.writes == [b"".join(b"%02dx" % n for n in range(50))]
+    assert (transport.unsent, transport.bytes_out) == (0, 150)
+    transport.write([b"next"], 4)
+    await asyncio.sleep(0)
+    assert recorder.writes[1:] == [b"next"]
+
+
+async def test_large_output_waits_for_nothing_and_keeps_its_place(pair: Pair) -> None:
+    """A batch of a megabyte is worth a system call, and must not be copied."""
+    transport, recorder = pair
+    large = bytes(100_000)
+    transport.write([b"first"], 5)
+    transport.write([b"head", large], len(large) + 4)
+    assert recorder.writes == [b"first", b"head" + large]
+    transport.write([b"last"], 4)
+    await asyncio.sleep(0)
+    assert recorder.writes[2:] == [b"last"]
+
+
+async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
+    """What is held counts for no backpressure: it must not grow with what a peer asks for."""
+    transport, recorder = pair
+    for _ in range(1000):
+        transport.write([bytes(1000)], 1000)
+        assert transport.unsent < 66_000
+    assert sum(map(len, recorder.writes)) > 900_000
+
+
+async def test_closing_sends_what_is_held(pair: Pair) -> None:
+    """A response whose connection is closed in the same turn was promised; so was acks=0."""
+    transport, recorder = pair
+    transport.write([b"answer"], 6)
+    transport.close(Closed("done"))
+    assert (recorder.writes, recorder.ended) == ([b"answer"], "closed")
+
+
+async def test_failing_drops_what_is_held(pair: Pair) -> None:
+    """It says so; and nothing may be written to a transport that is gone."""
+    transport, recorder = pair
+    transport.write([b"answer"], 6)
+    transport.fail(ConnectionLost("gone"))
+    await asyncio.sleep(0)
+    assert (recorder.writes, recorder.ended, transport.unsent) == ([], "aborted", 0)
+
+
+async def test_what_is_held_when_the_peer_goes_is_dropped(pair: Pair) -> None:
+    """asyncio warns of writes to a transport whose connection is lost."""
+    transport, recorder = pair
+    transport.write([b"answer"], 6)
+    transport.connection_lost(None)
+    await asyncio.sleep(0)
+    assert (recorder.writes, transport.unsent) == ([], 0)
+
+
+async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
+    """A file is sent on the socket itself: what was written before must not come behind it."""
+    transport, recorder = pair
+    transport.write([b"header"], 6)
+    await transport.flush()
+    assert recorder.writes == [b"header"]
