@@ -274,6 +274,8 @@ class Connection:
                 error.add_context(node=self.name)
                 self.transport.fail(error)
                 return
+            if sent is None:
+                continue
             future = sent.future
             assert future is not None
             if future.done():  # cancelled; the response has come in its turn all the same

@@ -80,6 +80,7 @@ class ClientProtocol:
         self.pending: deque[PendingRequest[Response]] = deque()
         """Requests in flight, oldest first."""
         self._next_correlation_id = 0
+        self._expects_none = False
 
     def send(
         self, request: Request[R], version: int, *, expect_response: bool = True
@@ -103,17 +104,26 @@ class ClientProtocol:
         sent: PendingRequest[R] = PendingRequest(correlation_id, type(request), version)
         if expect_response:
             self.pending.append(cast("PendingRequest[Response]", sent))
+        else:
+            self._expects_none = True
         return sent, cast("list[Buffer]", fragments)
 
-    def match(self, frame: memoryview) -> PendingRequest[Response]:
+    def match(self, frame: memoryview) -> PendingRequest[Response] | None:
         """The request that a frame answers; it is pending no more.
 
+        None for an answer to a request that wants none: librdkafka's mock cluster, and brokers made
+        after it, answer Produce with acks=0 all the same.
+
         Raises:
-            ProtocolError: none, or not the one that is due.
+            ProtocolError: no request, or not the one that is due.
         """
         if len(frame) < 4:
             raise ProtocolError(f"a response of {len(frame)} bytes has no correlation id")
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if self._expects_none and all(
+            sent.correlation_id != correlation_id for sent in self.pending
+        ):
+            return None
         if not self.pending:
             raise ProtocolError(f"a response (correlation id {correlation_id}) to no request")
         due = self.pending[0]
@@ -148,6 +158,8 @@ class ClientProtocol:
             ProtocolError: as these two.
         """
         sent = self.match(frame)
+        if sent is None:
+            raise ProtocolError("an answer to a request that wants none")
         try:
             return sent, self.decode(sent, frame)
         except KafkaError as error:

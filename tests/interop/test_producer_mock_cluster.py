@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -66,10 +67,23 @@ async def test_librdkafka_reads_what_we_write(bootstrap: str, codec: str) -> Non
 
 
 async def test_the_leader_alone_may_acknowledge(bootstrap: str) -> None:
-    """acks=1, which turns idempotence off. (acks=0 the mock answers, against the protocol.)"""
+    """acks=1, which turns idempotence off."""
     async with Producer(bootstrap, acks=1, linger_ms=1) as producer:
         assert not producer.settings.enable_idempotence
         metas = [await producer.send("leader-only", b"%d" % n, partition=0) for n in range(20)]
     assert [meta.offset for meta in metas] == list(range(20))
     messages = read_back(bootstrap, "leader-only", 4, 20)
     assert [message.value() for message in messages] == [b"%d" % n for n in range(20)]
+
+
+async def test_nobody_has_to_acknowledge(bootstrap: str) -> None:
+    """acks=0. The mock answers all the same, against the protocol: that ended the connection."""
+    async with Producer(bootstrap, acks=0, linger_ms=1) as producer:
+        for n in range(20):
+            assert (await producer.send("nobody", b"%d" % n, partition=0)).offset == -1
+        await asyncio.sleep(0.05)  # for the last answer to come
+        await producer.send("nobody", b"20", partition=0)
+        report = await producer.close()
+    assert (report.delivered, report.failed) == (21, 0)
+    messages = read_back(bootstrap, "nobody", 4, 21)
+    assert [message.value() for message in messages] == [b"%d" % n for n in range(21)]

@@ -73,7 +73,21 @@ def test_requests_without_response_keep_the_numbering() -> None:
     protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
     sent, _ = protocol.send(wire.MetadataRequest(), 9)
     assert sent.correlation_id == 1
-    assert protocol.receive(answer(1, "x"))[0] is sent
+    assert protocol.match(answer(1, "x")) is sent
+
+
+def test_an_answer_that_nobody_wanted_is_passed_over() -> None:
+    """librdkafka's mock cluster answers Produce with acks=0, which ended the connection."""
+    protocol = ClientProtocol("me")
+    protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
+    assert protocol.match(answer(0, "x")) is None
+    protocol.send(wire.ProduceRequest(acks=0), 9, expect_response=False)
+    sent, _ = protocol.send(wire.MetadataRequest(), 9)
+    protocol.send(wire.MetadataRequest(), 9)
+    assert protocol.match(answer(1, "x")) is None
+    with pytest.raises(ProtocolError, match="correlation id 3 where that of <Metadata v9"):
+        protocol.match(answer(3, "x"))
+    assert protocol.match(answer(2, "x")) is sent
 
 
 def test_a_request_that_cannot_be_encoded_leaves_no_trace() -> None:
