@@ -2464,19 +2464,33 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
 
 
 if not cython.compiled:
+    _NAMES: dict = {}  # header names as they are encoded: few, and always the same
 
     def _headers_bytes(headers):
-        plain = _plain_headers(headers)
-        parts = [_VARINT[len(plain)]]
-        for name, value in plain:
-            encoded = name.encode()
-            parts.append(_VARINT[len(encoded)])
+        if type(headers) is not list and type(headers) is not tuple:
+            headers = _plain_headers(headers)
+        parts = [_VARINT[len(headers)]]
+        for header in headers:
+            if type(header) is not tuple or len(header) != 2:
+                return _headers_bytes(_plain_headers(headers))
+            name, value = header
+            encoded = _NAMES.get(name)
+            if encoded is None:
+                if type(name) is not str:
+                    return _headers_bytes(_plain_headers(headers))
+                encoded = name.encode()
+                encoded = _VARINT[len(encoded)] + encoded
+                if len(_NAMES) >= 1024:
+                    _NAMES.clear()
+                _NAMES[name] = encoded
             parts.append(encoded)
-            if value is None:
-                parts.append(b"\x01")
-            else:
+            if type(value) is bytes:
                 parts.append(_VARINT[len(value)])
                 parts.append(value)
+            elif value is None:
+                parts.append(b"\x01")
+            else:
+                return _headers_bytes(_plain_headers(headers))
         return b"".join(parts)
 
 
