@@ -12,6 +12,7 @@ simulation) ranges are read and written in chunks.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ _SENDFILE_BYTES: Final = 1024 * 1024
 _BYTES_PER_TURN: Final = 4 * 1024 * 1024
 
 _IOV_MAX: Final = 1024
+
+# What keepalive and routers report; they are no ConnectionError.
+_GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN)
 
 SERVER_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 """Unsent output per connection; a chunk more is the bound of what a slow reader can hold."""
@@ -176,7 +180,9 @@ class ResponseWriter:
                     await self._wait_writable(descriptor)
                     turn = 0
                     continue
-                except ConnectionError as error:
+                except OSError as error:
+                    if not _peer_is_gone(error):
+                        raise
                     raise self._broken(error) from error
                 if n == 0:
                     self._shrunk(fragment)
@@ -196,7 +202,9 @@ class ResponseWriter:
             except (BlockingIOError, InterruptedError):
                 await self._wait_writable(descriptor)
                 continue
-            except ConnectionError as error:
+            except OSError as error:
+                if not _peer_is_gone(error):
+                    raise
                 raise self._broken(error) from error
             self._transport.bytes_out += n
             done = 0
@@ -273,3 +281,8 @@ class ResponseWriter:
     def _give_up(self, error: KafkaError) -> KafkaError:
         self._transport.fail(error)
         return error
+
+
+def _peer_is_gone(error: OSError) -> bool:
+    """Whether an error of the socket says so; others are the file's, or a bug."""
+    return isinstance(error, ConnectionError) or error.errno in _GONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import socket
@@ -187,9 +188,35 @@ def test_clients_that_reset_during_a_response_harm_nobody(
                 assert await receive(reader) == b"--head--" + content[n : n + 1_000_000] + b"tail"
             writer.close()
             await writer.wait_closed()
-            await gone(server)
+            await gone(server, 51)
 
     run(loop_factory, main)
+
+
+@both_loops
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENOTCONN])
+def test_a_peer_whose_machine_died_is_no_bug_of_the_handler(
+    loop_factory: LoopFactory,
+    segment: Path,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Keepalive reports it with errors that are no ConnectionError: no traceback for those."""
+
+    def lost(*args: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    async def main() -> None:
+        async with serving(segment) as (server, _):
+            monkeypatch.setattr("os.sendfile", lost)
+            client = connected(server.port)
+            client.sendall(request(b"get 0 %d" % SIZE))
+            await gone(server)
+            client.close()
+
+    run(loop_factory, main)
+    assert "handler failed" not in caplog.text
 
 
 @both_loops
@@ -269,7 +296,7 @@ def test_connections_that_come_and_go_leave_nothing(
                     client.sendall(request(b"get 0 1000000"))
                 client.close()
                 await asyncio.sleep(0)
-            await gone(server)
+            await gone(server, 200)
             await asyncio.sleep(0.05)
             assert open_sockets() == before
             assert server.budget.used == 0
@@ -301,8 +328,8 @@ def connected(port: int) -> socket.socket:
     return client
 
 
-async def gone(server: Server) -> None:
-    """Until the server has no connections."""
+async def gone(server: Server, made: int = 1) -> None:
+    """Until the server has taken so many connections, and has none of them any more."""
     async with asyncio.timeout(10):
-        while server.connections:  # noqa: ASYNC110  nothing tells
+        while server.connections or server.counters.connections_accepted < made:  # noqa: ASYNC110  nothing tells
             await asyncio.sleep(0.02)
