@@ -12,7 +12,7 @@ import typer
 from aiokq.cli.failures import FAILED, explain
 from aiokq.cli.lines import read_lines
 from aiokq.cli.options import BootstrapServers, ConfigFile
-from aiokq.cli.output import Output
+from aiokq.cli.output import Output, OutputClosed
 from aiokq.cli.records import unescaped
 from aiokq.cli.session import Session
 
@@ -191,6 +191,7 @@ class _Produce:
         self._started: float | None = None
         self._seconds = 0.0
         self._interrupted = True
+        self._broken: OutputClosed | None = None
         self.delivered = 0
         self.failed = 0
         self._bytes = 0
@@ -213,8 +214,11 @@ class _Produce:
                 for line in lines:
                     number += 1
                     await self._accept(number, line)
-                self._settle()
-                self._out.flush()
+                if self._pending:
+                    # Nothing may be typed for a while: tell of these when they are through.
+                    self._pending[-1][2].add_done_callback(self._answered)
+                if self._broken is not None:
+                    raise self._broken
             await self._finish()
             self._interrupted = False
         finally:
@@ -264,6 +268,14 @@ class _Produce:
             self._fail(number, explain(error))
         else:
             self._pending.append((number, len(key or b"") + len(value or b""), delivery))
+
+    def _answered(self, _: object) -> None:
+        """The last record of a portion has its answer. Context: a callback of the loop."""
+        try:
+            self._settle()
+            self._out.flush()
+        except OutputClosed as error:
+            self._broken = error  # raised with the next portion, where somebody catches it
 
     async def _finish(self) -> None:
         """Until the last record has its answer, telling of each as it comes."""
