@@ -1,7 +1,7 @@
 """Owns the log of one partition: its segments, offsets and producer state, appends and reads.
 
 Knows no topic registry, connection or request. How a log is found on disk and made sound again
-is ``recovery``; what a batch must be like ``validation``.
+is ``recovery``; what may be appended ``appending`` and ``validation``.
 
 Source: Kafka ``UnifiedLog.java``, ``LocalLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
@@ -10,12 +10,12 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 from __future__ import annotations
 
 import logging
-import struct
 import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
+from aiokq.broker.log.appending import CheckedAppend, check_append
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -25,17 +25,10 @@ from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.segment import RollLimits, Segment
 from aiokq.broker.log.segments import Segments
-from aiokq.broker.log.validation import stored_form, validate_batch
-from aiokq.core.errors import (
-    CorruptRecord,
-    KafkaStorage,
-    OffsetOutOfRange,
-    RecordBatchTooLarge,
-)
+from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
 from aiokq.core.files import FileRange, Files
-from aiokq.core.types import Buffer, TopicPartition
-from aiokq.records.control import EndTransactionMarker, read_marker
-from aiokq.records.header import BatchHeader, Checksum
+from aiokq.core.types import TopicPartition
+from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
@@ -44,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
 
 logger = logging.getLogger("aiokq.broker.log")
-
-NO_TIMESTAMP: Final = -1
-_PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 
 
 class PartitionLog:
@@ -163,40 +153,22 @@ class PartitionLog:
             now_ms: the broker's time.
 
         Raises:
-            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
-            RecordBatchTooLarge: more than a segment may hold.
-            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
+            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp, RecordBatchTooLarge,
+            OutOfOrderSequence, InvalidProducerEpoch: see ``appending``.
             KafkaStorage: the disk refused; nothing of the append is in the log.
         """
         self._check_usable()
-        config = self.config
-        view = memoryview(data)
-        batches: list[tuple[Buffer, BatchHeader]] = []
-        markers: dict[int, EndTransactionMarker] = {}
-        position = size = 0
-        for header in headers:
-            batch: Buffer = view[position : position + header.size]
-            position += header.size
-            validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=self._crc32c)
-            if origin is Origin.CLIENT:
-                batch, header = stored_form(
-                    batch, header, config, now_ms=now_ms, crc32c=self._crc32c
-                )
-            elif header.is_control:
-                marker = read_marker(batch, header)
-                if marker is not None:
-                    self._producers.check_marker(header, marker)
-                    markers[len(batches)] = marker
-            batches.append((batch, header))
-            size += header.size
-        if size > config.segment_bytes:
-            raise RecordBatchTooLarge(
-                f"append of {size} bytes is larger than segment.bytes {config.segment_bytes}"
-            )
-        duplicate = self._producers.check(
-            (header for _, header in batches if not header.is_control), origin
+        checked = check_append(
+            data,
+            headers,
+            self.config,
+            self._producers,
+            now_ms=now_ms,
+            origin=origin,
+            crc32c=self._crc32c,
         )
-        stamped = config.log_append_time and origin is Origin.CLIENT
+        stamped = self.config.log_append_time and origin is Origin.CLIENT
+        duplicate = checked.duplicate
         if duplicate is not None:
             return AppendResult(
                 duplicate.first_offset,
@@ -205,32 +177,24 @@ class PartitionLog:
                 self._log_start_offset,
                 duplicate=True,
             )
-        return self._append_checked(batches, markers, size, leader_epoch, now_ms, stamped=stamped)
+        base_offset = self.log_end_offset
+        last_offset = self._write(checked, leader_epoch, now_ms)
+        for listener in self.append_listeners:
+            listener(checked.size)
+        return AppendResult(
+            base_offset, last_offset, now_ms if stamped else NO_TIMESTAMP, self._log_start_offset
+        )
 
-    def _append_checked(
-        self,
-        batches: list[tuple[Buffer, BatchHeader]],
-        markers: dict[int, EndTransactionMarker],
-        size: int,
-        leader_epoch: int,
-        now_ms: int,
-        *,
-        stamped: bool,
-    ) -> AppendResult:
-        base_offset = offset = self.log_end_offset
-        buffers: list[Buffer] = []
-        appended: list[BatchHeader] = []
-        max_timestamp = NO_TIMESTAMP
-        for batch, header in batches:
-            header = BatchHeader._make((offset, header.length, leader_epoch, *header[3:]))
-            buffers += (_PREFIX.pack(offset, header.length, leader_epoch), memoryview(batch)[16:])
-            appended.append(header)
-            offset = header.next_offset
-            max_timestamp = max(max_timestamp, header.max_timestamp_ms)
+    def _write(self, checked: CheckedAppend, leader_epoch: int, now_ms: int) -> int:
+        """Write batches, all or none, and take note of them; the last offset they got."""
+        base_offset = self.log_end_offset
+        buffers, headers, next_offset, max_timestamp = checked.placed_at(base_offset, leader_epoch)
         segment = self._segments.active
         # All that can fail comes before the write: what is written is not taken back.
         try:
-            full = segment.should_roll(size, max_timestamp, offset - 1, now_ms, self._limits)
+            full = segment.should_roll(
+                checked.size, max_timestamp, next_offset - 1, now_ms, self._limits
+            )
             segment.prepare()
         except (OSError, CorruptRecord) as error:
             # Of a damaged log too: CORRUPT_MESSAGE would blame the producer's batch.
@@ -244,21 +208,17 @@ class PartitionLog:
             segment.write(buffers)
         except OSError as error:
             raise self._write_failed(segment, error) from error
-        for index, header in enumerate(appended):
+        for index, header in enumerate(headers):
             segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
             if header.has_producer_id:
-                if index in markers:
-                    self._producers.end_transaction(header, markers[index], now_ms)
+                if index in checked.markers:
+                    self._producers.end_transaction(header, checked.markers[index], now_ms)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
-        self._producers.map_end_offset = offset
+        self._producers.map_end_offset = next_offset
         # The only replica: what is written is committed. (With replicas, they move it.)
-        self.high_watermark = offset
-        for listener in self.append_listeners:
-            listener(size)
-        return AppendResult(
-            base_offset, offset - 1, now_ms if stamped else NO_TIMESTAMP, self._log_start_offset
-        )
+        self.high_watermark = next_offset
+        return next_offset - 1
 
     def _write_failed(self, segment: Segment, error: OSError) -> KafkaStorage:
         """Cut off whatever part of the append reached the file, so that the next can follow."""
