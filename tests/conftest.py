@@ -1,4 +1,4 @@
-"""Shared by every tier: hypothesis profiles (AIOKQ_HYPOTHESIS_PROFILE=torture for the long runs)."""
+"""Every tier: hypothesis profiles (AIOKQ_HYPOTHESIS_PROFILE=torture for the long runs)."""
 
 from __future__ import annotations
 
