@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.core.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
+from aiokq.core.errors import BrokerError, InvalidRequest, TransactionalIdAuthorization
 from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    """A fresh producer id with epoch 0; 15 for a transactional id, which nobody coordinates."""
+    """A fresh producer id with epoch 0; 53 for a transactional id, which nobody coordinates."""
     if request.transactional_id is not None:
-        code = CoordinatorNotAvailable.code if request.transactional_id else InvalidRequest.code
-        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+        refusal = TransactionalIdAuthorization if request.transactional_id else InvalidRequest
+        return InitProducerIdResponse(error_code=refusal.code, producer_epoch=-1)
     try:
         producer_id = await node.producer_ids.next()
     except BrokerError as error:

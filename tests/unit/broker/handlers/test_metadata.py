@@ -203,17 +203,32 @@ async def test_describe_topic_partitions_names_unknown_topics():
         assert described(response) == [("a", 3, []), ("b", 0, [0]), ("no good", 17, [])]
 
 
-@pytest.mark.parametrize("version", range(7))
-async def test_find_coordinator_is_answered_truthfully(version):
-    """Advertised for librdkafka's lz4; nobody coordinates yet, which clients take as passing."""
+@pytest.mark.parametrize(("key_type", "code"), [(0, 35), (1, 53)])
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_find_coordinator_refuses_for_good(version, key_type, code):
+    """With a passing error (15) clients ask for ever; these end subscribe() and transactions.
+
+    But for librdkafka's version: its consumers ask even where they use no group.
+    """
+    if (version, key_type) == (2, 0):
+        code = 15
     async with Broker() as broker:
         request = (
-            wire.FindCoordinatorRequest(key="g")
+            wire.FindCoordinatorRequest(key="g", key_type=key_type)
             if version < 4
-            else wire.FindCoordinatorRequest(coordinator_keys=["g", "h"])
+            else wire.FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=key_type)
         )
         response = await broker.ask(request, version)
         if version < 4:
-            assert response.error_code == 15
+            assert response.error_code == code
+            assert "coordinates no" in response.error_message
         else:
-            assert [(c.key, c.error_code) for c in response.coordinators] == [("g", 15), ("h", 15)]
+            found = [(c.key, c.error_code) for c in response.coordinators]
+            assert found == [("g", code), ("h", code)]
+
+
+async def test_find_coordinator_of_the_oldest_version_asks_for_groups():
+    """Version 0 has no key type."""
+    async with Broker() as broker:
+        response = await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+        assert response.error_code == 35

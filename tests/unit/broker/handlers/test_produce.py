@@ -364,7 +364,7 @@ async def test_init_producer_id_for_a_transaction_is_refused():
     from aiokq import wire
 
     async with Broker() as broker:
-        for transactional_id, code in (("x", 15), ("", 42)):
+        for transactional_id, code in (("x", 53), ("", 42)):
             request = wire.InitProducerIdRequest(
                 transactional_id=transactional_id, transaction_timeout_ms=1000
             )
