@@ -89,7 +89,10 @@ def consume_with_confluent(broker: BrokerProcess, topic: str, **settings) -> lis
             messages = consumer.consume(RECORDS, timeout=20)
             assert messages, f"only {len(values)} of {RECORDS} records came"
             for message in messages:
-                assert message.error() is None, message.error()
+                if message.error() is not None:
+                    # It asks for its group's coordinator, and tells when there is none.
+                    assert "FindCoordinator" in message.error().str(), message.error()
+                    continue
                 assert message.offset() == len(values)
                 values.append(message.value())
         return values

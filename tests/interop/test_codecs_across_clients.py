@@ -67,7 +67,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield Broker("own", running.bootstrap_servers, running.data_dir)
 
 
-@pytest.fixture(params=["own", pytest.param("apache", marks=pytest.mark.kafka)])
+@pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Broker:
     if request.param == "own":
         return request.getfixturevalue("own")
@@ -75,14 +75,29 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     return Broker("apache", apache.bootstrap_servers, apache.directory / "node-1")
 
 
-def client_names() -> list[object]:
-    """Java needs what only `make kafka` brings."""
-    reason = why_absent()
-    java = [pytest.mark.kafka, pytest.mark.skipif(reason is not None, reason=str(reason))]
-    return [pytest.param(name, marks=java) if name == "java" else name for name in CLIENTS]
+NEEDS_JAVA = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(why_absent() is not None, reason=str(why_absent())),
+]
+BROKERS = ["own", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.full])]
 
 
-@pytest.mark.parametrize("name", client_names())
+def pairs() -> list[object]:
+    """Each broker with each make; Java's clients on Java's broker are for the full run."""
+    marks = {
+        ("own", "java"): NEEDS_JAVA,
+        ("apache", "java"): [*NEEDS_JAVA, pytest.mark.full],
+    }
+    return [
+        pytest.param(
+            where, name, marks=marks.get((where, name), pytest.mark.kafka if where != "own" else ())
+        )
+        for where in ("own", "apache")
+        for name in CLIENTS
+    ]
+
+
+@pytest.mark.parametrize(("broker", "name"), pairs(), indirect=["broker"])
 def test_each_make_reads_what_aiokq_wrote(broker: Broker, name: str) -> None:
     """Their checksums, codecs and record decoders take ours, byte for byte."""
     topics = {f"to-{name}-{codec}": codec for codec in CODECS}
@@ -109,7 +124,7 @@ def test_each_make_reads_what_aiokq_wrote(broker: Broker, name: str) -> None:
         assert found[topic] == RECORDS, topic
 
 
-@pytest.mark.parametrize("name", client_names())
+@pytest.mark.parametrize(("broker", "name"), pairs(), indirect=["broker"])
 def test_aiokq_reads_what_each_make_wrote(broker: Broker, name: str) -> None:
     """Their framing of each codec (xerial snappy, lz4 frames, zstd) is read here, CRC checked."""
     topics = {f"from-{name}-{codec}": codec for codec in CODECS}
@@ -139,6 +154,7 @@ def test_aiokq_reads_what_each_make_wrote(broker: Broker, name: str) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.skipif(why_absent() is not None, reason=str(why_absent()))
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_the_console_consumer_reads_every_codec_of_one_log(broker: Broker) -> None:
     """Batches of five codecs after one another in one partition, as topics come to be."""
     topic = "console"
