@@ -67,7 +67,7 @@ class LogDirectory:
         self._crc32c = crc32c
         self._random = random
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._deleted: list[tuple[str, PartitionLog | None]] = []
+        self._deleted: list[str] = []
         self._starts = self._read(names.LOG_STARTS)
         self._points = self._read(names.RECOVERY_POINTS)
         self._closed = False
@@ -226,8 +226,7 @@ class LogDirectory:
             log.retire()
         try:
             if self._files.is_dir(directory):
-                renamed = self._rename_away(partition, names.DELETED_DIRECTORY)
-                self._deleted.append((renamed, log))
+                self._deleted.append(self._rename_away(partition, names.DELETED_DIRECTORY))
         except OSError as error:
             raise KafkaStorage(
                 f"log of {partition} cannot be deleted: {error.strerror or error}",
@@ -266,13 +265,11 @@ class LogDirectory:
     def purge(self) -> None:
         """Remove the files of deleted partitions and segments.
 
-        To be called ``file.delete.delay.ms`` after they were deleted: responses may still be
-        sent from them before.
+        To be called ``file.delete.delay.ms`` after they were deleted, so that a mistake can be
+        undone by hand, as in Kafka. Responses that are still sent from them are not disturbed.
         """
         deleted, self._deleted = self._deleted, []
-        for directory, log in deleted:
-            if log is not None:
-                log.close(clean=False)
+        for directory in deleted:
             self._remove(directory)
         for log in self._logs.values():
             log.purge()
@@ -280,14 +277,21 @@ class LogDirectory:
     # --- checkpoints
 
     def write_log_starts(self) -> None:
-        """Write where each log starts, so that deleted records stay deleted after a restart."""
+        """Write where each log starts, so that deleted records stay deleted after a restart.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
         for partition, log in self._logs.items():
             # most start where their first segment does, which goes without saying
             if log.log_start_offset > log.segments[0].base_offset:
                 self._starts[partition] = log.log_start_offset
             else:
                 self._starts.pop(partition, None)
-        self._write(names.LOG_STARTS, self._starts)
+        try:
+            self._write(names.LOG_STARTS, self._starts)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
 
     # --- end
 
@@ -312,9 +316,6 @@ class LogDirectory:
                 except KafkaStorage as error:
                     logger.error("log not closed clean partition=%s error=%s", log, error.message)
                     failure = error
-            for _, deleted in self._deleted:
-                if deleted is not None:
-                    deleted.close(clean=False)
             if clean and failure is None:
                 self._close_clean()
         finally:
@@ -325,7 +326,7 @@ class LogDirectory:
     def _close_clean(self) -> None:
         self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
         try:
-            for directory, _ in self._deleted:
+            for directory in self._deleted:
                 self._remove(directory)
             self.write_log_starts()
             self._write(names.RECOVERY_POINTS, self._points)

@@ -479,8 +479,12 @@ class PartitionLog:
     # --- end
 
     def retire(self) -> None:
-        """Take no more appends and write nothing more: its directory is being deleted."""
+        """Take no more appends and write nothing more: its directory is being deleted.
+
+        Its files close when the last response sent from them is gone.
+        """
         self._closed = True
+        self._segments.release()
 
     def flush(self) -> None:
         """Make all records durable. Waits for the disk."""
@@ -494,7 +498,6 @@ class PartitionLog:
             KafkaStorage: the disk refused; the directory must then not be marked clean.
         """
         if self._closed:
-            self._segments.close()
             return
         self._closed = True
         try:

@@ -114,8 +114,7 @@ class Segments:
     def replace(self, kept: Sequence[Segment]) -> None:
         """Go on with ``kept``; the others are let go.
 
-        Their files are renamed and stay open: responses that send from them go on until
-        ``purge``.
+        Their files are renamed; responses that send from them go on.
         """
         self._ends.clear()
         staying = set(map(id, kept))
@@ -126,11 +125,16 @@ class Segments:
         self._let_go += gone
 
     def purge(self) -> None:
-        """Close and remove the segments that were let go."""
+        """Remove the segments that were let go."""
         gone, self._let_go = self._let_go, []
         for segment in gone:
-            segment.close()
+            segment.release()
             segment.remove_renamed(names.DELETED)
+
+    def release(self) -> None:
+        """Let go of all files, which close when no response is sent from them any more."""
+        for segment in (*self.all, *self._let_go):
+            segment.release()
 
     def close(self) -> None:
         """Close all files, also of those let go."""

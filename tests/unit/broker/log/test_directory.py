@@ -166,6 +166,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFi
     directory.purge()
     assert not [n for n in files.listdir(PATH) if n.endswith("-delete")]
     assert values(new) == [(0, b"new")]
+    assert len(fragment.read()) == len(fragment)  # a slow client takes longer than the delay
 
 
 def test_half_deleted_directories_go_at_the_next_start(files: MemoryFiles) -> None:
@@ -306,6 +307,17 @@ def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles)
     directory = open_directory(files)  # the lock is free
     assert not directory.clean
     assert values(partition(directory, TopicPartition("b", 0))) == [(0, b"x"), (1, b"y")]
+
+
+def test_log_starts_that_cannot_be_written_are_a_storage_error(files: MemoryFiles) -> None:
+    """DeleteRecords must not be acknowledged then; 56 says so to the client."""
+    directory = open_directory(files)
+    log = partition(directory)
+    append(log, batch(b"x"))
+    log.delete_records(1)
+    files.fail("write_atomic", errno.ENOSPC)
+    with pytest.raises(KafkaStorage, match="No space left"):
+        directory.write_log_starts()
 
 
 def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
