@@ -102,6 +102,10 @@ else:
     # value and headers; its length, timestamp delta and offset delta at most.
     HEADER_SIZE, CRC_COVERS, MIN_CHUNK, RECORD_OVERHEAD, NUMBERS = 61, 21, 1024, 36, 20
 
+    from aiokq import _pure
+
+    _crc32c, _VARINT, _SMALL, _DELTA = _pure.crc32c, _pure.VARINT, _pure.SMALL, _pure.DELTA
+
 COMPILED: bool = bool(cython.compiled)
 
 _BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
@@ -113,113 +117,6 @@ _POOLED_BYTES = 4 * 1024 * 1024
 
 
 # ---------------------------------------------------------------- numbers and checksums
-
-if not cython.compiled:
-
-    def _zigzag_bytes(value: int) -> bytes:
-        """`value` as a zigzag varint."""
-        bits = (value << 1) ^ (value >> 63)
-        out = bytearray()
-        while bits >= 0x80:
-            out.append(bits & 0x7F | 0x80)
-            bits >>= 7
-        out.append(bits)
-        return bytes(out)
-
-    class _Varints(dict):  # type: ignore[type-arg]
-        """Varints by value: small numbers are looked up, the rest worked out each time."""
-
-        __slots__ = ()
-
-        def __missing__(self, value: int) -> bytes:
-            return _zigzag_bytes(value)
-
-    _VARINT = _Varints((n, _zigzag_bytes(n)) for n in range(-512, 8192))
-    _SMALL = [_zigzag_bytes(n) for n in range(8192)]  # by index: half the time of a dict
-    _DELTA = [b"\0" + _zigzag_bytes(n) for n in range(8192)]  # attributes and timestamp delta
-
-    def _load_crc32c():
-        """The fastest CRC-32C that can be imported and knows the right answer."""
-        for load in (_crc32c_package, _crc32c_cramjam):
-            try:
-                function = load()
-                if (
-                    function(b"123456789") == 0xE3069283
-                    and function(b"6789", function(b"12345")) == 0xE3069283
-                ):
-                    return function
-            except (ImportError, AttributeError, ValueError, TypeError):
-                continue
-        return _crc32c_table
-
-    def _crc32c_package():
-        """PyPI's crc32c."""
-        from crc32c import crc32c as function
-
-        return function
-
-    def _crc32c_cramjam():
-        """cramjam comes with python-snappy: its snappy frames carry a masked CRC-32C per 64 KiB."""
-        from cramjam import snappy
-
-        def function(data, value=0):
-            # A frame starts with a 10-byte identifier; then per block: type, 24-bit length, CRC.
-            view = memoryview(data)
-            for start in range(0, len(view), 65536):
-                block = bytes(view[start : start + 65536])
-                frame = bytes(snappy.compress(block))
-                masked = int.from_bytes(frame[14:18], "little")
-                crc = (masked - 0xA282EAD8) & 0xFFFFFFFF
-                crc = (crc << 15 | crc >> 17) & 0xFFFFFFFF
-                value = _crc32c_combine(value, crc, len(block))
-            return value
-
-        return function
-
-    def _crc32c_combine(first, second, length):
-        """The CRC of two pieces from the CRC of each: the first shifted over the second's bytes."""
-        if first == 0:
-            return second
-        even = [0] * 32
-        odd = [0x82F63B78] + [1 << n for n in range(31)]
-
-        def times(matrix, vector):
-            total = 0
-            for row in matrix:
-                if not vector:
-                    break
-                if vector & 1:
-                    total ^= row
-                vector >>= 1
-            return total
-
-        even = [times(odd, row) for row in odd]
-        odd = [times(even, row) for row in even]
-        while length:
-            even = [times(odd, row) for row in odd]
-            if length & 1:
-                first = times(even, first)
-            length >>= 1
-            odd, even = even, odd
-        return first ^ second
-
-    def _crc32c_rows():
-        for n in range(256):
-            for _ in range(8):
-                n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
-            yield n
-
-    _CRC_TABLE = tuple(_crc32c_rows())
-
-    def _crc32c_table(data, value=0):
-        """Byte by byte: right everywhere, and thousands of times slower."""
-        crc = value ^ 0xFFFFFFFF
-        table = _CRC_TABLE
-        for byte in memoryview(data).cast("B"):
-            crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-        return crc ^ 0xFFFFFFFF
-
-    _crc32c = _load_crc32c()
 
 
 def crc32c(data, value=0):
@@ -2464,34 +2361,10 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
 
 
 if not cython.compiled:
-    _NAMES: dict = {}  # header names as they are encoded: few, and always the same
+    _NAMES: dict = {}
 
     def _headers_bytes(headers):
-        if type(headers) is not list and type(headers) is not tuple:
-            headers = _plain_headers(headers)
-        parts = [_VARINT[len(headers)]]
-        for header in headers:
-            if type(header) is not tuple or len(header) != 2:
-                return _headers_bytes(_plain_headers(headers))
-            name, value = header
-            encoded = _NAMES.get(name)
-            if encoded is None:
-                if type(name) is not str:
-                    return _headers_bytes(_plain_headers(headers))
-                encoded = name.encode()
-                encoded = _VARINT[len(encoded)] + encoded
-                if len(_NAMES) >= 1024:
-                    _NAMES.clear()
-                _NAMES[name] = encoded
-            parts.append(encoded)
-            if type(value) is bytes:
-                parts.append(_VARINT[len(value)])
-                parts.append(value)
-            elif value is None:
-                parts.append(b"\x01")
-            else:
-                return _headers_bytes(_plain_headers(headers))
-        return b"".join(parts)
+        return _pure.headers_bytes(headers, _plain_headers, _NAMES)
 
 
 @cython.cfunc
@@ -3580,45 +3453,10 @@ def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple
 
 if not cython.compiled:
 
-    def _long_varint(data, at, most):
-        """The bits of a varint of any length, `most` bits at most, and where it ends."""
-        bits = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            if shift >= most or (shift == 63 and byte > 1):
-                raise IndexError("a varint too long")
-            bits |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        if most == 32 and bits > 0xFFFFFFFF:
-            raise IndexError("a varint too long")
-        return bits, at
-
-    def _decode_headers(data, at, end, count):
-        out = []
-        try:
-            for _ in range(count):
-                bits, at = _long_varint(data, at, 32)
-                size = bits >> 1
-                if bits & 1 or size > end - at:
-                    raise IndexError
-                name = data[at : at + size].decode("utf-8", "replace")
-                bits, at = _long_varint(data, at + size, 32)
-                size = bits >> 1
-                if bits & 1:
-                    out.append((name, None))
-                elif size > end - at:
-                    raise IndexError
-                else:
-                    out.append((name, data[at : at + size]))
-                    at += size
-            if at != end:
-                raise IndexError
-        except IndexError:
-            raise ValueError("a malformed header") from None
-        return tuple(out)
+    def _decode_batch(cursor, count):
+        """The batch's records into `ready`, last one first, and the error after them."""
+        cursor.ready, cursor.ready_error = _pure.decode_batch(cursor, count, Record)
+        cursor.remaining = len(cursor.ready) + (cursor.ready_error is not None)
 
     def _pop_ready(cursor):
         """_hand_over() where more than one record is ready: nothing else can happen."""
@@ -3630,136 +3468,6 @@ if not cython.compiled:
         cursor.last_epoch = cursor.epoch
         cursor.position = offset + 1
         return record
-
-    def _decode_batch(cursor, count):
-        """The batch's records into `ready`, last one first, and the error that comes after them.
-
-        All at once: a call per record would cost as much as decoding it. Every read may run
-        over the record's end; what counts is that it ends where it says.
-        """
-        data = cursor.inner
-        limit = len(data)
-        topic = cursor.topic
-        partition = cursor.partition
-        base_offset = cursor.base_offset
-        last_delta = cursor.last_delta
-        base_timestamp = cursor.base_timestamp
-        append_time = cursor.append_time
-        epoch = cursor.epoch
-        stop = cursor.stop
-        next_offset = cursor.position
-        skipping = base_offset < next_offset
-        far = not -_FAR < base_timestamp < _FAR
-        new = Record.__new__
-        out = []
-        at = 0
-        error = None
-        try:
-            while count:
-                # A number of one or two bytes is read in place; `bits` is before un-zigzag.
-                bits = data[at]
-                if bits < 0x80:
-                    at += 1
-                elif (more := data[at + 1]) < 0x80:
-                    bits += (more << 7) - 0x80
-                    at += 2
-                else:
-                    bits, at = _long_varint(data, at, 32)
-                end = at + (bits >> 1)
-                if bits & 1 or not bits or end > limit:
-                    raise ValueError("a malformed record")
-                bits = data[at + 1]  # past the attributes
-                wide = far
-                if bits < 0x80:
-                    at += 2
-                else:
-                    bits, at = _long_varint(data, at + 1, 64)
-                    wide = True
-                delta = -(bits >> 1) - 1 if bits & 1 else bits >> 1
-                bits = data[at]
-                if bits < 0x80:
-                    at += 1
-                elif (more := data[at + 1]) < 0x80:
-                    bits += (more << 7) - 0x80
-                    at += 2
-                else:
-                    bits, at = _long_varint(data, at, 32)
-                offset = -(bits >> 1) - 1 if bits & 1 else bits >> 1
-                bits = data[at]
-                if bits < 0x80:
-                    at += 1
-                else:
-                    bits, at = _long_varint(data, at, 32)
-                if bits & 1:
-                    key = None
-                else:
-                    start = at
-                    at += bits >> 1
-                    key = data[start:at]
-                bits = data[at]
-                if bits < 0x80:
-                    at += 1
-                elif (more := data[at + 1]) < 0x80:
-                    bits += (more << 7) - 0x80
-                    at += 2
-                else:
-                    bits, at = _long_varint(data, at, 32)
-                if bits & 1:
-                    value = None
-                else:
-                    start = at
-                    at += bits >> 1
-                    value = data[start:at]
-                size = data[at]
-                at += 1
-                if size:
-                    bits, at = _long_varint(data, at - 1, 32)
-                    size = -(bits >> 1) - 1 if bits & 1 else bits >> 1
-                if at > end or not 0 <= size <= (end - at) // 2 or (size == 0 and at != end):
-                    raise ValueError("a malformed record")
-                count -= 1
-                offset += base_offset
-                if offset < next_offset:
-                    if not skipping:
-                        raise ValueError("record offsets that do not rise")
-                    at = end
-                    continue
-                skipping = False
-                if offset - base_offset > last_delta:
-                    raise ValueError("record offsets that do not rise")
-                if offset >= stop:
-                    out.append(None)
-                    break
-                if count == 0 and end != limit:
-                    raise ValueError("bytes after the last record")
-                record = new(Record)
-                record.headers = _decode_headers(data, at, end, size) if size else ()
-                at = end
-                record.topic = topic
-                record.partition = partition
-                record.offset = offset
-                if append_time:
-                    record.timestamp_type = 1
-                    record.timestamp_ms = base_timestamp
-                else:
-                    record.timestamp_type = 0
-                    delta += base_timestamp
-                    if wide:
-                        delta = (delta + 2**63) % 2**64 - 2**63
-                    record.timestamp_ms = delta
-                record.key = key
-                record.value = value
-                record.leader_epoch = epoch
-                out.append(record)
-                next_offset = offset + 1
-        except (IndexError, ValueError) as problem:
-            error = str(problem) if isinstance(problem, ValueError) else "a malformed record"
-        out.reverse()
-        cursor.ready = out
-        cursor.ready_error = error
-        cursor.remaining = len(out) + (error is not None)
-
-    _FAR = 2**62
 
 
 # ---------------------------------------------------------------- columns
@@ -4195,65 +3903,23 @@ if not cython.compiled:
         columns.count = len(records)
         names = columns.names
         if "key" in names:
-            columns.key = _binary_column([record.key for record in records])
+            columns.key = _pure.binary_column([record.key for record in records])
         if "value" in names:
-            columns.value = _binary_column([record.value for record in records])
+            columns.value = _pure.binary_column([record.value for record in records])
         if "offset" in names:
-            columns.offset = _packed("q", [record.offset for record in records])
+            columns.offset = _pure.packed("q", [record.offset for record in records])
         if "timestamp" in names:
-            columns.timestamp = _packed(
+            columns.timestamp = _pure.packed(
                 "q",
                 [(record.timestamp_ms * 1000 + 2**63) % 2**64 - 2**63 for record in records],
             )
         if "timestampType" in names:
-            columns.timestamp_type = _packed("i", [record.timestamp_type for record in records])
+            columns.timestamp_type = _pure.packed(
+                "i", [record.timestamp_type for record in records]
+            )
         if "headers" in names:
-            columns.headers = _headers_column([record.headers for record in records])
+            columns.headers = _pure.headers_column([record.headers for record in records])
         return columns
-
-    def _packed(code, numbers):
-        return memoryview(struct.pack(f"<{len(numbers)}{code}", *numbers))
-
-    def _bits(present):
-        """Arrow's validity bits, least significant first; None if all are there."""
-        if all(present):
-            return None
-        bits = bytearray((len(present) + 7) // 8)
-        for n, there in enumerate(present):
-            if there:
-                bits[n >> 3] |= 1 << (n & 7)
-        return memoryview(bytes(bits))
-
-    def _binary_column(values):
-        offsets = [0]
-        total = 0
-        for value in values:
-            if value is not None:
-                total += len(value)
-            offsets.append(total)
-        return (
-            _bits([value is not None for value in values]),
-            _packed("i", offsets),
-            memoryview(b"".join([value for value in values if value])),
-        )
-
-    def _headers_column(rows):
-        offsets = [0]
-        names = []
-        values = []
-        for row in rows:
-            for name, value in row:
-                names.append(name.encode())
-                values.append(value)
-            offsets.append(len(names))
-        _, name_offsets, name_data = _binary_column(names)
-        return (
-            _bits([bool(row) for row in rows]),
-            _packed("i", offsets),
-            name_offsets,
-            name_data,
-            *_binary_column(values),
-        )
 
 
 # ---------------------------------------------------------------- streaming
