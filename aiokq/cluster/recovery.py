@@ -19,7 +19,7 @@ from aiokq.cluster.inputs import Input, LeaderVerified, MetadataReceived, NodeRe
 from aiokq.cluster.reducer import ClusterState
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.connection.backoff import Backoff
-from aiokq.core.error_base import KafkaError
+from aiokq.core.errors import Closed, KafkaError
 from aiokq.core.types import TopicPartition
 
 __all__ = ["RecoveryMonitor"]
@@ -98,6 +98,8 @@ class RecoveryMonitor:
             try:
                 async with asyncio.timeout(self._limit):
                     await self._refresh(topics)
+            except Closed:
+                return  # the engine is closing: its supervisor takes no more tasks
             except (KafkaError, TimeoutError) as error:
                 # The metadata loop has logged why; the leaders may answer all the same.
                 logger.debug("recovery goes on without new metadata: error=%s", error)

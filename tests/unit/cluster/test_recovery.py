@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 from aiokq import wire
 from aiokq.cluster.events import BrokerDown, BrokerUp, LeaderChanged, PartitionRecovered
 from aiokq.cluster.inputs import LeaderHint
-from aiokq.core.errors import ConnectionLost, NotLeaderOrFollower
+from aiokq.cluster.recovery import RecoveryMonitor
+from aiokq.core.errors import Closed, ConnectionLost, NotLeaderOrFollower
 from aiokq.core.types import TopicPartition
 from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
 
@@ -243,6 +245,44 @@ def test_late_subscribers_get_the_latest_state_only():
         ]
         assert [e for e in events if isinstance(e, PartitionRecovered)]
         assert "PartitionFailed" not in [type(e).__name__ for e in events]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_nothing_is_started_once_the_engine_closes():
+    """The last client leaves while its broker is gone: the refresh ends with Closed."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("t", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        await engine.topic("t")
+        engine.partition_failed(TP, NotLeaderOrFollower(), leader_epoch=0)
+        refreshes: list[frozenset[str]] = []
+
+        async def refresh(topics: frozenset[str]) -> None:
+            refreshes.append(topics)
+            raise Closed("this cluster is closed")
+
+        def spawn(coro: object, name: str) -> None:
+            raise AssertionError(f"{name} was started on a closed supervisor")
+
+        monitor = RecoveryMonitor(
+            engine.settings,
+            state=lambda: engine.state,
+            apply=lambda _: None,
+            refresh=refresh,
+            ask_node=engine._ask_node,
+            spawn=spawn,
+            random=random.Random(1),
+        )
+        monitor.wake()
+        running = asyncio.create_task(monitor.run())
+        await asyncio.sleep(0.05)
+        assert refreshes
+        assert not running.done()
+        running.cancel()
         await engine.close()
 
     simulate(main)
