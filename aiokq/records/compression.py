@@ -39,6 +39,7 @@ LEVELS: Final = {
 """Kafka's ranges: ``compression.gzip.level`` also takes -1, zlib's own default."""
 
 _BLOCK: Final = 64 * 1024
+_GZIP_STEP: Final = 256
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024  # what Java's SnappyOutputStream cuts by
@@ -150,23 +151,29 @@ def _corrupt(codec: int, detail: object) -> CorruptRecord:
 
 
 def _gzip_decompress(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
     parts: list[bytes] = []
-    left = limit
-    pending: Buffer = data
+    position, left = 0, limit
     try:
         while True:
             member = zlib.decompressobj(31)
-            # one byte above the limit tells "too large" from "exactly the limit"
-            part = member.decompress(pending, left + 1)
-            if len(part) > left:
-                _too_large(GZIP, limit)
-            parts.append(part)
-            left -= len(part)
-            if not member.eof:
-                raise _corrupt(GZIP, "cut short")
-            pending = member.unused_data
-            if not pending.startswith(b"\x1f\x8b"):
-                return b"".join(parts) if len(parts) > 1 else part
+            # By steps that grow: what a step holds of later members is copied, and they may be
+            # many and small.
+            step = _GZIP_STEP
+            while not member.eof:
+                piece = view[position : position + step]
+                if not piece:
+                    raise _corrupt(GZIP, "cut short")
+                # one byte above the limit tells "too large" from "exactly the limit"
+                part = member.decompress(piece, left + 1)
+                if len(part) > left:
+                    _too_large(GZIP, limit)
+                parts.append(part)
+                left -= len(part)
+                position += len(piece) - len(member.unused_data)
+                step *= 4
+            if bytes(view[position : position + 2]) != b"\x1f\x8b":
+                return b"".join(parts)
     except zlib.error as error:
         raise _corrupt(GZIP, error) from error
 

@@ -6,6 +6,7 @@ import gzip
 import os
 import struct
 import tracemalloc
+import zlib
 
 import cramjam
 import lz4.frame
@@ -203,3 +204,26 @@ def test_unknown_codecs_and_zstd_in_old_formats_are_unsupported() -> None:
             compress(codec, b"")
     with pytest.raises(UnsupportedCompressionType):
         compress(compression.ZSTD, b"", magic=1)
+
+
+def test_many_gzip_members_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of empty members must not stall a consumer: each copied all that followed it."""
+    member = compression.compress(compression.GZIP, b"")
+    data = member * 2000 + compression.compress(compression.GZIP, b"end" * 100_000)
+    given = []
+    make = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self._inner = make(wbits)
+
+        def decompress(self, data: bytes, limit: int) -> bytes:
+            given.append(len(data))
+            return self._inner.decompress(data, limit)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    assert compression.decompress(compression.GZIP, data, 1_000_000) == b"end" * 100_000
+    assert sum(given) < 30 * len(data)
