@@ -5,6 +5,7 @@ Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -109,7 +110,7 @@ async def open_connection(
         if security.ssl_context is not None and isinstance(error, ConnectionResetError):
             hint = "; if the port is not TLS, set security_protocol=PLAINTEXT or SASL_PLAINTEXT"
         raise ConnectionLost(
-            f"{error.strerror or error or type(error).__name__}{hint}",
+            f"{_os_reason(error)}{hint}",
             node=name,
             may_have_been_written=False,
         ) from error
@@ -217,3 +218,10 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         # As in Java, well before the broker closes it; it counts from the login, as we do.
         spent = connection.last_used - started
         connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))
+
+
+def _os_reason(error: OSError) -> str:
+    """The system's words: asyncio's own loop puts "Connect call failed" in their place."""
+    if error.errno:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__

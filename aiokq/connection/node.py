@@ -340,8 +340,11 @@ class Node:
                     break  # the next address has the same users, and may lock them out
         if failure is not None:
             raise failure
+        where = f"{host}:{port}"
         raise ConnectionLost(
-            f"cannot connect to {host}:{port}: " + "; ".join(reasons),
+            # Each address with its reason, but not an address that says nothing new.
+            f"cannot connect to {where}: "
+            + "; ".join(r.removeprefix(f"{where}: ") for r in reasons),
             node=self.name,
             may_have_been_written=False,
         )
