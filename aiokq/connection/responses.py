@@ -16,7 +16,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from aiokq.core.errors import ConnectionLost, KafkaError
 from aiokq.core.files import FileRange
@@ -122,7 +122,9 @@ class ResponseWriter:
                 await self._drain()
 
     def _read(self, fragment: FileRange, skip: int, length: int) -> bytes:
-        data = fragment.file.pread(length, fragment.position + skip)
+        data = (
+            b"" if fragment.file.closed else fragment.file.pread(length, fragment.position + skip)
+        )
         if len(data) != length:
             self._shrunk(fragment)
         return data
@@ -165,13 +167,15 @@ class ResponseWriter:
                 continue
             await self._send_buffers(descriptor, buffers)
             buffers = []
-            source = fragment.file.fileno()
-            assert source is not None
             position, end = fragment.position, fragment.position + fragment.length
             while position < end:
                 # The descriptor is the transport's until it says that it is closing; later its
                 # number may be another connection's.
                 self._check_open()
+                # Nor may the file's be kept: a deleted partition's is closed under a slow reader.
+                source = fragment.file.fileno()
+                if source is None or source < 0:
+                    self._shrunk(fragment)
                 try:
                     n = os.sendfile(
                         descriptor, source, position, min(end - position, _SENDFILE_BYTES)
@@ -269,7 +273,7 @@ class ResponseWriter:
         self._give_up(lost)
         return lost
 
-    def _shrunk(self, fragment: FileRange) -> None:
+    def _shrunk(self, fragment: FileRange) -> NoReturn:
         """The file is shorter than was promised to the peer: only closing tells it so."""
         raise self._give_up(
             ConnectionLost(

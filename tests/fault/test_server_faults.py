@@ -278,6 +278,34 @@ def test_a_segment_cut_under_a_response_ends_the_connection(
 
 
 @both_loops
+def test_a_file_closed_under_a_response_gives_nothing_of_another(
+    loop_factory: LoopFactory, segment: Path, tmp_path: Path
+) -> None:
+    """A slow reader of a deleted topic: the descriptor's number is another topic's by then."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret" * SIZE)
+
+    async def main() -> None:
+        async with serving(segment) as (server, handler):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
+            writer.write(request(b"get 0 %d" % SIZE))
+            received = await reader.readexactly(100)
+            await asyncio.sleep(0.1)  # until the sockets are full
+            number = handler.file.fileno()
+            handler.file.close()
+            with secret.open("rb") as other:
+                assert other.fileno() == number
+                while part := await reader.read(2**20):
+                    received += part
+            assert b"secret" not in received
+            assert len(received) < SIZE
+            writer.close()
+            await gone(server)
+
+    run(loop_factory, main)
+
+
+@both_loops
 def test_connections_that_come_and_go_leave_nothing(
     loop_factory: LoopFactory, segment: Path
 ) -> None:
