@@ -55,13 +55,20 @@ def extent(data: memoryview) -> Extent:
 
 
 class Frame:
-    """The memory of one response; it lives as long as one of its chunks does."""
+    """The memory of one response; it lives as long as one of its chunks does.
 
-    __slots__ = ("chunks", "size")
+    Attributes:
+        size: bytes of records.
+        chunks: how many still live.
+        own: it is a copy, of one chunk.
+    """
+
+    __slots__ = ("chunks", "own", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.chunks = 0
+        self.own = False
 
 
 class Chunk:
@@ -181,6 +188,7 @@ class Buffers:
         """
         data = memoryview(bytes(chunk.data))
         own = self.frame(len(data))
+        own.own = True
         cursor = chunk.cursor
         chunk.data = data
         chunk.cursor = self.cursor(

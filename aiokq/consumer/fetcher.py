@@ -16,7 +16,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
 from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent
 from aiokq.consumer.fetch_errors import FetchAction, fetch_action
-from aiokq.consumer.inflate import inflate, wants_inflating
+from aiokq.consumer.inflate import MOST_BYTES, inflate, wants_inflating
 from aiokq.consumer.positions import PartitionState, Stage
 from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
@@ -196,16 +196,19 @@ class Fetcher:
     async def unpack(self, response: FetchResponse) -> None:
         """Have batches decompressed that would hold up the loop for long."""
         size = 0
+        room = MOST_BYTES
         for topic in response.responses:
             for data in topic.partitions:
                 records = data.records
                 if not isinstance(records, memoryview):
                     continue
                 size += len(records)
-                if wants_inflating(records):
-                    data.records = await self._engine.environment.offload.run(
-                        partial(inflate, records, check_crcs=self._settings.check_crcs)
+                if room > 0 and wants_inflating(records):
+                    opened = await self._engine.environment.offload.run(
+                        partial(inflate, records, room, check_crcs=self._settings.check_crcs)
                     )
+                    data.records = opened
+                    room -= len(opened)
         self._counters.record_bytes_received += size
 
     def received(
@@ -346,13 +349,13 @@ class Fetcher:
     ) -> None:
         error = error_for(data.error_code, api="Fetch", node=node_id, topic_partition=state.tp)
         self._counters.errors[error.name] += 1
+        state.later(now, error)
         if state.preferred == node_id:
             # Whatever a replica has against it, the leader has the last word.
             state.preferred = -1
             if fetch_action(error.code) is not FetchAction.REFRESH:
                 logger.info("back to the leader: partition=%s error=%s", state.tp, error)
                 return
-        state.later(now, error)
         action = fetch_action(error.code)
         if state.chunks and action in (FetchAction.RESET, FetchAction.RAISE, FetchAction.PARK):
             return  # what was fetched before the error is handed over before it; ask again then

@@ -154,6 +154,8 @@ class Inbox:
         state.paused = True
         state.outlet.interrupt(state)
         for chunk in state.chunks:
+            if chunk.frame.own:
+                continue  # paused before
             self._count(chunk.cursor.handed)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()

@@ -24,11 +24,11 @@ from aiokq.records.header import (
 )
 from aiokq.records.record import DEFAULT_LIMIT
 
-__all__ = ["inflate", "wants_inflating"]
+__all__ = ["MOST_BYTES", "inflate", "wants_inflating"]
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Once so much has come out of one partition's part of a response, the rest of it waits for its
-turn: a row of batches that become a thousand times larger must not be opened all at once."""
+"""Once so much has come out of a response, the rest of it waits for its turn: a row of batches that
+become a thousand times larger must not be opened all at once."""
 
 _LENGTH: Final = struct.Struct(">i").unpack_from
 _MAGIC: Final = 16
@@ -57,12 +57,13 @@ def wants_inflating(data: memoryview) -> bool:
     return False
 
 
-def inflate(data: memoryview, *, check_crcs: bool) -> memoryview:
+def inflate(data: memoryview, most_bytes: int, *, check_crcs: bool) -> memoryview:
     """The batches, as many as can be, without compression; the rest as it came.
 
     Context: any thread.
 
     Args:
+        most_bytes: once there are so many, the rest stays as it came.
         check_crcs: a batch whose checksum is wrong is left for the reader to find.
     """
     out = bytearray()
@@ -71,7 +72,7 @@ def inflate(data: memoryview, *, check_crcs: bool) -> memoryview:
         for header in iter_headers(data):
             batch = data[position : position + header.size]
             position += header.size
-            if header.magic != 2 or not header.codec or len(out) > MOST_BYTES:
+            if header.magic != 2 or not header.codec or len(out) > most_bytes:
                 out += batch
                 continue
             if check_crcs and not verify_crc(batch, header, crc32c):
