@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
@@ -190,7 +190,10 @@ class Consumer:
 
     def __aiter__(self) -> AsyncIterator[Record]:
         self._check_readable()
-        return self._reader.records
+        return self._reader.stream()
+
+    def __anext__(self) -> Awaitable[Record]:
+        return self.__aiter__().__anext__()
 
     async def getone(self, *partitions: Partition) -> Record:
         """The next record, of certain partitions if some are named.

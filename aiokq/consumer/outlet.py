@@ -6,10 +6,11 @@ It is the source of a native RecordStream: Python runs once per chunk, none per 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from aiokq.core.errors import Closed, KafkaError, copy_error
 from aiokq.fastpath import Cursor, Record, RecordStream
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
 __all__ = ["Outlet", "TakenChunk"]
+
+logger = logging.getLogger("aiokq.consumer")
 
 TURN_BYTES: Final = 256 * 1024
 """After so much from the buffers the loop gets a turn: a reader that never awaits anything else
@@ -72,7 +75,7 @@ class Outlet:
         self._line: deque[PartitionState] = deque()
         self._current: PartitionState | None = None
         self._held: list[PartitionState] = []
-        self._errors: deque[KafkaError] = deque()
+        self._errors: deque[tuple[TopicPartition | str | None, Exception]] = deque()
         self._closed = False
         self._failure: KafkaError | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -162,12 +165,17 @@ class Outlet:
             self._busy = False
 
     def take(
-        self, limit: int, wanted: Collection[TopicPartition] = ()
+        self,
+        limit: int,
+        wanted: Collection[TopicPartition] = (),
+        deserialize: Callable[[Record], object] | None = None,
     ) -> dict[TopicPartition, list[Record]]:
         """Up to so many records that are there, by partition, each partition's in order.
 
         Args:
             wanted: only of these; of all if empty.
+            deserialize: made of each record as it is taken. What it raises comes after the records
+                before: with the next call, unless there are none.
 
         Raises:
             Closed: the consumer was closed.
@@ -175,6 +183,7 @@ class Outlet:
         """
         self._begin_batch()
         taken: dict[TopicPartition, list[Record]] = {}
+        failure: Exception | None = None
         for state in list(self._line):
             if limit <= 0:
                 break
@@ -185,12 +194,20 @@ class Outlet:
             while limit > 0 and state.chunks:
                 chunk = state.chunks[0]
                 try:
-                    some = chunk.cursor.take(limit)
-                except KafkaError:
+                    some = chunk.cursor.take(limit if deserialize is None else 1)
+                except KafkaError as error:
                     if not taken and not records:
+                        self._park(state, error)
                         raise
                     limit = 0  # what was taken is handed over first; the error comes again
                     break
+                if deserialize is not None and some:
+                    try:
+                        some = [cast("Record", deserialize(some[0]))]
+                    except Exception as error:  # noqa: BLE001  the user's: raised to the reader
+                        failure, limit = error, 0
+                        self._errors.appendleft((state.tp, error))
+                        break
                 records += some
                 limit -= len(some)
                 if chunk.cursor.exhausted or not some:
@@ -198,9 +215,12 @@ class Outlet:
                     self._drop_first(state)
             if records:
                 taken[state.tp] = records
+            if records or failure is not None:
                 self._hold(state, before)
                 self._to_the_end(state)
             self._unlist_if_empty(state)
+        if failure is not None and not taken:
+            self._raise_if_any()
         return taken
 
     def take_chunk(self) -> TakenChunk | None:
@@ -281,14 +301,35 @@ class Outlet:
         state.fetch_offset = position
         self._unlist(state)
 
+    def settle(self) -> None:
+        """Reading is taken up again: where it ended in a batch that cannot be read, that partition
+        waits for a seek(), and the others go on."""
+        state = self._current
+        if state is None or self.stream.in_hand:
+            return
+        # The stream raised to its reader, from the cursor: only asking shows whether it does again.
+        chunk = state.chunks[0]
+        probe = self._buffers.cursor(
+            state.tp.topic, state.tp.partition, chunk.data, chunk.cursor.position, chunk.aborted
+        )
+        try:
+            probe.take(1)
+        except KafkaError as error:
+            self._park(state, error)
+
     def report(self, error: KafkaError) -> None:
-        """Raise this to the reader, once."""
-        self._errors.append(error)
+        """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
+        about = error.topic_partition
+        for place, (other, waiting) in enumerate(self._errors):
+            if other == about and type(waiting) is type(error):
+                self._errors[place] = about, error
+                return
+        self._errors.append((about, error))
         self.wake()
 
     def forgive(self, tp: TopicPartition) -> None:
         """The user has put the partition right: an error about it that nobody saw is history."""
-        self._errors = deque(e for e in self._errors if e.topic_partition != tp)
+        self._errors = deque(entry for entry in self._errors if entry[0] != tp)
 
     def close(self, failure: KafkaError | None = None) -> None:
         """No more records: `async for` ends, or has this raised."""
@@ -362,6 +403,11 @@ class Outlet:
             state, self._current = self._current, None
             self._put_back(state)
 
+    def _park(self, state: PartitionState, error: KafkaError) -> None:
+        self.drop(state)
+        state.park(error)
+        logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)
+
     def _drop_first(self, state: PartitionState) -> None:
         chunk = state.chunks.popleft()
         state.queued_bytes -= chunk.size
@@ -424,7 +470,7 @@ class Outlet:
                 raise copy_error(self._failure)
             raise StopAsyncIteration
         if self._errors:
-            raise self._errors.popleft()
+            raise self._errors.popleft()[1]
 
 
 def _release(future: asyncio.Future[None]) -> None:

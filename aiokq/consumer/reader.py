@@ -76,6 +76,11 @@ class Reader:
         if deserialize is not None:
             self.records = DeserializedStream(self.records, deserialize)
 
+    def stream(self) -> AsyncIterator[Record]:
+        """What `async for` iterates, one for all loops."""
+        self.outlet.settle()
+        return self.records
+
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
         """The next record, of certain partitions if some are named.
 
@@ -85,14 +90,14 @@ class Reader:
         """
         if not wanted:
             try:
-                return await self.records.__anext__()
+                return await self.stream().__anext__()
             except StopAsyncIteration:
                 raise _closed() from None
         outlet = self.outlet
         with outlet.reading():
             while True:
-                for records in outlet.take(1, wanted).values():
-                    return self._finished(records)[0]
+                for records in outlet.take(1, wanted, self._deserialize).values():
+                    return records[0]
                 await outlet.wait_for(wanted)
 
     async def many(
@@ -108,20 +113,18 @@ class Reader:
         with outlet.reading():
             if outlet.turn_due:
                 await outlet.wait_for(())
-            taken = outlet.take(limit, wanted)
+            taken = outlet.take(limit, wanted, self._deserialize)
             if not taken and timeout > 0:
                 deadline = asyncio.timeout(timeout)
                 try:
                     async with deadline:
                         while not taken:
                             await outlet.wait_for(wanted)
-                            taken = outlet.take(limit, wanted)
+                            taken = outlet.take(limit, wanted, self._deserialize)
                 except TimeoutError:
                     if not deadline.expired():
                         raise
-            if self._deserialize is None:
-                return taken
-            return {tp: self._finished(records) for tp, records in taken.items()}
+            return taken
 
     async def next_batch(self) -> RecordBatch[Record]:
         """The next batch that is not empty.
@@ -142,11 +145,6 @@ class Reader:
                 if count:
                     self._counted(count)
                     return batch
-
-    def _finished(self, records: list[Record]) -> list[Record]:
-        if self._deserialize is None:
-            return records
-        return cast("list[Record]", [self._deserialize(record) for record in records])
 
     def _batch(self, taken: TakenChunk) -> RecordBatch[Record]:
         tp = taken.tp

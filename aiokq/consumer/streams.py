@@ -31,7 +31,7 @@ class Stream:
         self._closed = closed
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        return self._reader.records
+        return self._reader.stream()
 
     def batches(self) -> BatchStream:
         """The same, a batch at a time; see `Consumer.batches`."""

@@ -56,11 +56,14 @@ class Subscription:
         if isinstance(topics, str | TopicFilter):
             topics = [topics]
         wanted = list(topics or ())
+        for item in wanted:
+            if not isinstance(item, str | TopicFilter):
+                raise TypeError(
+                    f"a topic is a str or a TopicFilter, not {item!r}; several go as "
+                    "Consumer('a', 'b') or subscribe(['a', 'b'])"
+                )
         filters = [item for item in wanted if isinstance(item, TopicFilter)]
         names = frozenset(checked_topic(item) for item in wanted if isinstance(item, str))
-        if len(filters) + len(names) < len(set(wanted)):
-            odd = next(item for item in wanted if not isinstance(item, str | TopicFilter))
-            raise TypeError(f"a topic is a str or a TopicFilter, not {odd!r}")
         if bool(names) + len(filters) + (pattern is not None) != 1:
             raise ConfigError(
                 "subscribe to topic names, to one TopicFilter, or to one pattern: "
@@ -146,7 +149,10 @@ def checked_partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
         or isinstance(tp[1], bool)
         or tp[1] < 0
     ):
-        raise TypeError(f"a partition is a (topic, number) tuple or TopicPartition, not {tp!r}")
+        raise TypeError(
+            f"a partition is a (topic, number) tuple or TopicPartition, not {tp!r}; assign(), "
+            "beginning_offsets() and end_offsets() take a list of them, the others one or several"
+        )
     return TopicPartition(checked_topic(tp[0]), tp[1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -465,6 +466,8 @@ def test_mistakes_are_refused_with_the_fix_in_words() -> None:
         Consumer("orders", session_timeout_ms=1000)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         Consumer("orders", auto_offset_reset="smallest")
+    with pytest.raises(TypeError, match=re.escape("Consumer('a', 'b')")):
+        Consumer(["orders", "bills"])  # type: ignore[arg-type]
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -474,8 +477,8 @@ def test_mistakes_are_refused_with_the_fix_in_words() -> None:
                 c.seek(T0, "earliest")  # type: ignore[arg-type]
             with pytest.raises(ConfigError):
                 c.seek(T0, -1)
-            with pytest.raises(TypeError):
-                c.assign(["orders"])  # type: ignore[list-item]
+            with pytest.raises(TypeError, match="a list"):
+                c.assign(T0)  # type: ignore[arg-type]
             with pytest.raises(ConfigError, match="unsubscribe"):
                 c.subscribe("orders")
 
@@ -514,6 +517,54 @@ def test_deserializers_make_the_objects_and_nulls_stay_none() -> None:
             assert "offset 2 of orders-0" in raised.value.__notes__[0]
             record = await c.getone()
             assert (record.value, record.offset, record.topic) == (4, 3, "orders")
+
+    simulate(body)
+
+
+def test_a_poisoned_record_costs_none_of_those_taken_with_it() -> None:
+    """`getmany` takes hundreds at once: those before are handed over, those after come next."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"1", b"2", b"poison", b"4")
+        kafka.append("orders", 1, b"5", b"poison")
+        seen: list[Any] = []
+        poisoned: list[str] = []
+        async with consumer(world, kafka, "orders", value_deserializer=int) as c:
+            await asyncio.sleep(5)
+            while len(seen) + len(poisoned) < 6:
+                try:
+                    got = await c.getmany(timeout=10)
+                except ValueError as error:
+                    poisoned += error.__notes__
+                else:
+                    assert got, "nothing is left"
+                    seen += [value for records in got.values() for value in values(records)]
+            assert sorted(seen) == [1, 2, 4, 5]
+            assert ["offset 2 of orders-0" in note for note in sorted(poisoned)].count(True) == 1
+            assert len(poisoned) == 2
+            assert await c.getmany() == {}
+            c.seek(T0, 2)
+            with pytest.raises(ValueError):
+                await asyncio.wait_for(c.getone(T0), 10)
+            assert (await c.getone(T0)).value == 4
+
+    simulate(body)
+
+
+def test_anext_works_on_the_consumer_itself() -> None:
+    """aiokafka's consumers are iterators, and programs use that."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a", b"b")
+        async with consumer(world, kafka, "orders") as c:
+            assert (await anext(c)).value == b"a"
+            assert (await asyncio.wait_for(anext(c), 5)).value == b"b"
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(c), 5)
+        with pytest.raises(Closed):
+            anext(c)
 
     simulate(body)
 

@@ -15,6 +15,7 @@ from aiokq.core.errors import (
     KafkaError,
     LogTruncated,
     NoOffsetForPartition,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     RecordTooLarge,
     RequestTimeout,
@@ -269,15 +270,54 @@ def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None
         log.batches[1].data = bytes(bad)
         async with consumer(world, kafka, "orders") as c:
             assert values(await read(c, 3)) == numbers(0, 3)
-            for _ in range(2):
-                with pytest.raises(CorruptRecord, match="offset 3") as raised:
-                    await read(c, 1)
-                assert raised.value.topic_partition == T0
+            with pytest.raises(CorruptRecord, match="offset 3") as raised:
+                await read(c, 1)
+            assert raised.value.topic_partition == T0
             assert await c.position(T0) == 3
             c.seek(T0, 6)
             assert values(await read(c, 3)) == numbers(6, 9)
         async with consumer(world, kafka, "orders", check_crcs=False) as c:
             assert len(await read(c, 9)) == 9
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("how", ["async for", "getone", "getmany"])
+def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
+    """One rotten sector must not hold up all that is well, nor come up with every call."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"bad")
+        kafka.append("orders", 0, b"good")
+        log = kafka.log("orders")
+        data = bytearray(log.batches[0].data)
+        data[-2] ^= 1
+        log.batches[0].data = bytes(data)
+        async with consumer(world, kafka, "orders") as c:
+            seen, errors = [], 0
+            await asyncio.sleep(5)
+            kafka.append("orders", 1, *numbers(0, 3))
+            for _ in range(10):
+                try:
+                    async with asyncio.timeout(5):
+                        if how == "async for":
+                            async for record in c:
+                                seen.append(record.value)
+                        elif how == "getone":
+                            seen.append((await c.getone()).value)
+                        else:
+                            for records in (await c.getmany(timeout=4)).values():
+                                seen += values(records)
+                except TimeoutError:
+                    pass
+                except CorruptRecord:
+                    errors += 1
+            assert (seen, errors) == (numbers(0, 3), 1)
+            assert await c.position(T0) == 0
+            assert c.health().partitions[T0].error is not None
+            c.seek(T0, 1)
+            assert values(await read(c, 1)) == [b"good"]
 
     simulate(body)
 
@@ -470,6 +510,22 @@ def test_a_replica_is_preferred_for_a_while_only() -> None:
             assert values(await read(c, 1)) == [b"b"]
 
     simulate(body, nodes=3)
+
+
+def test_a_replica_that_refuses_is_not_asked_in_a_hot_loop() -> None:
+    """The leader names it again at once, and it refuses again."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.preferred["orders", 0] = 2
+        kafka.faults.append(
+            times(10**6, OffsetNotAvailable.code, when=lambda fetched: fetched.node_id == 2)
+        )
+        async with consumer(world, kafka, "orders", client_rack="near"):
+            await asyncio.sleep(20)
+            assert len(kafka.fetched) < 20 * 2 / 0.05
+
+    simulate(body, nodes=2)
 
 
 def test_out_of_range_on_a_replica_asks_the_leader_before_it_resets() -> None:

@@ -11,7 +11,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.consumer.buffers import Buffers, extent
 from aiokq.consumer.outlet import TURN_BYTES, Outlet
 from aiokq.consumer.positions import PartitionState, Start
-from aiokq.core.errors import Closed, OffsetOutOfRange
+from aiokq.core.errors import Closed, OffsetOutOfRange, TopicAuthorization
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.codecs import RecordCodecs
@@ -169,6 +169,24 @@ async def test_an_error_is_raised_once_and_then_the_others_go_on() -> None:
     assert world.take() == (0, 0)
     world.outlet.report(OffsetOutOfRange(topic_partition=a.tp))
     world.outlet.forgive(a.tp)
+    assert world.take() is None
+
+
+async def test_an_error_that_nobody_reads_is_kept_once() -> None:
+    """Missing rights are found again every second while user code works for an hour."""
+    world = World()
+    a, b = world.partition(0), world.partition(1)
+    for attempt in range(3):
+        for state in (a, b):
+            error = TopicAuthorization(f"attempt {attempt}", topic_partition=state.tp)
+            world.outlet.report(error)
+    world.outlet.report(OffsetOutOfRange(topic_partition=a.tp))
+    for tp in (a.tp, b.tp):
+        with pytest.raises(TopicAuthorization, match="attempt 2") as raised:
+            world.take()
+        assert raised.value.topic_partition == tp
+    with pytest.raises(OffsetOutOfRange):
+        world.take()
     assert world.take() is None
 
 
