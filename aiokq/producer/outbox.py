@@ -17,6 +17,7 @@ from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
 from aiokq.core.supervisor import Supervisor
 from aiokq.producer.failures import Failures
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
+from aiokq.producer.idle import IdleWatch
 from aiokq.producer.interceptors import BatchInfo, Interceptors
 from aiokq.producer.producer_id import ProducerIdSource
 from aiokq.producer.queue import PartitionQueue
@@ -85,6 +86,7 @@ class Outbox:
         self._senders: dict[int, Sender] = {}
         self._unfinished: set[Batch] = set()
         self._flushes: list[_Flush] = []
+        self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
         self._identity = ProducerIdentity()
         self._ids: ProducerIdSource | None = None
@@ -95,6 +97,8 @@ class Outbox:
     def start(self) -> None:
         """Starts the timer, and obtains a producer id if one will be needed."""
         self._spawn(self._timers.run(), "timers")
+        if self._settings.linger and not self._settings.linger_when_awaited:
+            self._idle.start()
         if self._settings.enable_idempotence:
             self._ids = ProducerIdSource(
                 self._engine, self._identity, self._backoff(), self._issued, self._no_producer_id
@@ -199,6 +203,7 @@ class Outbox:
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         self._check_loop()
         self._unfinished.add(batch)
+        self._idle.stirred()
 
     def ready(self, queue: PartitionQueue) -> None:
         leader = queue.leader
@@ -385,8 +390,14 @@ class Outbox:
         for queue in self._queues.values():
             queue.fail_unsent(error)
 
+    def _cut(self) -> None:
+        for batch in list(self._unfinished):
+            self._queues[batch.topic, batch.partition].cut()
+
     def _finished(self, batch: Batch) -> None:
         self._unfinished.discard(batch)
+        if self._unfinished:
+            self._idle.stirred()
         for flush in self._flushes:
             flush.batches.discard(batch)
             if not flush.batches and not flush.done.done():

@@ -118,6 +118,12 @@ class PartitionQueue:
         self._append(batch)
         self._owner.ready(self)
 
+    def cut(self) -> None:
+        """What the open batch has is sent now."""
+        if self._open() is not None:
+            self._append(self._take())
+            self._owner.ready(self)
+
     def put(self, batch: Batch) -> None:
         """A batch that was filled elsewhere goes behind the open one, which is closed for it."""
         if self._open() is not None:

@@ -28,8 +28,8 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 class ProducerSettings(ClusterSettings):
     """How records are batched, kept and delivered. Names, units and defaults are Kafka's.
 
-    Two defaults differ. `batch_size` is 128 KiB, not 16: it is a ceiling, memory grows with the
-    records. `linger_ms` is 5 in Kafka since 4.0, and here.
+    Two things differ. `batch_size` is 128 KiB, not 16: it is a ceiling, memory grows with the
+    records. `linger_ms` is 5 in Kafka since 4.0, and here, but `linger_when_awaited` cuts it short.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -52,6 +52,13 @@ class ProducerSettings(ClusterSettings):
         ge=0,
         description="How long a batch that is not full waits for more records; 0 sends at the "
         "next turn of the event loop.",
+    )
+    linger_when_awaited: bool = Field(
+        default=False,
+        description="Whether batches linger although every record that the producer holds is "
+        "awaited and none is on its way. If not, they go as soon as the event loop has nothing "
+        "else to do, and linger_ms is the most they wait: `await send()` takes a round trip. "
+        "Not Kafka's.",
     )
     buffer_memory: int = Field(
         default=33_554_432,

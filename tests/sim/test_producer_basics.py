@@ -103,7 +103,8 @@ def test_linger_goes_on_after_a_flush() -> None:
             await p.send_many("orders", [(None, b"1")])
             await p.flush()
             start = world.loop.time()
-            await p.send("orders", b"2")
+            p.send_nowait("orders", b"2")
+            await p.send("orders", b"3")
             assert world.loop.time() - start >= 1
 
     simulate(body)

@@ -1,0 +1,64 @@
+"""Owns when lingering is of no use: nobody is left who would add to what waits. Sends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aiokq.fastpath import Batch
+
+__all__ = ["IdleWatch"]
+
+
+class IdleWatch:
+    """Looks at the end of a turn of the event loop, once something began or ended.
+
+    A program that awaits each `send()` gives the next record only when it has the outcome of this
+    one. So when all records that the producer holds are awaited, and none is on its way, lingering
+    is a pause for everybody (Nagle's algorithm knows the case). When the loop has been through a
+    turn without another record, the open batches are cut. A record that nobody awaits, or an
+    answer that is due, and lingering is as ever.
+
+    Nothing runs while nothing changes, and nothing at all per record.
+
+    Args:
+        unfinished: the batches that are neither delivered nor failed.
+        cut: called when lingering is of no use.
+    """
+
+    __slots__ = ("_cut", "_looking", "_loop", "_unfinished")
+
+    def __init__(self, unfinished: Collection[Batch], cut: Callable[[], None]) -> None:
+        self._unfinished = unfinished
+        self._cut = cut
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking = False
+
+    def start(self) -> None:
+        """From now on, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def stirred(self) -> None:
+        """A batch was begun or finished."""
+        if not self._looking and self._loop is not None:
+            self._looking = True
+            self._loop.call_soon(self._look, 0)
+
+    def _look(self, before: int) -> None:
+        records = 0
+        for batch in self._unfinished:
+            if batch.sealed or batch.waiters < batch.count:
+                self._looking = False
+                return
+            records += batch.count
+        if records != before:
+            assert self._loop is not None
+            self._loop.call_soon(self._look, records)
+            return
+        self._looking = False
+        if records:
+            self._cut()
