@@ -1686,15 +1686,14 @@ class Accumulator:
         """
         if self.queued:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
-        if not cython.compiled and (
-            topic is self.last_topic
-            and partition is None
-            and timestamp_ms is None
-            and headers is None
-            and self.clock is None
-        ):
-            timestamp = time.time_ns() // 1_000_000
-            batch = _put_plain(self, self.last_route, value, key, timestamp)
+        if not cython.compiled and topic is self.last_topic and partition is None:
+            if timestamp_ms is not None:
+                timestamp = _checked_timestamp(timestamp_ms)
+            elif self.clock is None:
+                timestamp = time.time_ns() // 1_000_000
+            else:
+                timestamp = timestamp_ms = self.clock.timestamp_ms()
+            batch = _put_plain(self, self.last_route, value, key, timestamp, headers)
             if batch is not None:
                 delivery = Delivery.__new__(Delivery)
                 delivery.batch = batch
@@ -1761,7 +1760,7 @@ class Accumulator:
                     headers = None
                     timestamp = now
                     if partition is None:
-                        batch = _put_plain(self, route, value, key, now)
+                        batch = _put_plain(self, route, value, key, now, None)
                 else:
                     key, value, headers, timestamp = _parts(record)
                     if timestamp is None:
@@ -2122,13 +2121,15 @@ _CACHED_KEYS = 16384
 
 if not cython.compiled:
 
-    def _put_plain(accumulator, route, value, key, timestamp):
-        """_place() and _put() in one for the common case: no headers, room in an open batch.
+    def _put_plain(accumulator, route, value, key, timestamp, headers):
+        """_place() and _put() in one for the common case: bytes, and room in an open batch.
 
         Returns the batch; None leaves the record to _place().
         """
         if type(value) is not bytes:
             return None
+        if headers is not None and type(headers) is not list and type(headers) is not tuple:
+            return None  # read once: a generator would be empty for _place()
         if type(key) is bytes and not accumulator.ignore_keys:
             found = route.cache.get(key)
             if found is None:
@@ -2147,17 +2148,20 @@ if not cython.compiled:
         delta = timestamp - batch.base_timestamp
         count = batch.count
         size = len(value)
-        if not 0 <= delta < 8192 or count >= 8192 or size >= 8000 or len(encoded) > 100:
+        if not 0 <= delta < 8192 or count >= 8192 or size >= 8192:
             return None
-        tail = b"".join((_DELTA[delta], _SMALL[count], encoded, _SMALL[size], value, b"\0"))
+        heads = _headers_bytes(headers) if headers else b"\0"
+        tail = b"".join((_DELTA[delta], _SMALL[count], encoded, _SMALL[size], value, heads))
+        if len(tail) >= 8192:
+            return None
         record = _SMALL[len(tail)] + tail
         need = len(record)
         if batch.pos + need > batch.capacity:
             return None
         if keyless:
             # As _put() does, with the numbers at their longest.
-            bytes_after = route.sticky_bytes + 2 + len(_SMALL[size]) + size + NUMBERS + 1
-            if bytes_after > accumulator.batch_size:
+            rest = 2 + len(_SMALL[size]) + size + len(heads)
+            if route.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
                 return None
             route.sticky_bytes += need
         batch.block += record

@@ -192,6 +192,15 @@ def test_headers_of_every_form_are_encoded(bench: Make) -> None:
     ]
 
 
+def test_headers_that_can_be_read_once_survive_a_new_batch(bench: Make) -> None:
+    """A generator of headers must not be spent on the batch that had no room."""
+    made = bench(batch_size=300)
+    for _ in range(20):
+        made.append("t", b"x" * 50, b"k", headers=(pair for pair in [("h", b"v" * 20)]))
+    assert len(made.opened) > 5
+    assert {len(r[2]) for batch in made.opened for r in batch.records()} == {1}
+
+
 def test_a_full_batch_is_reported_once_and_another_opened(bench: Make) -> None:
     """The owner hears of batches, never of records."""
     made = bench(batch_size=1000)
