@@ -252,8 +252,12 @@ class BrokerNode:
         )
 
     def _partition_changed(self, partition: Partition) -> None:
-        """Deleted: those who wait for it learn of it, and its files go when nobody sends them."""
+        """Deleted: those who wait for it learn of it, and its files go."""
         self.purgatory.wake(partition.name)
+        self.purge_later()
+
+    def purge_later(self) -> None:
+        """Remove the files of what was deleted, when nobody sends them any more."""
         if self._purge_timer is None:
             delay = self.settings.log_segment_delete_delay_ms / 1000
             self._purge_timer = asyncio.get_running_loop().call_later(delay, self._purge)

@@ -1,6 +1,6 @@
 """DeleteRecords (21), versions 0-2: raise a partition's log start offset. v2 flexible.
 
-The records are hidden at once; their segments go when retention runs.
+The records are hidden at once; the files of segments that held no others go a little later.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
 
 HIGH_WATERMARK: Final = -1
+NOT_KNOWN: Final = -1
 
 
 async def handle(
@@ -41,7 +42,15 @@ async def handle(
             for topic in request.topics
         ]
     )
-    node.storage.directory.write_log_starts()  # what was hidden stays hidden over a kill
+    results = [result for topic in response.topics for result in topic.partitions]
+    try:
+        node.storage.directory.write_log_starts()  # what was hidden stays hidden over a kill
+    except BrokerError as error:
+        node.counters.errors[error.name] += 1
+        for result in results:
+            if not result.error_code:
+                result.error_code, result.low_watermark = error.code, NOT_KNOWN
+    node.purge_later()
     return response
 
 
@@ -62,7 +71,7 @@ def _delete(
     except BrokerError as error:
         node.counters.errors[error.name] += 1
         return DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
+            partition_index=asked.partition_index, low_watermark=NOT_KNOWN, error_code=error.code
         )
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+
 import pytest
 
 from aiokq import wire
@@ -222,3 +225,24 @@ async def test_deleted_records_stay_deleted_over_a_kill():
     files.crash()
     async with Broker(files) as broker:
         assert found(await list_offsets(broker, -2)) == (0, -1, 3)
+
+
+async def test_a_deletion_that_is_not_written_down_is_not_acknowledged():
+    """The disk is full: after a kill the records would be back."""
+    async with Broker() as broker:
+        await filled(broker)
+        broker.files.fail("pwritev", errno.ENOSPC, matches=lambda path: "log-start" in path)
+        assert await delete_records(broker, 3) == (56, -1)
+        assert await delete_records(broker, 3) == (0, 3)
+
+
+async def test_segments_of_deleted_records_leave_the_disk():
+    """Streams deletes what it has read to free its space; nothing else may run for hours."""
+    async with Broker(log_segment_delete_delay_ms=0) as broker:
+        await broker.create("t", segment_bytes=1_048_576)
+        for _ in range(3):
+            await broker.produce("t", batch(1, value=bytes(600_000)))
+        used = broker.files.used()
+        assert await delete_records(broker, -1) == (0, 3)
+        await asyncio.sleep(0.01)
+        assert broker.files.used() < used - 1_000_000
