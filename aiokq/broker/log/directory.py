@@ -283,11 +283,10 @@ class LogDirectory:
             KafkaStorage: the disk refused.
         """
         for partition, log in self._logs.items():
-            # most start where their first segment does, which goes without saying
-            if log.log_start_offset > log.segments[0].base_offset:
+            # Also where it is the base of the first segment: a power cut may bring back the
+            # segments before it.
+            if log.log_start_offset > 0:
                 self._starts[partition] = log.log_start_offset
-            else:
-                self._starts.pop(partition, None)
         try:
             self._write(names.LOG_STARTS, self._starts)
         except OSError as error:

@@ -96,13 +96,16 @@ def open_log(
         clean = False
         segments = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
         producers = restore_producers(files, directory, segments, crc32c, now_ms)
+    if log_start_offset > segments[-1].next_offset:
+        segments = loader.begin_anew(segments, log_start_offset)
+        producers = restore_producers(files, directory, segments, crc32c, now_ms)
     for segment in segments:
         segment.release()  # a descriptor each would be too many
     end = segments[-1].next_offset
     epochs = loader.epochs
     # One may begin at the very end: it has no records yet, but clients were told of it.
     epochs.truncate_from_end(end + 1)
-    start = min(max(log_start_offset, segments[0].base_offset), end)
+    start = max(log_start_offset, segments[0].base_offset)
     if start > 0:
         epochs.truncate_from_start(start)
     return PartitionLog(
@@ -213,6 +216,26 @@ class _Loader:
                 self._epochs_of(segments)
             return segments
         return self._recover_all(bases, point if epochs_known else 0)
+
+    def begin_anew(self, segments: Sequence[Segment], start: int) -> list[Segment]:
+        """One empty segment at the log's start, in place of segments that all lie before it.
+
+        A power cut took the records between. Appended behind what is left, new ones would have
+        offsets that the checkpoint says are deleted.
+        """
+        logger.warning(
+            "log ends before its start, begun anew partition=%s log_end_offset=%d"
+            " log_start_offset=%d",
+            self._name,
+            segments[-1].next_offset,
+            start,
+        )
+        for segment in segments:
+            segment.rename_away(names.DELETED)
+            segment.remove_renamed(names.DELETED)
+        segment = self._segment(start)
+        segment.create()
+        return [segment]
 
     def _bases(self) -> list[int]:
         """Base offsets of the segments; index files without a log are removed."""
@@ -353,6 +376,7 @@ class _Loader:
                 kept,
             )
         file.truncate(position)
+        file.sync()  # with the next power cut the tail would be back, behind other records
 
     def _set_aside_later(self, bases: Sequence[int]) -> None:
         """Segments behind a cut cannot be served: there would be a hole in the offsets."""
@@ -380,6 +404,8 @@ class _Loader:
                 path = names.segment_file(self._directory, base, suffix)
                 if self._files.exists(path):
                     self._files.remove(path)
+        if bases:
+            self._files.sync_dir(self._directory)
 
 
 def _offsets(first: int, last: int | None) -> str:

@@ -411,6 +411,17 @@ def test_the_log_start_comes_from_the_checkpoint(files: MemoryFiles) -> None:
     assert (empty.log_start_offset, empty.log_end_offset) == (50, 50)
 
 
+def test_a_log_that_ends_before_its_start_begins_there(files: MemoryFiles) -> None:
+    """A power cut took the records; new ones must not get offsets that count as deleted."""
+    filled(files, 3)
+    for clean in (True, False):
+        log = open_partition(files, clean=clean, log_start_offset=5)
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+    assert append(log, batch(b"new")).base_offset == 5
+    files.crash()
+    assert values(open_partition(files, clean=False, log_start_offset=5), 5) == [(5, b"new")]
+
+
 def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) -> None:
     """They were synced whole: checking terabytes again after each kill helps nobody."""
     size = filled(files, 12)
