@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from aiokq.records.header import iter_headers
-
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
@@ -33,9 +31,7 @@ class RecordBatch(Generic[R]):
 
     __slots__ = (
         "_cursor",
-        "_data",
         "_deserialize",
-        "_exact",
         "_length",
         "_records",
         "base_offset",
@@ -54,7 +50,7 @@ class RecordBatch(Generic[R]):
         next_offset: int,
         *,
         cursor: Callable[[], Cursor],
-        exact: bool,
+        records: int | None,
         deserialize: Callable[[Record], R] | None,
     ) -> None:
         self.topic = topic
@@ -62,11 +58,9 @@ class RecordBatch(Generic[R]):
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = len(data)
-        self._data = data
         self._cursor = cursor
-        self._exact = exact
         self._deserialize = deserialize
-        self._length: int | None = None
+        self._length = records
         self._records: tuple[R, ...] | None = None
 
     @property
@@ -128,14 +122,9 @@ class RecordBatch(Generic[R]):
         return pa.concat_batches([part.to_arrow() for part in parts if len(part)])
 
     def _count(self) -> int:
-        """From the batches' headers where they tell, else by decoding."""
-        if self._exact:
-            count = 0
-            for header in iter_headers(self._data):
-                if header.magic < 2 or header.count < 0 or header.base_offset < self.base_offset:
-                    break
-                if not header.is_control:
-                    count += header.count
-            else:
-                return count
-        return sum(1 for _ in self._cursor())
+        """By decoding, where the headers do not tell."""
+        cursor = self._cursor()
+        count = len(cursor.columns(()))
+        while not cursor.exhausted:  # columns end before what the next call raises
+            count += len(cursor.columns(()))
+        return count

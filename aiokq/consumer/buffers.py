@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.consumer.portion import Portion, portion
 from aiokq.fastpath import Cursor
 
 if TYPE_CHECKING:
@@ -152,16 +153,35 @@ class Buffers:
         data: memoryview,
         start_offset: int,
         aborted: list[tuple[int, int]] | None,
+        *,
+        checked: bool = False,
     ) -> Cursor:
-        """A cursor over fetched batches, as this consumer reads them."""
+        """A cursor over fetched batches, as this consumer reads them.
+
+        Args:
+            checked: their checksums were verified.
+        """
         return Cursor(
             topic,
             partition,
             data,
             start_offset=start_offset,
             codecs=self._codecs,
-            check_crcs=self._check_crcs,
+            check_crcs=self._check_crcs and not checked,
             aborted=aborted,
+        )
+
+    def portion(self, chunk: Chunk) -> Portion:
+        """How much of what is left of a chunk can be handed over as a whole."""
+        return portion(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
+
+    def split(self, chunk: Chunk, size: int, position: int) -> None:
+        """The first bytes of a chunk were read as a whole, up to this position; it counts in full
+        until the rest is."""
+        cursor = chunk.cursor
+        chunk.data = chunk.data[size:]
+        chunk.cursor = self.cursor(
+            cursor.topic, cursor.partition, chunk.data, position, chunk.aborted
         )
 
     def release(self, chunk: Chunk) -> bool:

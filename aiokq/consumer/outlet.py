@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from aiokq.consumer.portion import corrupt
 from aiokq.core.errors import Closed, KafkaError, copy_error
 from aiokq.fastpath import Cursor, Record, RecordStream
 
@@ -32,13 +33,20 @@ _TWO_READERS: Final = "another task is reading from this consumer: use streams(n
 
 
 class TakenChunk(NamedTuple):
-    """What was handed over as a whole."""
+    """What was handed over as a whole.
+
+    Attributes:
+        records: how many; None if that is not known without decoding them.
+        checked: its checksums were verified.
+    """
 
     tp: TopicPartition
     data: memoryview
     position: int
     next_offset: int
     aborted: list[tuple[int, int]] | None
+    records: int | None
+    checked: bool
 
 
 class Outlet:
@@ -197,8 +205,7 @@ class Outlet:
                     some = chunk.cursor.take(limit if deserialize is None else 1)
                 except KafkaError as error:
                     if not taken and not records:
-                        self._park(state, error)
-                        raise
+                        raise self._park(state, error) from None
                     limit = 0  # what was taken is handed over first; the error comes again
                     break
                 if deserialize is not None and some:
@@ -226,6 +233,9 @@ class Outlet:
     def take_chunk(self) -> TakenChunk | None:
         """The rest of the next chunk, handed over as a whole; None if nothing is there.
 
+        It ends before a corrupt batch, which is raised when it comes first: what is good around it
+        is not lost with it.
+
         Raises:
             StopAsyncIteration: the consumer was closed.
             KafkaError: as `next_cursor`.
@@ -240,12 +250,22 @@ class Outlet:
             return None
         chunk = state.chunks[0]
         position = chunk.cursor.position
-        self._since_turn += chunk.size
-        self._hold(state, position)
-        self._drop_first(state)
+        good = self._buffers.portion(chunk)
+        if good.beyond < 0:
+            data, end = chunk.data, chunk.end_offset
+            self._since_turn += chunk.size
+            self._hold(state, position)
+            self._drop_first(state)
+        elif good.size:
+            data, end = chunk.data[: good.size], good.next_offset
+            self._hold(state, position)
+            self._buffers.split(chunk, good.size, end)
+        else:
+            raise self._park(state, corrupt(state.tp, position, good.beyond))
         if state.readable:
             self._enlist(state)
-        return TakenChunk(state.tp, chunk.data, position, chunk.end_offset, chunk.aborted)
+        records = good.records if not chunk.aborted else None
+        return TakenChunk(state.tp, data, position, end, chunk.aborted, records, good.checked)
 
     def _begin_batch(self) -> None:
         self._leave_current()
@@ -403,10 +423,15 @@ class Outlet:
             state, self._current = self._current, None
             self._put_back(state)
 
-    def _park(self, state: PartitionState, error: KafkaError) -> None:
+    def _park(self, state: PartitionState, error: KafkaError) -> KafkaError:
+        chunk = state.chunks[0]
+        good = self._buffers.portion(chunk)
+        if good.beyond >= 0 and good.next_offset == chunk.cursor.position:
+            error = corrupt(state.tp, good.next_offset, good.beyond)
         self.drop(state)
         state.park(error)
         logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)
+        return copy_error(error)
 
     def _drop_first(self, state: PartitionState) -> None:
         chunk = state.chunks.popleft()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aiokq.consumer.batch import RecordBatch
-from aiokq.core.errors import Closed
+from aiokq.core.errors import Closed, KafkaError
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
@@ -141,7 +141,10 @@ class Reader:
                     await outlet.wait_for(())
                     continue
                 batch = self._batch(taken)
-                count = len(batch)
+                try:
+                    count = len(batch)
+                except KafkaError:
+                    return batch  # what can be read of it; then it raises this again
                 if count:
                     self._counted(count)
                     return batch
@@ -155,6 +158,7 @@ class Reader:
             taken.data,
             taken.position,
             taken.aborted,
+            checked=taken.checked,
         )
         return RecordBatch(
             tp.topic,
@@ -163,7 +167,7 @@ class Reader:
             taken.position,
             taken.next_offset,
             cursor=cursor,
-            exact=not taken.aborted,
+            records=taken.records,
             deserialize=cast("Callable[[Record], Record] | None", self._deserialize),
         )
 

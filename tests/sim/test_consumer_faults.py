@@ -282,7 +282,7 @@ def test_a_corrupt_batch_raises_with_its_offset_and_can_be_sought_past() -> None
     simulate(body)
 
 
-@pytest.mark.parametrize("how", ["async for", "getone", "getmany"])
+@pytest.mark.parametrize("how", ["async for", "getone", "getmany", "batches"])
 def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
     """One rotten sector must not hold up all that is well, nor come up with every call."""
 
@@ -306,6 +306,9 @@ def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
                                 seen.append(record.value)
                         elif how == "getone":
                             seen.append((await c.getone()).value)
+                        elif how == "batches":
+                            async for batch in c.batches():
+                                seen += values(batch)
                         else:
                             for records in (await c.getmany(timeout=4)).values():
                                 seen += values(records)
@@ -318,6 +321,41 @@ def test_a_corrupt_batch_stops_only_its_own_partition(how: str) -> None:
             assert c.health().partitions[T0].error is not None
             c.seek(T0, 1)
             assert values(await read(c, 1)) == [b"good"]
+
+    simulate(body)
+
+
+def test_batches_end_before_a_corrupt_one_and_go_on_behind_it() -> None:
+    """A portion of a thousand good records must not go the way of one bad one among them."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        for first in range(0, 15, 3):
+            kafka.append("orders", 0, *numbers(first, first + 3))
+        batches = kafka.log("orders").batches
+        for place in (2, 3):
+            bad = bytearray(batches[place].data)
+            bad[-2] ^= 1
+            batches[place].data = bytes(bad)
+        seen = []
+
+        async def read_all(batches: Any) -> None:
+            async for batch in batches:
+                assert len(batch) == len(batch.records)
+                seen.extend(values(batch))
+
+        async with consumer(world, kafka, "orders") as c:
+            await asyncio.sleep(5)
+            assert values([await c.getone()]) == numbers(0, 1)
+            for offset, beyond in ((6, 9), (9, 12)):
+                said = rf"offset {offset}: seek\(\) to {beyond} "
+                with pytest.raises(CorruptRecord, match=said):
+                    await read_all(c.batches())
+                assert await c.position(T0) == offset
+                c.seek(T0, beyond)
+            seen += values(await anext(c.batches()))
+            assert await c.position(T0) == 15
+        assert seen == numbers(1, 6) + numbers(12, 15)
 
     simulate(body)
 
