@@ -84,7 +84,8 @@ class Outbox:
         self._sealer = Sealer(settings, engine.environment.offload, self._spawn)
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._senders: dict[int, Sender] = {}
-        self._unfinished: set[Batch] = set()
+        self._unfinished: dict[Batch, None] = {}
+        """In the order they were begun: a set's would be another in each run."""
         self._flushes: list[_Flush] = []
         self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
@@ -144,7 +145,7 @@ class Outbox:
             for key, value, headers, timestamp_ms in records
         ]
         batch, deliveries = self._accumulator.new_batch(slot, stamped)
-        self._unfinished.add(batch)
+        self._unfinished[batch] = None
         queue.put(batch)
         return deliveries
 
@@ -202,7 +203,7 @@ class Outbox:
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         self._check_loop()
-        self._unfinished.add(batch)
+        self._unfinished[batch] = None
         self._idle.stirred()
 
     def ready(self, queue: PartitionQueue) -> None:
@@ -281,7 +282,7 @@ class Outbox:
         self._counters.batches_split += 1
         codec = self._sealer.codec(queued.queue.topic)
         batches = regroup(self._accumulator, queued.batch, codec, groups)
-        self._unfinished.update(batches)
+        self._unfinished.update(dict.fromkeys(batches))
         for flush in self._flushes:
             if queued.batch in flush.batches:
                 flush.batches.update(batches)
@@ -395,7 +396,7 @@ class Outbox:
             self._queues[batch.topic, batch.partition].cut()
 
     def _finished(self, batch: Batch) -> None:
-        self._unfinished.discard(batch)
+        self._unfinished.pop(batch, None)
         if self._unfinished:
             self._idle.stirred()
         for flush in self._flushes:
