@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["QueueTimers"]
 
 
+SPARE = 64
+"""Replaced entries that are not worth a sweep."""
+
+
 class QueueTimers:
     """A heap with at most one valid entry per queue, and a task that sleeps until the first.
 
     Lingering, pauses and deadlines of one queue share its entry: `on_time` finds out what is due
-    and asks for the next. So the heap does not grow with the number of batches.
+    and asks for the next. So the heap does not grow with the number of batches; entries that an
+    earlier one replaced are swept out when they outnumber the valid ones.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, PartitionQueue]] = []
         self._order = count()
+        self._valid = 0
         self._sleeper: asyncio.Future[None] | None = None
         self._until = NEVER
 
@@ -35,8 +41,13 @@ class QueueTimers:
         """`queue.on_time` runs at `when` (monotonic seconds) or before."""
         if when >= queue.scheduled_at:
             return
+        if queue.scheduled_at == NEVER:
+            self._valid += 1
         queue.scheduled_at = when
         heapq.heappush(self._heap, (when, next(self._order), queue))
+        if len(self._heap) > 2 * self._valid + SPARE:
+            self._heap = [entry for entry in self._heap if entry[0] == entry[2].scheduled_at]
+            heapq.heapify(self._heap)
         if when < self._until and self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
@@ -61,10 +72,10 @@ class QueueTimers:
                     handle.cancel()
 
     def _call_due(self, now: float) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            when, _, queue = heapq.heappop(heap)
+        while self._heap and self._heap[0][0] <= now:
+            when, _, queue = heapq.heappop(self._heap)
             if when == queue.scheduled_at:  # else an earlier entry has replaced it
+                self._valid -= 1
                 queue.scheduled_at = NEVER
                 queue.on_time(now)
 

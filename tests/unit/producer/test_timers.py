@@ -1,0 +1,60 @@
+"""One timer for all queues of a producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokq.producer.queued import NEVER
+from aiokq.producer.timers import QueueTimers
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def timestamp_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class Queue:
+    """What a timer sees of a PartitionQueue."""
+
+    def __init__(self) -> None:
+        self.scheduled_at = NEVER
+        self.called: list[float] = []
+
+    def on_time(self, now: float) -> None:
+        self.called.append(now)
+
+
+def test_queues_are_called_when_they_are_due_and_once() -> None:
+    """An earlier time replaces a later one."""
+    clock = Clock()
+    timers = QueueTimers(clock)
+    early, late = Queue(), Queue()
+    schedule: Any = timers.schedule
+    schedule(late, 5.0)
+    schedule(early, 3.0)
+    schedule(early, 1.0)
+    schedule(early, 4.0)
+    timers._call_due(2.0)
+    assert (early.called, late.called) == ([2.0], [])
+    timers._call_due(10.0)
+    assert (early.called, late.called) == ([2.0], [10.0])
+
+
+def test_replaced_entries_do_not_pile_up() -> None:
+    """Where answers take longer than linger_ms each batch left its deadline, two minutes away."""
+    timers = QueueTimers(Clock())
+    queues = [Queue() for _ in range(10)]
+    schedule: Any = timers.schedule
+    for turn in range(1, 10_000):
+        now = turn / 1000
+        for queue in queues:
+            schedule(queue, now + 120)
+            schedule(queue, now)
+        timers._call_due(now)
+    assert len(timers._heap) < 200
+    assert all(len(queue.called) == 9_999 for queue in queues)
