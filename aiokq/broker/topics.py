@@ -46,7 +46,7 @@ MAX_PARTITIONS: Final = 10_000
 """Most partitions that one request makes, as in Kafka: more is refused with 44."""
 
 PARTITIONS_PER_TURN: Final = 32
-"""Logs opened in one turn of the loop; each takes a directory and three files."""
+"""Logs opened or deleted in one turn of the loop; each takes a directory, and opening files."""
 
 
 @dataclass(slots=True, eq=False)
@@ -325,9 +325,17 @@ class TopicRegistry:
     async def _remove(self, topic: Topic) -> None:
         """Record that a topic is gone, then let go of its logs; their files go later."""
         await self._offload.run(self._metadata.append, TopicDeleted(topic.name, topic.topic_id))
+        failure: KafkaStorage | None = None
         for partition in topic.partitions:
-            self._directory.delete_partition(partition.name)
+            try:
+                self._directory.delete_partition(partition.name)
+            except KafkaStorage as error:
+                failure = error
             self._changed(partition)
+            if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        if failure is not None:
+            raise failure
 
     async def _open_partitions(self, topic: Topic, indexes: range) -> None:
         """Make logs, some in each turn of the loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -10,7 +11,13 @@ from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.core.errors import Closed, ConfigError, TopicExists, UnknownTopicOrPartition
+from aiokq.core.errors import (
+    Closed,
+    ConfigError,
+    KafkaStorage,
+    TopicExists,
+    UnknownTopicOrPartition,
+)
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.harness import Broker, batch, offsets
 
@@ -195,3 +202,32 @@ def test_the_data_outlives_the_cluster_only_where_a_directory_is_given():
                 await kafka.create_topic("t")
 
     run(1, main)
+
+
+async def test_others_are_heard_while_a_large_topic_is_deleted():
+    """Each partition is a directory renamed and synced: a thousand of them took a second."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Broker() as broker:
+        await broker.create("t", 320)
+        counting = asyncio.ensure_future(count())
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        counting.cancel()
+        assert turns >= 10
+
+
+async def test_one_partition_that_cannot_be_removed_keeps_no_other():
+    """What was let go of halfway would take appends that nobody can read."""
+    async with Broker() as broker:
+        await broker.create("t", 3)
+        broker.files.fail("rename", errno.EIO, matches=lambda path: "t-0" in path)
+        with pytest.raises(KafkaStorage):
+            await broker.node.topics.delete(broker.node.topics.get("t"))
+        assert broker.node.storage.directory.logs == {}
+        assert not broker.files.is_dir("/data/t-2")
