@@ -30,10 +30,11 @@ def changed_configs(
         InvalidRequest: a setting changed twice, no value, or an unknown operation.
         InvalidConfiguration: APPEND or SUBTRACT to what is no list, or an unknown setting.
     """
-    names = [name for name, _, _ in changes]
-    for name in names:
-        if names.count(name) > 1:
+    names = set()
+    for name, _, _ in changes:
+        if name in names:
             raise InvalidRequest(f"setting {name} is changed twice")
+        names.add(name)
     changed = dict(configs)
     for name, operation, value in changes:
         if operation == DELETE:

@@ -69,7 +69,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> ProduceResponse | None:
     """Append each partition's batch; a refused one leaves the others alone.
 
-    # hot: benchmarks/raw_broker.py
+    # hot: benchmarks/raw_load.py
     """
     refused = False
     turn = 0

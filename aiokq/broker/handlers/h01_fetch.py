@@ -99,7 +99,7 @@ def _read_all(
     version: int,
     max_bytes: int,
 ) -> Pass:
-    """# hot: benchmarks/raw_broker.py. Partitions in order, each within what the others left."""
+    """# hot: benchmarks/raw_load.py. Partitions in order, each within what the others left."""
     found = Pass()
     topics = node.topics
     replica_id = _replica_id(request, version)
