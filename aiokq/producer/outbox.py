@@ -21,7 +21,7 @@ from aiokq.producer.idle import IdleWatch
 from aiokq.producer.interceptors import BatchInfo, Interceptors
 from aiokq.producer.producer_id import ProducerIdSource
 from aiokq.producer.queue import PartitionQueue
-from aiokq.producer.queued import QueuedBatch
+from aiokq.producer.queued import QueuedBatch, QueueLimits
 from aiokq.producer.regroup import regroup
 from aiokq.producer.sealing import Sealer
 from aiokq.producer.sender import Sender
@@ -82,7 +82,8 @@ class Outbox:
         self._interceptors = Interceptors(settings.interceptors)
         self._timers = QueueTimers(self._clock)
         self._sealer = Sealer(settings, engine.environment.offload, self._spawn)
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._limits = QueueLimits.of(settings)
+        self._queues: dict[str, dict[int, PartitionQueue]] = {}
         self._senders: dict[int, Sender] = {}
         self._unfinished: dict[Batch, None] = {}
         """In the order they were begun: a set's would be another in each run."""
@@ -111,11 +112,14 @@ class Outbox:
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """The queue of a partition, made when first asked for."""
-        queue = self._queues.get((topic, partition))
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = self._queues[topic] = {}
+        queue = queues.get(partition)
         if queue is None:
             sequences = Sequences(self._identity) if self._settings.enable_idempotence else None
-            queue = self._queues[topic, partition] = PartitionQueue(
-                topic, partition, self, self._settings, self._backoff(), sequences
+            queue = queues[partition] = PartitionQueue(
+                topic, partition, self, self._limits, self._backoff(), sequences
             )
         return queue
 
@@ -126,13 +130,20 @@ class Outbox:
     def broker_up(self, node_id: int) -> None:
         """A broker became known, or answers again: what it leads need not wait any longer."""
         now = self.now()
-        for queue in self._queues.values():
+        for queue in self.queues():
             if queue.leader == node_id and queue.blocked_by is not None:
                 queue.leader_moved(node_id, queue.leader_epoch, now)
 
     def queues(self, topic: str | None = None) -> list[PartitionQueue]:
         """All queues, or those of one topic."""
-        return [q for q in self._queues.values() if topic is None or q.topic == topic]
+        if topic is not None:
+            return list(self._queues.get(topic, {}).values())
+        return [queue for queues in self._queues.values() for queue in queues.values()]
+
+    def _busy(self) -> list[PartitionQueue]:
+        """The queues that have something."""
+        places = dict.fromkeys((batch.topic, batch.partition) for batch in self._unfinished)
+        return [self._queues[topic][partition] for topic, partition in places]
 
     def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
         """Accepts records as a batch of their own, behind what the partition has."""
@@ -160,7 +171,7 @@ class Outbox:
         self._hurries += 1
         if self._hurries == 1:
             now = self.now()
-            for queue in self._queues.values():
+            for queue in self._busy():
                 queue.offer_if_ripe(now)
 
     def relax(self) -> None:
@@ -185,7 +196,7 @@ class Outbox:
 
     def take_all(self) -> list[QueuedBatch]:
         """Everything that is left, no more to be sent; the caller fails it."""
-        return [queued for queue in self._queues.values() for queued in queue.take_all()]
+        return [queued for queue in self.queues() for queued in queue.take_all()]
 
     def give_up(self, batch: Batch, error: KafkaError) -> None:
         """A batch that is in no queue fails, or has failed: one that waited for its topic, or that
@@ -384,16 +395,16 @@ class Outbox:
 
     def _issued(self) -> None:
         now = self.now()
-        for queue in self._queues.values():
+        for queue in self._busy():
             queue.offer_if_ripe(now)
 
     def _no_producer_id(self, error: KafkaError) -> None:
-        for queue in self._queues.values():
+        for queue in self._busy():
             queue.fail_unsent(error)
 
     def _cut(self) -> None:
-        for batch in list(self._unfinished):
-            self._queues[batch.topic, batch.partition].cut()
+        for queue in self._busy():
+            queue.cut()
 
     def _finished(self, batch: Batch) -> None:
         self._unfinished.pop(batch, None)

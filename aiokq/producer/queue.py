@@ -491,7 +491,7 @@ class PartitionQueue:
             head = entries[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
                 return 1  # what is sent again goes alone, so that five do not fail over and over
-        return self._limits.max_in_flight_requests_per_connection
+        return self._limits.max_in_flight
 
     def _end_round(self) -> None:
         if self._rewound and not self.flying:

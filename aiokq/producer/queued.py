@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Batch
     from aiokq.producer.idempotence import Stamp
     from aiokq.producer.queue import PartitionQueue
+    from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["NEVER", "QueueLimits", "QueueOwner", "QueuedBatch"]
 
@@ -116,16 +118,31 @@ class QueueOwner(Protocol):
         ...
 
 
-class QueueLimits(Protocol):
-    """The settings a queue goes by; ProducerSettings has them."""
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The settings that queues go by, as plain values: they are read for every batch.
 
-    @property
-    def linger(self) -> float: ...
-    @property
-    def delivery_timeout(self) -> float: ...
-    @property
-    def retries(self) -> int: ...
-    @property
-    def required_acks(self) -> int: ...
-    @property
-    def max_in_flight_requests_per_connection(self) -> int: ...
+    Attributes:
+        linger: seconds.
+        delivery_timeout: seconds.
+        retries: how often a batch is sent again.
+        required_acks: 0, 1 or -1.
+        max_in_flight: batches of a partition that may be without an answer.
+    """
+
+    linger: float = 0.0
+    delivery_timeout: float = 120.0
+    retries: int = 2**31 - 1
+    required_acks: int = -1
+    max_in_flight: int = 5
+
+    @classmethod
+    def of(cls, settings: ProducerSettings) -> QueueLimits:
+        """The part of a producer's settings that is the queues'."""
+        return cls(
+            linger=settings.linger,
+            delivery_timeout=settings.delivery_timeout,
+            retries=settings.retries,
+            required_acks=settings.required_acks,
+            max_in_flight=settings.max_in_flight_requests_per_connection,
+        )

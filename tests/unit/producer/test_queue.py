@@ -13,7 +13,7 @@ from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, error_
 from aiokq.fastpath import Accumulator, Batch, Slot
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.queue import PartitionQueue
-from aiokq.producer.queued import QueuedBatch
+from aiokq.producer.queued import QueuedBatch, QueueLimits
 from aiokq.producer.regroup import regroup
 
 
@@ -26,15 +26,6 @@ class Clock:
 
     def timestamp_ms(self) -> int:
         return int(self.now * 1000)
-
-
-@dataclass
-class Limits:
-    linger: float = 0.0
-    delivery_timeout: float = 120.0
-    retries: int = 2**31 - 1
-    required_acks: int = -1
-    max_in_flight_requests_per_connection: int = 5
 
 
 @dataclass
@@ -96,7 +87,7 @@ class World:
         if idempotent:
             self.identity.requested()
             self.identity.issued(1000, 0)
-        self.limits = Limits(**limits)  # type: ignore[arg-type]
+        self.limits = QueueLimits(**limits)  # type: ignore[arg-type]
         self.queue = PartitionQueue(
             "orders",
             0,
