@@ -1,0 +1,1 @@
+"""What single parts cost, in CPU time: `python -m benchmarks.micro.core` and the like."""
