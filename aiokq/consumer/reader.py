@@ -114,7 +114,11 @@ class Reader:
             if outlet.turn_due:
                 await outlet.wait_for(())
             taken = outlet.take(limit, wanted, self._deserialize)
-            if not taken and timeout > 0:
+            if not taken and timeout <= 0:
+                # Who polls in a loop would keep the loop from ever fetching anything.
+                await asyncio.sleep(0)
+                taken = outlet.take(limit, wanted, self._deserialize)
+            elif not taken:
                 deadline = asyncio.timeout(timeout)
                 try:
                     async with deadline:

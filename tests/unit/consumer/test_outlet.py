@@ -11,9 +11,10 @@ from aiokq.connection.backoff import Backoff
 from aiokq.consumer.buffers import Buffers, extent
 from aiokq.consumer.outlet import TURN_BYTES, Outlet
 from aiokq.consumer.positions import PartitionState, Start
+from aiokq.consumer.reader import Reader
 from aiokq.core.errors import Closed, OffsetOutOfRange, TopicAuthorization
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import crc32c
+from aiokq.fastpath import Record, crc32c
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.record import RawRecord, encode_batch
 
@@ -216,6 +217,18 @@ async def test_waiting_is_told_once_and_ends_with_what_arrives() -> None:
     await asyncio.gather(first, second)
     assert not world.outlet.hungry
     assert world.outlet.wait().done()
+
+
+async def test_polling_without_a_timeout_lets_the_loop_run() -> None:
+    """`while True: await consumer.getmany()` would keep what it waits for from coming."""
+    world = World()
+    state = world.partition(0)
+    reader = Reader(world.outlet, world.buffers, None, world._count)
+    asyncio.get_running_loop().call_soon(world.fetched, state, 2)
+    got: dict[TopicPartition, list[Record]] = {}
+    for _ in range(3):
+        got = got or await reader.many((), 0.0, 10)
+    assert [record.offset for record in got[state.tp]] == [0, 1]
 
 
 async def test_a_cancelled_wait_is_not_hungry() -> None:
