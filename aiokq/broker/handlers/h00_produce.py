@@ -35,7 +35,8 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from aiokq.core.offload import FAST_CODEC_THRESHOLD
+from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
+from aiokq.records.compression import GZIP, NONE
 from aiokq.records.header import HEADER_SIZE, TRANSACTIONAL_MASK, read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.produce import (
@@ -134,9 +135,7 @@ async def _append(
     needed = min(partition.topic.config.min_insync_replicas, len(partition.replicas))
     if request.acks == -1 and len(partition.isr) < needed:
         raise NotEnoughReplicas(f"{len(partition.isr)} replicas in sync, {needed} needed")
-    if len(records) >= FAST_CODEC_THRESHOLD and _changes_codec(
-        partition.topic.config, headers[0].codec
-    ):
+    if _recompresses_long(partition.topic.config, headers[0].codec, len(records)):
         records, headers = await _recompress(node, partition, records, headers[0])
     result = partition.append(records, headers, now_ms=node.environment.clock.timestamp_ms())
     counters = node.counters
@@ -217,8 +216,15 @@ async def _convert_up(node: BrokerNode, records: memoryview) -> memoryview:
     return memoryview(await node.environment.offload.run(convert))
 
 
-def _changes_codec(config: LogConfig, codec: int) -> bool:
-    return config.compression_type != "producer" and _CODECS[config.compression_type] != codec
+def _recompresses_long(config: LogConfig, codec: int, size: int) -> bool:
+    """Whether the topic wants another codec, and giving it would hold up the loop."""
+    if config.compression_type == "producer":
+        return False
+    wanted = _CODECS[config.compression_type]
+    if wanted == codec:
+        return False
+    # What a compressed batch holds nobody knows: it may be a thousand times its size.
+    return codec != NONE or size >= (GZIP_THRESHOLD if wanted == GZIP else FAST_CODEC_THRESHOLD)
 
 
 _CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

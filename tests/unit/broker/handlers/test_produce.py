@@ -381,3 +381,24 @@ async def test_producer_ids_that_cannot_be_reserved_are_56():
         assert (await broker.ask(request, 4)).error_code == 56
         broker.files.heal()
         assert (await broker.ask(request, 4)).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "codec", "left"), [(0, "gzip", True), (0, "lz4", False), (4, "lz4", True)]
+)
+async def test_what_takes_a_millisecond_to_recompress_leaves_the_loop(sent, codec, left):
+    """gzip is the slowest by far; and a small compressed batch may hold a great deal."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type=codec)
+        inline = broker.node.environment.offload.run
+        moved = []
+
+        async def run(fn, *args):
+            moved.append(fn)
+            return await inline(fn, *args)
+
+        broker.node.environment.offload.run = run
+        assert (await broker.produce("t", batch(40, value=bytes(1000), codec=sent))).error_code == 0
+        assert bool(moved) is left
+        [header] = iter_headers((await broker.fetch_one("t", 0, 0)).records)
+        assert header.codec == {"gzip": 1, "lz4": 3}[codec]
