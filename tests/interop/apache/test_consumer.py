@@ -42,12 +42,13 @@ def consumer(apache, *topics: str | TopicFilter, **settings) -> aiokq.Consumer:
 
 async def take(records: AsyncIterator[aiokq.Record], count: int) -> list[aiokq.Record]:
     """The next `count` records; fails if they do not come."""
-    found = []
+    found: list[aiokq.Record] = []
     async with asyncio.timeout(20):
-        async for record in records:
-            found.append(record)
-            if len(found) == count:
-                break
+        while len(found) < count:
+            async for record in records:
+                found.append(record)
+                if len(found) == count:
+                    break
     return found
 
 
