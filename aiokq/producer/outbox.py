@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiokq.cluster.metadata import ZERO_ID
@@ -144,6 +144,15 @@ class Outbox:
         """The queues that have something."""
         places = dict.fromkeys((batch.topic, batch.partition) for batch in self._unfinished)
         return [self._queues[topic][partition] for topic, partition in places]
+
+    def queues_of(self, topic: str) -> Mapping[int, PartitionQueue]:
+        """The queues of a topic by partition."""
+        return self._queues.get(topic, {})
+
+    def stalled(self, node_id: int) -> float:
+        """Seconds since a broker that has something to be sent was last sent anything."""
+        sender = self._senders.get(node_id)
+        return 0.0 if sender is None else sender.stalled(self.now())
 
     def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
         """Accepts records as a batch of their own, behind what the partition has."""

@@ -70,6 +70,14 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """-131072 (fast) to 22 (small)."""
     partitioner: Partitioner | None
     """Chooses partitions instead of murmur2 (with a key) and sticky (without)."""
+    partitioner_adaptive_partitioning_enable: bool
+    """Whether records without a key go rather to partitions whose broker keeps up (KIP-794),
+    else to all alike.
+    """
+    partitioner_availability_timeout_ms: int
+    """Records without a key avoid partitions whose broker has been sent nothing for this long
+    though there is something to send; 0 does not avoid any.
+    """
     partitioner_ignore_keys: bool
     """Partition records with a key like those without one."""
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None

@@ -33,6 +33,7 @@ from aiokq.producer.outbox import Outbox
 from aiokq.producer.report import CloseReport
 from aiokq.producer.serializers import Headers
 from aiokq.producer.settings import ProducerSettings
+from aiokq.producer.spread import Spread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -112,6 +113,9 @@ class Producer:
         self._outbox = Outbox(
             self._settings, self._engine, self._accumulator, self._supervisor, self._check_loop
         )
+        if self._settings.partitioner_adaptive_partitioning_enable:
+            timeout = self._settings.partitioner_availability_timeout_ms / 1000
+            self._accumulator.choose = Spread(self._outbox, environment.random, timeout).choose
         self._intake = Intake(
             self._settings, self._engine, self._accumulator, self._outbox, self._spawn
         )

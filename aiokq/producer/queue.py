@@ -97,6 +97,11 @@ class PartitionQueue:
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def waiting(self) -> int:
+        """Batches that are not on their way, the open one included."""
+        return len(self.entries) - self.flying + (self._open() is not None)
+
     # -- what the native slot tells, once per batch
 
     def batch_opened(self, batch: Batch) -> None:

@@ -133,6 +133,8 @@ class Sender:
         self._ready: OrderedDict[PartitionQueue, None] = OrderedDict()
         """In turn. Of this sender alone: a queue whose leader moves is offered to the next one
         while it still is in the line of this one, which may be long busy with connecting."""
+        self._waiting_since: float | None = None
+        """Since when there is something to send, and nothing was sent."""
         self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
         self._spawn = spawn
@@ -142,9 +144,15 @@ class Sender:
     def offer(self, queue: PartitionQueue) -> None:
         """A queue whose leader this broker is may have something to send."""
         if queue not in self._ready:
+            if self._waiting_since is None:
+                self._waiting_since = self._owner.now()
             self._ready[queue] = None
             if self._in_flight < self._max_in_flight:
                 self._woken.set()
+
+    def stalled(self, now: float) -> float:
+        """Seconds since there is something to send, and nothing was sent."""
+        return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
         """Sends and takes answers; returns never. Errors are the batches', not this task's."""
@@ -178,6 +186,7 @@ class Sender:
         except KafkaError as error:
             queues = [queue for queue in self._ready if queue.leader == self.node.node_id]
             self._ready.clear()
+            self._waiting_since = None
             self._owner.unreachable(queues, error)
         finally:
             self._connecting = False
@@ -241,6 +250,7 @@ class Sender:
             launched.append(_Launched(queued, queue.launch(queued, node_id)))
             # To the end of the line: its next batch is for the next request.
             ready.move_to_end(queue)
+        self._waiting_since = now if ready else None
         return launched
 
     def _version(self, connection: Connection) -> int:

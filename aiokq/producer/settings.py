@@ -124,6 +124,17 @@ class ProducerSettings(ClusterSettings):
         default=None,
         description="Chooses partitions instead of murmur2 (with a key) and sticky (without).",
     )
+    partitioner_adaptive_partitioning_enable: bool = Field(
+        default=True,
+        description="Whether records without a key go rather to partitions whose broker keeps up "
+        "(KIP-794), else to all alike.",
+    )
+    partitioner_availability_timeout_ms: int = Field(
+        default=0,
+        ge=0,
+        description="Records without a key avoid partitions whose broker has been sent nothing "
+        "for this long though there is something to send; 0 does not avoid any.",
+    )
     partitioner_ignore_keys: bool = Field(
         default=False, description="Partition records with a key like those without one."
     )

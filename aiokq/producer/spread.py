@@ -1,0 +1,77 @@
+"""Owns which partition records without a key go to next; counting their bytes is native.
+
+Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from aiokq.producer.queue import PartitionQueue
+
+__all__ = ["Spread", "SpreadOwner"]
+
+UNIFORM = -1
+"""Leaves the choice to the core: any partition that has a leader."""
+
+
+class SpreadOwner(Protocol):
+    """What it wants to know of the producer."""
+
+    def queues_of(self, topic: str) -> Mapping[int, PartitionQueue]:
+        """The topic's queues by partition."""
+        ...
+
+    def stalled(self, node_id: int) -> float:
+        """Seconds since a broker that has something to be sent was last sent anything."""
+        ...
+
+
+class Spread:
+    """Gives more to partitions whose leader keeps up: the longer a queue, the less likely.
+
+    Asked once for each batch_size bytes of records without a key, not for each record; it looks at
+    all partitions of the topic.
+
+    Args:
+        availability_timeout: seconds after which a broker that takes nothing is left out; 0 never.
+    """
+
+    def __init__(
+        self, owner: SpreadOwner, random: random.Random, availability_timeout: float
+    ) -> None:
+        self._owner = owner
+        self._random = random
+        self._availability_timeout = availability_timeout
+
+    def choose(self, topic: str) -> int:
+        """The partition whose turn it is, or -1 for any that has a leader."""
+        timeout = self._availability_timeout
+        queues = self._owner.queues_of(topic)
+        partitions: list[int] = []
+        waiting: list[int] = []
+        silent: dict[int, bool] = {}
+        for partition, queue in queues.items():
+            leader = queue.leader
+            if leader < 0:
+                continue
+            if timeout:
+                if leader not in silent:
+                    silent[leader] = self._owner.stalled(leader) > timeout
+                if silent[leader]:
+                    continue
+            partitions.append(partition)
+            waiting.append(queue.waiting)
+        if not partitions:
+            return UNIFORM
+        most = max(waiting)
+        if most == min(waiting):
+            if True not in silent.values():
+                return UNIFORM
+            return self._random.choice(partitions)
+        weights = [most + 1 - count for count in waiting]
+        return self._random.choices(partitions, weights)[0]
