@@ -21,6 +21,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
 from aiokq.core.errors import AuthenticationFailed
+from aiokq.core.repetition import Repetitions
 
 __all__ = ["MetadataAsk", "MetadataRefresher"]
 
@@ -76,6 +77,7 @@ class MetadataRefresher:
         self._metadata = metadata
         self._random = random
         self._backoff = self._new_backoff()
+        self._repetitions = Repetitions(self._now)
         self._due: dict[str, float] = {}
         self._create: set[str] = set()
         self._everything_due = False
@@ -234,6 +236,7 @@ class MetadataRefresher:
         now = self._now()
         self.last_success, self.last_error = now, None
         self._backoff.reset()
+        self._repetitions.over()
         self._not_before = 0.0
         answered = {topic.name for topic in received.topics} | (ask.topics or set())
         for topic in answered:
@@ -293,7 +296,10 @@ class MetadataRefresher:
             for topic in ask.topics:
                 self._due[topic] = now
         self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
-        logger.warning("metadata refresh failed: retry_in=%.3fs error=%s", pause, error)
+        level, times = self._repetitions.note(type(error))
+        logger.log(
+            level, "metadata refresh failed: retry_in=%.3fs times=%d error=%s", pause, times, error
+        )
         if isinstance(error, AuthenticationFailed):
             self.fail_waiters(error)
 

@@ -19,6 +19,7 @@ from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too
 from aiokq.connection.pool import FramePool
 from aiokq.connection.slot import DedicatedConnection, Slot
 from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError, copy_error
+from aiokq.core.repetition import Repetitions
 from aiokq.core.signal import Signal
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Node:
         )
         self._setup = Backoff(options.setup_timeout, options.setup_timeout_max, environment.random)
         self._retry_at = 0.0
+        self._repetitions = Repetitions(environment.clock.monotonic)
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
@@ -370,6 +372,7 @@ class Node:
         self._counters.connections.value -= 1
         if connection.proven:
             self._backoff.reset()
+            self._repetitions.over()
         error = connection.error
         # Of a broker that goes down all connections are lost; that is one failure.
         if error is not None and not isinstance(error, Closed) and self._up:
@@ -385,12 +388,15 @@ class Node:
         self._retry_at = max(self._retry_at, asyncio.get_running_loop().time() + delay)
         if self._closed:
             return
-        logger.warning(
-            "node failed: node=%s address=%s:%s retry_in=%.3fs error=%s",
+        level, times = self._repetitions.note(type(error))
+        logger.log(
+            level,
+            "node failed: node=%s address=%s:%s retry_in=%.3fs times=%d error=%s",
             self.name,
             self.host,
             self.port,
             delay,
+            times,
             error,
         )
         if self._up is not False:

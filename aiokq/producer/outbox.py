@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
+from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
 from aiokq.producer.failures import Failures
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
@@ -90,6 +91,7 @@ class Outbox:
         self._flushes: list[_Flush] = []
         self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
+        self._repetitions = Repetitions(self._clock.monotonic)
         self._identity = ProducerIdentity()
         self._ids: ProducerIdSource | None = None
         self.failures = Failures()
@@ -286,12 +288,15 @@ class Outbox:
     def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
         self._counters.batches_retried += 1
         self._counters.retries["Produce"] += 1
-        logger.warning(
-            "batch is sent again: topic=%s partition=%s node=%s attempt=%s error=%s",
+        level, times = self._repetitions.note((queued.node_id, type(error)))
+        logger.log(
+            level,
+            "batch is sent again: topic=%s partition=%s node=%s attempt=%s times=%d error=%s",
             queued.queue.topic,
             queued.queue.partition,
             queued.node_id,
             queued.attempts,
+            times,
             error,
         )
 

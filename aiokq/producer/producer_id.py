@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import KafkaError, UnsupportedVersion, raise_for
+from aiokq.core.repetition import Repetitions
 from aiokq.producer.idempotence import IdState, ProducerIdentity
 from aiokq.wire.init_producer_id import InitProducerIdRequest
 
@@ -46,6 +47,7 @@ class ProducerIdSource:
         self._issued = issued
         self._refused = refused
         self._needed = asyncio.Event()
+        self._repetitions = Repetitions(engine.environment.clock.monotonic)
 
     def need(self) -> None:
         """Somebody waits for an id."""
@@ -68,7 +70,10 @@ class ProducerIdSource:
             except KafkaError as error:
                 self._identity.refused()
                 delay = self._backoff.next()
-                logger.warning("no producer id: retry_in=%.3fs error=%s", delay, error)
+                level, times = self._repetitions.note(type(error))
+                logger.log(
+                    level, "no producer id: retry_in=%.3fs times=%d error=%s", delay, times, error
+                )
                 if not error.retriable:
                     self._refused(_explained(error))
                     await asyncio.sleep(delay)
@@ -77,6 +82,7 @@ class ProducerIdSource:
                     self._needed.set()
                 continue
             self._backoff.reset()
+            self._repetitions.over()
             self._identity.issued(response.producer_id, response.producer_epoch)
             logger.info(
                 "producer id issued: producer_id=%s epoch=%s",
