@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from aiokq.consumer.line import Line
+from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
 from aiokq.core.errors import Closed, KafkaError, copy_error
 from aiokq.fastpath import Cursor, Record, RecordStream
@@ -80,10 +81,10 @@ class Outlet:
         self._starved = starved
         self._counted = counted
         self._opened = opened
-        self._line: deque[PartitionState] = deque()
+        self._line = Line()
         self._current: PartitionState | None = None
         self._held: list[PartitionState] = []
-        self._errors: deque[tuple[TopicPartition | str | None, Exception]] = deque()
+        self._errors = PendingErrors()
         self._closed = False
         self._failure: KafkaError | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -109,7 +110,7 @@ class Outlet:
         self._raise_if_any()
         if self._since_turn >= TURN_BYTES:
             return None
-        state = self._next_in_line()
+        state = self._line.next()
         if state is None:
             return None
         chunk = self._take(state)
@@ -213,7 +214,7 @@ class Outlet:
                         some = [cast("Record", deserialize(some[0]))]
                     except Exception as error:  # noqa: BLE001  the user's: raised to the reader
                         failure, limit = error, 0
-                        self._errors.appendleft((state.tp, error))
+                        self._errors.add_first(state.tp, error)
                         break
                 records += some
                 limit -= len(some)
@@ -224,8 +225,9 @@ class Outlet:
                 taken[state.tp] = records
             if records or failure is not None:
                 self._hold(state, before)
-                self._to_the_end(state)
-            self._unlist_if_empty(state)
+                self._line.had_turn(state)
+            if not state.chunks:
+                self._line.leave(state)
         if failure is not None and not taken:
             self._raise_if_any()
         return taken
@@ -245,7 +247,7 @@ class Outlet:
         self._raise_if_any()
         if self._since_turn >= TURN_BYTES:
             return None
-        state = self._next_in_line()
+        state = self._line.next()
         if state is None:
             return None
         chunk = state.chunks[0]
@@ -263,7 +265,7 @@ class Outlet:
         else:
             raise self._park(state, corrupt(state.tp, position, good.beyond))
         if state.readable:
-            self._enlist(state)
+            self._line.enter(state)
         records = good.records if not chunk.aborted else None
         return TakenChunk(state.tp, data, position, end, chunk.aborted, records, good.checked)
 
@@ -287,7 +289,7 @@ class Outlet:
     def remove(self, state: PartitionState) -> None:
         """The partition's records leave elsewhere, or nowhere; what is buffered stays with it."""
         self.interrupt(state)
-        self._unlist(state)
+        self._line.leave(state)
         self.states.pop(state.tp, None)
         if state in self._held:
             self._held.remove(state)
@@ -297,7 +299,7 @@ class Outlet:
         """Something is there for the partition, or it may be read again."""
         if not state.readable or state.in_hand:
             return
-        self._enlist(state)
+        self._line.enter(state)
         if self._waiters:
             self.wake()
 
@@ -319,7 +321,7 @@ class Outlet:
         while state.chunks:
             self._drop_first(state)
         state.fetch_offset = position
-        self._unlist(state)
+        self._line.leave(state)
 
     def settle(self) -> None:
         """Reading is taken up again: where it ended in a batch that cannot be read, that partition
@@ -339,17 +341,12 @@ class Outlet:
 
     def report(self, error: KafkaError) -> None:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
-        about = error.topic_partition
-        for place, (other, waiting) in enumerate(self._errors):
-            if other == about and type(waiting) is type(error):
-                self._errors[place] = about, error
-                return
-        self._errors.append((about, error))
-        self.wake()
+        if self._errors.add(error):
+            self.wake()
 
     def forgive(self, tp: TopicPartition) -> None:
         """The user has put the partition right: an error about it that nobody saw is history."""
-        self._errors = deque(entry for entry in self._errors if entry[0] != tp)
+        self._errors.forget(tp)
 
     def close(self, failure: KafkaError | None = None) -> None:
         """No more records: `async for` ends, or has this raised."""
@@ -399,7 +396,7 @@ class Outlet:
         state.in_hand = False
         state.queued_bytes += state.chunks[0].size
         if state.readable:
-            self._enlist(state, first=True)
+            self._line.enter(state, first=True)
 
     def _finish_current(self) -> None:
         """The cursor in hand is at its end."""
@@ -414,7 +411,7 @@ class Outlet:
         state.queued_bytes += state.chunks[0].size
         self._drop_first(state)
         if state.readable:
-            self._enlist(state)
+            self._line.enter(state)
 
     def _leave_current(self) -> None:
         """Another way of reading goes on from where the stream is."""
@@ -446,38 +443,6 @@ class Outlet:
             self._opened()
         self._consumed(state)
 
-    def _next_in_line(self) -> PartitionState | None:
-        line = self._line
-        while line:
-            state = line.popleft()
-            state.listed = False
-            if state.readable:
-                return state
-        return None
-
-    def _enlist(self, state: PartitionState, *, first: bool = False) -> None:
-        if state.listed:
-            return
-        state.listed = True
-        if first:
-            self._line.appendleft(state)
-        else:
-            self._line.append(state)
-
-    def _to_the_end(self, state: PartitionState) -> None:
-        if state.listed:
-            self._line.remove(state)
-            self._line.append(state)
-
-    def _unlist(self, state: PartitionState) -> None:
-        if state.listed:
-            state.listed = False
-            self._line.remove(state)
-
-    def _unlist_if_empty(self, state: PartitionState) -> None:
-        if not state.chunks:
-            self._unlist(state)
-
     def _hold(self, state: PartitionState, offset: int) -> None:
         if state.held is None:
             state.held = offset
@@ -494,8 +459,7 @@ class Outlet:
             if self._failure is not None:
                 raise copy_error(self._failure)
             raise StopAsyncIteration
-        if self._errors:
-            raise self._errors.popleft()[1]
+        self._errors.raise_next()
 
 
 def _release(future: asyncio.Future[None]) -> None:
