@@ -144,7 +144,7 @@ class PartitionLog:
     ) -> AppendResult:
         """Append batches as they came, with offsets and leader epoch patched.
 
-        # hot: benchmarks/raw_broker.py. One write, no copy but for what a topic setting changes.
+        # hot: benchmarks/raw_load.py. One write, no copy but for what a topic setting changes.
 
         Args:
             data: the batches, one after the other; bytes behind the last header's are ignored.
@@ -334,7 +334,7 @@ class PartitionLog:
     ) -> LogRead:
         """Whole batches from the one that holds ``offset`` on; no record is touched.
 
-        # hot: benchmarks/raw_broker.py
+        # hot: benchmarks/raw_load.py
 
         Args:
             max_bytes: the most they may have in all.

@@ -52,7 +52,7 @@ class Segments:
     ) -> tuple[list[FileRange], int]:
         """Whole batches from the one that holds ``offset`` on, as ranges of files, and their size.
 
-        # hot: benchmarks/raw_broker.py
+        # hot: benchmarks/raw_load.py
 
         Args:
             max_bytes: the most they may have in all.
