@@ -100,7 +100,8 @@ class Intake:
         )
         self._room = Room(accumulator.room, self._set_waiting, settings.max_block)
         patience = min(settings.max_block, settings.delivery_timeout)
-        self.topics = Topics(engine, accumulator, outbox, patience, spawn)
+        max_idle = settings.metadata_max_idle_ms / 1000
+        self.topics = Topics(engine, accumulator, outbox, patience, max_idle, spawn)
 
     @property
     def send_nowait(self) -> SendNowait:

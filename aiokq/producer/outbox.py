@@ -88,6 +88,7 @@ class Outbox:
         self._senders: dict[int, Sender] = {}
         self._unfinished: dict[Batch, None] = {}
         """In the order they were begun: a set's would be another in each run."""
+        self._used: set[str] = set()
         self._flushes: list[_Flush] = []
         self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
@@ -142,6 +143,12 @@ class Outbox:
             return list(self._queues.get(topic, {}).values())
         return [queue for queues in self._queues.values() for queue in queues.values()]
 
+    def used_topics(self) -> set[str]:
+        """The topics that batches were begun for since the last call, or are unfinished."""
+        used, self._used = self._used, set()
+        used.update(batch.topic for batch in self._unfinished)
+        return used
+
     def _busy(self) -> list[PartitionQueue]:
         """The queues that have something."""
         places = dict.fromkeys((batch.topic, batch.partition) for batch in self._unfinished)
@@ -167,6 +174,7 @@ class Outbox:
             for key, value, headers, timestamp_ms in records
         ]
         batch, deliveries = self._accumulator.new_batch(slot, stamped)
+        self._used.add(topic)
         self._unfinished[batch] = None
         queue.put(batch)
         return deliveries
@@ -225,6 +233,7 @@ class Outbox:
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         self._check_loop()
+        self._used.add(batch.topic)
         self._unfinished[batch] = None
         self._idle.stirred()
 

@@ -56,6 +56,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """Each record is written exactly once and in order, whatever is retried. Unset, it is off
     where acks, retries or max_in_flight_requests_per_connection conflict with it.
     """
+    metadata_max_idle_ms: int
+    """How long a topic's metadata is kept current without a record for it."""
     transactional_id: str | None
     """Not supported yet: transactions come with a later version."""
     compression_type: CompressionType

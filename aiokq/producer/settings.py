@@ -99,6 +99,11 @@ class ProducerSettings(ClusterSettings):
         "Unset, it is off where acks, retries or max_in_flight_requests_per_connection "
         "conflict with it.",
     )
+    metadata_max_idle_ms: int = Field(
+        default=300_000,
+        ge=5_000,
+        description="How long a topic's metadata is kept current without a record for it.",
+    )
     transactional_id: str | None = Field(
         default=None, description="Not supported yet: transactions come with a later version."
     )

@@ -49,12 +49,15 @@ class TopicsOwner(Protocol):
 
     def give_up(self, batch: Batch, error: KafkaError) -> None: ...
 
+    def used_topics(self) -> set[str]: ...
+
 
 class Topics:
     """Follows the topics that records were sent to.
 
     Args:
         timeout: seconds that records wait for a topic to be known.
+        max_idle: seconds that a topic is followed without a record.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -64,8 +67,10 @@ class Topics:
         accumulator: Accumulator,
         outbox: TopicsOwner,
         timeout: float,
+        max_idle: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
+        self._max_idle = max_idle
         self._engine = engine
         self._accumulator = accumulator
         self._outbox = outbox
@@ -79,6 +84,7 @@ class Topics:
     def start(self) -> None:
         """Follows the engine's events."""
         self._subscription = self._engine.changes.subscribe(self._changed, replay=False)
+        self._spawn(self._leave_idle(), "idle topics")
 
     def close(self) -> None:
         """Follows nothing any more."""
@@ -124,6 +130,20 @@ class Topics:
         ]
 
     # -- inside
+
+    async def _leave_idle(self) -> None:
+        """Follows topics no more that no record came for; the next one looks them up again.
+
+        Their queues stay, as the brokers remember this producer's sequence numbers.
+        """
+        while True:
+            await asyncio.sleep(self._max_idle)
+            used = self._outbox.used_topics() | self._looking.keys()
+            idle = self._watched - used
+            self._engine.unwatch(idle)
+            self._watched -= idle
+            for topic in idle:
+                self._accumulator.forget_route(topic)
 
     async def _look_up(self, topic: str) -> None:
         try:

@@ -125,3 +125,24 @@ def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
         assert counting.calls == 2
 
     simulate(body)
+
+
+def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
+    """A topic per customer and day: each metadata request named all there had ever been."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        options = {"metadata_max_idle_ms": 10_000, "metadata_max_age_ms": 5_000}
+        for n in range(5):
+            kafka.topic(f"day-{n}", [1])
+        async with producer(world, kafka, **options) as p:
+            for n in range(5):
+                await p.send(f"day-{n}", b"first")
+            for _ in range(10):
+                await asyncio.sleep(4)
+                await p.send("day-4", b"more")
+            assert set(p._engine.metadata.topics) == {"day-4"}
+            # Numbered on: the broker would refuse a producer that begins again at 0.
+            assert (await p.send("day-0", b"second")).offset == 1
+        assert kafka.values("day-0") == [b"first", b"second"]
+
+    simulate(body)
