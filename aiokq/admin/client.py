@@ -348,7 +348,7 @@ class Admin:
         engine = self._check()
         results = await offset_calls.list_offsets(
             engine,
-            {TopicPartition(*tp): spec for tp, spec in partitions.items()},
+            {TopicPartition.of(tp): spec for tp, spec in partitions.items()},
             isolation_level=isolation_level,
             timeout=timeout,
         )
@@ -370,7 +370,7 @@ class Admin:
         engine = self._check()
         results = await record_calls.delete_records(
             engine,
-            {TopicPartition(*tp): offset for tp, offset in before.items()},
+            {TopicPartition.of(tp): offset for tp, offset in before.items()},
             timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results

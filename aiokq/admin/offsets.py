@@ -36,7 +36,7 @@ async def list_offsets(
 ) -> Results[TopicPartition, OffsetListing]:
     """See `Admin.list_offsets`."""
     engine.bind()
-    wanted = {TopicPartition(*tp): offset_spec(spec) for tp, spec in partitions.items()}
+    wanted = {TopicPartition.of(tp): offset_spec(spec) for tp, spec in partitions.items()}
     outcomes = await look_up(
         engine,
         wanted,

@@ -46,7 +46,7 @@ async def delete_records(
     for tp, offset in before.items():
         if offset != "latest" and (isinstance(offset, str) or offset < 0):
             raise ConfigError(f"{tp}: {offset!r} is no offset: use one from 0 on, or 'latest'")
-        wanted[TopicPartition(*tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset
+        wanted[TopicPartition.of(tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset
 
     async def attempt(left: Mapping[TopicPartition, int], remaining: float) -> Outcomes:
         outcomes: Outcomes = {}

@@ -282,11 +282,17 @@ class Cluster:
             ConnectionLost: the connection ended before the response, or there is no such node.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
+        if not isinstance(message, Request):
+            raise TypeError(f"{message!r} is no request: they are in aiokq.wire")
         target: int | Target
         if isinstance(node, str):
+            if node not in {role.value for role in Role}:
+                raise ConfigError(
+                    f"node={node!r}: it is a node id, 'any', 'controller', or a partition"
+                )
             target = Role(node)
         elif isinstance(node, tuple):
-            target = Leader(TopicPartition(*node))
+            target = Leader(TopicPartition.of(node))
         else:
             target = node
         return await self._engine.request(message, node=target, timeout=timeout)
@@ -321,7 +327,7 @@ class Cluster:
             RequestTimeout: no leader answered in time; the cause says why.
         """
         return await self._engine.fetch(
-            TopicPartition(*partition),
+            TopicPartition.of(partition),
             offset,
             max_bytes,
             isolation_level=isolation_level,
@@ -358,7 +364,7 @@ class Cluster:
             KafkaError: as `fetch`.
         """
         return self._engine.read(
-            TopicPartition(*partition),
+            TopicPartition.of(partition),
             start,
             stop,
             isolation_level=isolation_level,
@@ -390,7 +396,7 @@ class Cluster:
         Raises:
             KafkaError: as `fetch`.
         """
-        tp = TopicPartition(*partition)
+        tp = TopicPartition.of(partition)
         found = await self._engine.offsets(
             [tp], timestamp, isolation_level=isolation_level, timeout=timeout
         )

@@ -21,6 +21,24 @@ class TopicPartition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @classmethod
+    def of(cls, value: TopicPartition | tuple[str, int]) -> TopicPartition:
+        """One of what people give for it.
+
+        Raises:
+            TypeError: it is no (topic, partition).
+        """
+        if (
+            not isinstance(value, tuple)
+            or len(value) != 2
+            or not isinstance(value[0], str)
+            or not isinstance(value[1], int)
+        ):
+            raise TypeError(
+                f"{value!r} is no partition: write (topic, number), as in ('orders', 0)"
+            )
+        return cls(*value)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:

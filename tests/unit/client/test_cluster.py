@@ -203,3 +203,25 @@ def test_a_cluster_left_open_warns():
         await engine.close()
 
     simulate(main)
+
+
+def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
+    """ "orders" or ("orders", "0") gave an error about __new__, or about a partition that exists."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("orders", [1])
+        async with make(cluster) as ours:
+            wrong: Any
+            for wrong in ("orders", ("orders", "0"), ("orders",), 0):
+                with pytest.raises(TypeError, match=r"write \(topic, number\)"):
+                    await ours.offsets(wrong, "latest")
+                with pytest.raises(TypeError, match=r"write \(topic, number\)"):
+                    await ours.fetch(wrong, 0)
+            wrong = "metadata"
+            with pytest.raises(TypeError, match=r"they are in aiokq\.wire"):
+                await ours.request(wrong)
+            wrong = "leader"
+            with pytest.raises(ConfigError, match="'controller', or a partition"):
+                await ours.request(wire.MetadataRequest(), node=wrong)
+
+    simulate(main)
