@@ -5,6 +5,7 @@ What it knows of the cluster, and how, is the engine's matter.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Sequence
@@ -111,18 +112,27 @@ class Cluster:
     async def close(self) -> None:
         """Close the clients made here that are still open, then all connections.
 
-        Harmless twice and concurrently. Waits are ended with `Closed`.
+        Harmless twice and concurrently. Waits are ended with `Closed`. Cancelling it makes its
+        clients give up what they still have to deliver, and still closes all of them.
         """
         failure: Exception | None = None
+        cancelled: asyncio.CancelledError | None = None
         try:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):
                     try:
-                        await child.close()
+                        # Once cancelled, every close is: each ends at once, and in order.
+                        async with asyncio.timeout(None if cancelled is None else 0):
+                            await child.close()
+                    except asyncio.CancelledError as error:
+                        cancelled = error
                     except Exception as error:  # noqa: BLE001  raised below, when all are closed
-                        failure = failure or error
+                        if cancelled is None:
+                            failure = failure or error
         finally:
             await self._engine.close()
+        if cancelled is not None:
+            raise cancelled
         if failure is not None:
             raise failure
 

@@ -280,6 +280,8 @@ class ClusterEngine:
         """
         if self.closed:
             raise Closed("the cluster is closed: it has no events any more")
+        if self._binding.bound:
+            self._binding.check()
         return self.view.events(limit)
 
     def now(self) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aiokq.client.cluster import Cluster
 from aiokq.core.errors import Closed, WrongLoop
 from aiokq.producer.interceptors import Interceptor, ProducerRecord
 from aiokq.producer.producer import Producer
@@ -192,3 +193,33 @@ def test_a_start_that_fails_leaves_nothing_open() -> None:
         await kafka[1].start()
 
     simulate(body)
+
+
+def test_a_cancelled_close_of_the_cluster_closes_all_its_producers() -> None:
+    """The second one was left with its tasks, and whoever awaited its records with them."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        cluster = Cluster(kafka.bootstrap_servers, _environment=world.environment(CLIENT))
+        await cluster.start()
+        producers = [cluster.producer() for _ in range(3)]
+        deliveries = []
+        for p in producers:
+            await p.start()
+            await p.send("orders", b"v")
+        kafka.delays[1] = 1000.0
+        for p in producers:
+            deliveries.append(await p.enqueue("orders", b"stuck"))
+        closing = asyncio.create_task(cluster.close())
+        await asyncio.sleep(1)
+        start = world.loop.time()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert world.loop.time() - start < 5
+        for delivery in deliveries:
+            assert isinstance(delivery.exception(), Closed)
+        for p in producers:
+            assert (await p.close()).unsent == 1
+
+    simulate(body, limit=10_000)
