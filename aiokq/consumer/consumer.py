@@ -58,7 +58,8 @@ class Consumer:
     handed over: a cancelled wait loses nothing, and after `break` another loop goes on with the
     next record. One task reads at a time; for several use `streams(n)`. `async for` ends when
     `close()` is called meanwhile. An error about one partition is raised once, and the others go on
-    when reading is taken up again.
+    when reading is taken up again: where it cannot mend itself, as with a corrupt batch, that
+    partition waits for `seek()` (`position()` tells where it stands).
 
     Args:
         topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.

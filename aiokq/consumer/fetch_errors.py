@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from aiokq.core.errors import (
+    ERROR_CLASSES,
+    BrokerNotAvailable,
     CorruptRecord,
     FencedLeaderEpoch,
     InconsistentTopicId,
@@ -59,6 +61,7 @@ FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = MappingProxyType(
         UnknownTopicId.code: FetchAction.REFRESH,
         InconsistentTopicId.code: FetchAction.REFRESH,
         LeaderNotAvailable.code: FetchAction.REFRESH,
+        BrokerNotAvailable.code: FetchAction.REFRESH,
         NotLeaderOrFollower.code: FetchAction.REFRESH,
         ReplicaNotAvailable.code: FetchAction.REFRESH,
         ListenerNotFound.code: FetchAction.REFRESH,
@@ -73,11 +76,18 @@ FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = MappingProxyType(
 )
 """Error code to action.
 
-Source: Kafka's FetchCollector.handleInitializeErrors; what is not here is REFRESH.
+Source: Kafka's FetchCollector.handleInitializeErrors.
 """
 
 
 def fetch_action(code: int) -> FetchAction:
-    """What to do. A code that is not in the table, and one that nobody knows yet: pause, and ask
-    for metadata; so nothing is asked in a hot loop, and nothing stops for good."""
-    return FETCH_ACTIONS.get(code, FetchAction.REFRESH)
+    """What to do. A code that is not in the table is raised if waiting does not mend it, as
+    INVALID_REQUEST; else, and for one that nobody knows yet: pause, and ask for metadata.
+
+    So nothing is asked in a hot loop, nothing stops for good, and no reader waits in silence.
+    """
+    action = FETCH_ACTIONS.get(code)
+    if action is not None:
+        return action
+    known = ERROR_CLASSES.get(code)
+    return FetchAction.REFRESH if known is None or known.retriable else FetchAction.RAISE

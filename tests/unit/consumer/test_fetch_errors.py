@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aiokq.consumer.fetch_errors import FETCH_ACTIONS, FetchAction, fetch_action
 from aiokq.core.codes import ERROR_CODES
+from aiokq.core.errors import InvalidRequest
 
 # Kafka's FetchResponse.java lists these, and what brokers were seen to send beside them.
-FETCH_CODES = (-1, 1, 2, 3, 5, 6, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 87, 100, 103, 109)
+FETCH_CODES = (-1, 1, 2, 3, 5, 6, 8, 9, 10, 29, 35, 43, 56, 72, 74, 75, 76, 78, 87, 100, 103, 109)
 
 
 def test_every_code_a_fetch_may_answer_has_a_row() -> None:
@@ -14,10 +15,14 @@ def test_every_code_a_fetch_may_answer_has_a_row() -> None:
     assert set(FETCH_CODES) <= set(FETCH_ACTIONS)
 
 
-def test_other_and_unknown_codes_pause_and_ask_for_metadata() -> None:
-    """Neither a hot loop nor a partition that stands still for good."""
-    for code in [row.code for row in ERROR_CODES if row.code not in FETCH_ACTIONS] + [9999]:
-        assert fetch_action(code) is FetchAction.REFRESH
+def test_other_codes_are_raised_unless_time_may_mend_them() -> None:
+    """Neither a hot loop, nor a partition that stands still for good or in silence."""
+    assert fetch_action(9999) is FetchAction.REFRESH
+    assert fetch_action(InvalidRequest.code) is FetchAction.RAISE
+    for row in ERROR_CODES:
+        if row.code and row.code not in FETCH_ACTIONS:
+            expected = FetchAction.REFRESH if row.retriable else FetchAction.RAISE
+            assert fetch_action(row.code) is expected, row.name
 
 
 def test_what_metadata_can_mend_asks_for_it() -> None:
