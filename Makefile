@@ -38,6 +38,8 @@ $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 # The compiled core is rebuilt whenever its source changes: an edit never runs stale code.
 $(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(wildcard aiokq/_core.py aiokq/_*.h aiokq/_*.pxd)
 	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow]'
+	@# Byte code now: where PYTHONDONTWRITEBYTECODE is set, a broker would start half as fast.
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
 	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
 	@mkdir -p $(@D) && touch $@
 
