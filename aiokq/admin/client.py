@@ -30,7 +30,7 @@ from aiokq.admin.settings import AdminSettings
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
-from aiokq.core.errors import Closed, ConfigError
+from aiokq.core.errors import Closed
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -76,13 +76,7 @@ class Admin:
         _environment: Environment | None = None,
         **overrides: Unpack[AdminOverrides],
     ) -> None:
-        values: dict[str, object] = dict(overrides)
-        if bootstrap_servers is not None:
-            if "bootstrap_servers" in values:
-                raise ConfigError("bootstrap_servers is given twice")
-            values["bootstrap_servers"] = bootstrap_servers
-        base = AdminSettings() if settings is None else settings
-        self._settings = base.with_overrides(**values) if values else base
+        self._settings = AdminSettings.combine(settings, overrides, bootstrap_servers)
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         self._started = False

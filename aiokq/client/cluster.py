@@ -83,13 +83,7 @@ class Cluster:
         _environment: Environment | None = None,
         **overrides: Unpack[ClusterOverrides],
     ) -> None:
-        values: dict[str, object] = dict(overrides)
-        if bootstrap_servers is not None:
-            if "bootstrap_servers" in values:
-                raise ConfigError("bootstrap_servers is given twice")
-            values["bootstrap_servers"] = bootstrap_servers
-        base = ClusterSettings() if settings is None else settings
-        self._settings = base.with_overrides(**values) if values else base
+        self._settings = ClusterSettings.combine(settings, overrides, bootstrap_servers)
         self._engine = ClusterEngine(self._settings, _environment)
         self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
+from aiokq.core.errors import ConfigError
 from aiokq.core.settings import Settings
 
 __all__ = ["SASL_MECHANISMS", "ClusterSettings", "SecurityProtocol"]
@@ -127,6 +128,32 @@ class ClusterSettings(Settings):
         description="Report the event loop as stalled (LoopStalled, with the stack) when it "
         "runs nothing for this long; 0 does not watch it.",
     )
+
+    @classmethod
+    def combine(
+        cls,
+        settings: Self | None,
+        overrides: Mapping[str, object],
+        bootstrap_servers: str | Sequence[str] | None = None,
+    ) -> Self:
+        """What a client's constructor was given, as one.
+
+        Args:
+            settings: to start from; the defaults if not given.
+            overrides: single settings, by name.
+            bootstrap_servers: the constructor's positional argument.
+
+        Raises:
+            ConfigError: a setting is unknown, out of range, contradicts another, or
+                ``bootstrap_servers`` is given twice.
+        """
+        values = dict(overrides)
+        if bootstrap_servers is not None:
+            if "bootstrap_servers" in values:
+                raise ConfigError("bootstrap_servers is given twice")
+            values["bootstrap_servers"] = bootstrap_servers
+        base = cls() if settings is None else settings
+        return base.with_overrides(**values) if values else base
 
     @field_validator("bootstrap_servers", mode="after")
     @classmethod

@@ -83,13 +83,7 @@ class Producer:
         _environment: Environment | None = None,
         **overrides: Unpack[ProducerOverrides],
     ) -> None:
-        values: dict[str, object] = dict(overrides)
-        if bootstrap_servers is not None:
-            if "bootstrap_servers" in values:
-                raise ConfigError("bootstrap_servers is given twice")
-            values["bootstrap_servers"] = bootstrap_servers
-        base = ProducerSettings() if settings is None else settings
-        self._settings = base.with_overrides(**values) if values else base
+        self._settings = ProducerSettings.combine(settings, overrides, bootstrap_servers)
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         environment = self._engine.environment
