@@ -15,7 +15,6 @@ import time
 from typing import TypeVar
 
 from aiokq.fastpath import crc32c
-
 from aiokq.wire import (
     CreateTopicsRequest,
     FetchRequest,

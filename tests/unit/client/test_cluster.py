@@ -206,7 +206,7 @@ def test_a_cluster_left_open_warns():
 
 
 def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
-    """ "orders" or ("orders", "0") gave an error about __new__, or about a partition that exists."""
+    """A bare "orders" gave an error about __new__, or about a partition that exists."""
 
     async def main(cluster: ScriptedCluster) -> None:
         cluster.add_topic("orders", [1])
