@@ -6,6 +6,7 @@ Owns where the node runs and its data directory's life; the node itself is `node
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import tempfile
 import threading
@@ -46,8 +47,10 @@ class EmbeddedCluster:
         settings: broker settings by Kafka's names; `.` or `_` between words.
 
     Raises:
-        ConfigError: a setting that does not exist or is out of range.
-        OSError: when entered: the port is in use, the directory cannot be written or is in use.
+        ConfigError: a setting that does not exist or is out of range; when entered: the port is
+            in use.
+        OSError: when entered: the directory cannot be written.
+        KafkaStorage: when entered: the directory is in use, or what it holds is damaged.
     """
 
     def __init__(
@@ -174,7 +177,9 @@ class EmbeddedCluster:
         """Start on the running loop; `async with` does it.
 
         Raises:
-            OSError: the port is in use, the directory cannot be written or is in use.
+            ConfigError: the port is in use.
+            OSError: the directory cannot be written.
+            KafkaStorage: the directory is in use, or what it holds is damaged.
         """
         if self._node is not None or self._thread is not None:
             raise ConfigError("this embedded cluster is running already")
@@ -189,8 +194,12 @@ class EmbeddedCluster:
         node = BrokerNode(self._settings, environment, data_dir=directory, port=self._port)
         try:
             await node.start()
-        except BaseException:
+        except BaseException as error:
             self._let_go()
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise ConfigError(
+                    f"port {self._port} is in use: give another, or port=0 for a free one"
+                ) from error
             raise
         self._node = node
         self._loop = asyncio.get_running_loop()

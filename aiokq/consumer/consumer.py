@@ -260,7 +260,7 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Iterable[str | TopicFilter] | str | TopicFilter | None = None,
+        topics: Iterable[str | TopicFilter] | str | TopicFilter | re.Pattern[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
@@ -270,7 +270,7 @@ class Consumer:
         beginning when they come up (setting `new_partitions`).
 
         Args:
-            topics: names, or one TopicFilter.
+            topics: names, one TopicFilter, or a compiled regular expression as `pattern`.
             pattern: instead: a regular expression that has to match the whole name.
 
         Raises:

@@ -38,7 +38,7 @@ class Subscription:
 
     def subscribe(
         self,
-        topics: Iterable[str | TopicFilter] | str | TopicFilter | None,
+        topics: Iterable[str | TopicFilter] | str | TopicFilter | re.Pattern[str] | None,
         pattern: str | re.Pattern[str] | None,
     ) -> None:
         """Replace the subscription.
@@ -53,6 +53,10 @@ class Subscription:
                 "partitions are assigned, and subscribe() would replace them: "
                 "call unsubscribe() first"
             )
+        if isinstance(topics, re.Pattern):
+            if pattern is not None:
+                raise ConfigError("two patterns: subscribe to one")
+            topics, pattern = None, topics
         if isinstance(topics, str | TopicFilter):
             topics = [topics]
         wanted = list(topics or ())

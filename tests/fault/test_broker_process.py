@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from aiokq import wire
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.core.errors import ConfigError
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
 from tests.peers.broker_process import BrokerProcess, broker_process
@@ -301,6 +303,16 @@ def test_a_directory_in_use_says_so(broker):
     done = run("--port", "0", "--data-dir", str(broker.data_dir))
     assert done.returncode == 1
     assert "in use" in one_line(done)
+
+
+def test_an_embedded_cluster_on_a_port_in_use_says_so():
+    """A test-suite that fixes its port, run twice at once."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is in use"), EmbeddedCluster(port=port):
+            pass
 
 
 def test_another_nodes_directory_is_refused(tmp_path):

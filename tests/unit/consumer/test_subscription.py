@@ -108,3 +108,13 @@ def test_tuples_are_partitions() -> None:
     for wrong in ("a", ("a",), ("a", "1"), ("a", True), ("a", -1), ["a", 1]):
         with pytest.raises(TypeError):
             checked_partition(wrong)  # type: ignore[arg-type]
+
+
+def test_a_compiled_expression_may_stand_where_topics_do():
+    """subscribe(re.compile(...)) is what one types first."""
+    subscription = Subscription()
+    subscription.subscribe(re.compile("orders-.*"), None)
+    assert subscription.wants("orders-eu", internal=False)
+    assert not subscription.wants("clicks", internal=False)
+    with pytest.raises(ConfigError, match="two patterns"):
+        subscription.subscribe(re.compile("a"), "b")
