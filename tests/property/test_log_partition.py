@@ -180,6 +180,9 @@ class LogMachine(RuleBasedStateMachine):
             if name.endswith(missing):
                 self.files.remove(f"{DIRECTORY}/{name}")
         self._open(clean=True)
+        if missing == names.SNAPSHOT and self.last_sent and self.last_sent[1] < self.start:
+            # Neither the batch nor what was remembered of it is left: nothing can know it again.
+            self.last_sent = None
 
     @precondition(lambda self: self.batches and self.batches[-1].base >= self.start)
     @rule(data=st.data())

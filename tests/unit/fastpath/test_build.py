@@ -16,6 +16,9 @@ from aiokq._source_hash import SOURCES, source_hash
 PACKAGE = Path(fastpath.__file__).parent
 
 
+INHERITED = {name: value for name, value in os.environ.items() if not name.startswith("AIOKQ_")}
+
+
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -23,7 +26,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=PACKAGE.parent,
-        env={**os.environ, **environment},
+        env={**INHERITED, **environment},
     )
 
 
