@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -17,3 +19,13 @@ settings.register_profile(
     "torture", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("AIOKQ_HYPOTHESIS_PROFILE", "default"))
+
+HERE = Path(__file__).resolve().parent
+BUILD_INDEPENDENT = ("unit/core", "unit/wire", "unit/connection", "property/core", "property/wire")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what never touches the compiled core: the second build need not run it again."""
+    for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(BUILD_INDEPENDENT):
+            item.add_marker(pytest.mark.build_independent)
