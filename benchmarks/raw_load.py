@@ -25,7 +25,11 @@ from aiokq.wire import (
 )
 from aiokq.wire.create_topics import CreatableTopic
 from aiokq.wire.fetch import FetchPartition, FetchTopic
-from aiokq.wire.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from aiokq.wire.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsTopic,
+)
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 from aiokq.wire.struct import Request, Response
 
@@ -103,6 +107,22 @@ def create_topic(client: RawClient, topic: str) -> None:
     new = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
+    # Created is not yet led: a broker learns of its partitions a moment later.
+    deadline = time.monotonic() + 10
+    while any(each.error_code for each in end_offsets(client, topic)):
+        assert time.monotonic() < deadline, "the new topic has no leaders"
+        time.sleep(0.05)
+
+
+def end_offsets(client: RawClient, topic: str) -> list[ListOffsetsPartitionResponse]:
+    """What the broker says of the end of each partition."""
+    partitions = [
+        ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        for partition in range(PARTITIONS)
+    ]
+    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
+    answer = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
+    return answer.topics[0].partitions
 
 
 def produce(client: RawClient, topic: str, total_bytes: int, record_bytes: int) -> dict[str, float]:
@@ -131,13 +151,7 @@ def produce(client: RawClient, topic: str, total_bytes: int, record_bytes: int) 
 
 def fetch(client: RawClient, topic: str) -> dict[str, float]:
     """Reads each partition from its start to its end, walking batch headers."""
-    partitions = [
-        ListOffsetsPartition(partition_index=partition, timestamp=-1)
-        for partition in range(PARTITIONS)
-    ]
-    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
-    answer = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
-    ends = {each.partition_index: each.offset for each in answer.topics[0].partitions}
+    ends = {each.partition_index: each.offset for each in end_offsets(client, topic)}
     positions = dict.fromkeys(ends, 0)
     received = records = 0
     started = time.perf_counter()
