@@ -63,7 +63,12 @@ def build_and_install_wheel() -> bool:
             return False
     (wheel,) = (environment / "dist").glob("aiokq-*.whl")
     install = [str(python), "-m", "pip", "install", "-q", "--force-reinstall", str(wheel)]
-    check = [str(python), "-I", "-c", "import aiokq.fastpath as f; assert f.COMPILED and not f.stale()"]
+    check = [
+        str(python),
+        "-I",
+        "-c",
+        "import aiokq.fastpath as f; assert f.COMPILED and not f.stale()",
+    ]
     return not (subprocess.run(install).returncode or subprocess.run(check, cwd="/").returncode)
 
 
