@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.core.errors import Closed, KafkaStorage, TopicExists
+from aiokq.core.errors import Closed, ConfigError, KafkaStorage, TopicExists
 
 
 def produce_and_consume(bootstrap_servers: str, topic: str, count: int = 100) -> list[int]:
@@ -91,7 +91,10 @@ def test_what_prevents_the_start_is_raised_where_it_was_entered():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(OSError, match="in use"), EmbeddedCluster(port=taken.getsockname()[1]):
+        with (
+            pytest.raises(ConfigError, match="in use"),
+            EmbeddedCluster(port=taken.getsockname()[1]),
+        ):
             pass
     assert not [t for t in threading.enumerate() if t.name == "aiokq-broker"]
 
