@@ -1,0 +1,115 @@
+"""What an assignor of the classic protocol is, and which ones exist by name.
+
+The leader of a classic group runs one (KIP-54, KIP-429); a group's members must have one in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
+from aiokq.assign.range import RangeAssignor
+from aiokq.assign.roundrobin import RoundRobinAssignor
+from aiokq.assign.sticky import CooperativeStickyAssignor, StickyAssignor
+from aiokq.core.errors import ConfigError
+
+__all__ = ["ASSIGNORS", "Assignor", "common_protocol", "resolve"]
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """Distributes partitions; write one to have your own.
+
+    One instance belongs to one consumer. None of its methods may block or await.
+
+    Attributes:
+        name: how members of a group agree on it; not that of another assignor.
+        rebalance_protocols: those it can work with. COOPERATIVE requires that a partition which
+            moves is first taken away, and given to its new owner in the rebalance after.
+
+    Source: Kafka's `ConsumerPartitionAssignor`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rebalance_protocols(self) -> tuple[RebalanceProtocol, ...]: ...
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        """Bytes that this member's subscription carries to whoever assigns."""
+        ...
+
+    def assign(
+        self, topology: Topology, members: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        """Distribute all partitions; called on the leader only, with all members by their ids."""
+        ...
+
+    def assigned(self, assignment: Assignment, generation: int) -> None:
+        """This member was given its part, in this generation of the group."""
+        ...
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+"""Kafka's assignors by the names they have on the wire."""
+
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+_JAVA_NAMES: Final[Mapping[str, str]] = {
+    f"{_JAVA_PACKAGE}RangeAssignor": "range",
+    f"{_JAVA_PACKAGE}RoundRobinAssignor": "roundrobin",
+    f"{_JAVA_PACKAGE}StickyAssignor": "sticky",
+    f"{_JAVA_PACKAGE}CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
+    """The assignors of one consumer, most preferred first.
+
+    Args:
+        strategy: names as on the wire, Java's class names, or assignors of your own.
+
+    Raises:
+        ConfigError: a name is unknown, two are equal, the list is empty, or the assignors have no
+            rebalance protocol in common.
+    """
+    assignors = [_make(item) if isinstance(item, str) else item for item in strategy]
+    if not assignors:
+        raise ConfigError("partition_assignment_strategy names no assignor")
+    names = [assignor.name for assignor in assignors]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"partition_assignment_strategy names {name!r} twice")
+    common_protocol(assignors)
+    return assignors
+
+
+def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """The most advanced rebalance protocol that all of them support, as Java chooses it.
+
+    Raises:
+        ConfigError: they have none in common.
+    """
+    common = set(RebalanceProtocol)
+    for assignor in assignors:
+        common &= set(assignor.rebalance_protocols)
+    if not common:
+        names = ", ".join(assignor.name for assignor in assignors)
+        raise ConfigError(f"the assignors {names} have no rebalance protocol in common")
+    return max(common, key=lambda protocol: protocol.value)
+
+
+def _make(name: str) -> Assignor:
+    make = ASSIGNORS.get(_JAVA_NAMES.get(name, name))
+    if make is None:
+        from difflib import get_close_matches  # only on the way to an error
+
+        near = get_close_matches(name.lower(), list(ASSIGNORS), n=1, cutoff=0.0)
+        raise ConfigError(f"there is no assignor {name!r}: did you mean {near[0]}?")
+    return make()

@@ -1,0 +1,238 @@
+"""Balance with as few moves as it allows: what the sticky assignors share.
+
+Owns one computation, in steps: whose claims hold; what everyone keeps; who takes what is free;
+and, where members subscribe to different topics, moves along paths until no difference can be
+lessened. The last step finds the optimum, which Kafka's greedy passes only approach.
+
+Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
+for the paths.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple, TypeAlias
+
+from aiokq.assign.members import all_topics, in_order, racks_matter
+from aiokq.assign.model import Subscription, Topology
+from aiokq.core.types import TopicPartition
+
+__all__ = ["Claim", "balance"]
+
+
+class Claim(NamedTuple):
+    """What a member says it had, and in which generation of the group."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+_Heap: TypeAlias = list[tuple[int, int, str]]
+"""Members by load, then by their order. Entries may be older than the load: see `_lightest`."""
+
+
+def balance(
+    topology: Topology, members: Mapping[str, Subscription], claims: Mapping[str, Claim]
+) -> dict[str, list[TopicPartition]]:
+    """Distribute every partition that somebody subscribes to.
+
+    No member has two partitions more than another that could take one of its, directly or by a
+    chain of moves. With equal subscriptions that is a difference of one at most, and no more
+    partitions leave their owners than that requires. Where racks are known, members get partitions
+    of their own rack first, within the same balance (KIP-881).
+    """
+    work = _Work(topology, members)
+    owners = _owners(claims, work)
+    work.keep(owners)
+    work.fill(owners)
+    work.level(owners)
+    return {member: list(work.taken(member)) for member in members}
+
+
+def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, str]:
+    """Whose each partition is: the newest claim counts; of two as new, neither does.
+
+    Two members that claim a partition in the same generation cannot both be right, and one of
+    them may still be reading it.
+    """
+    newest: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member, claim in claims.items():
+        for partition in claim.partitions:
+            if not work.can_take(member, partition):
+                continue
+            generation, owner = newest.get(partition, (None, None))
+            if generation is None or claim.generation > generation:
+                newest[partition] = (claim.generation, member)
+            elif claim.generation == generation and owner != member:
+                newest[partition] = (generation, None)
+    return {partition: owner for partition, (_, owner) in newest.items() if owner is not None}
+
+
+class _Work:
+    """A distribution while it is being made."""
+
+    def __init__(self, topology: Topology, members: Mapping[str, Subscription]) -> None:
+        self._order = {member: rank for rank, member in enumerate(in_order(members))}
+        self._topics = {member: frozenset(s.topics) for member, s in members.items()}
+        self._racks = {member: s.rack for member, s in members.items()}
+        self._replica_racks = topology.racks
+        self._subscribers: dict[str, list[str]] = defaultdict(list)
+        for member in self._order:
+            for topic in sorted(self._topics[member]):
+                self._subscribers[topic].append(member)
+        counts = topology.partitions
+        self._free = dict.fromkeys(
+            TopicPartition(topic, number)
+            for topic in all_topics(members)
+            for number in range(counts.get(topic, 0))
+        )
+        self._by_rack = racks_matter(topology, self._free, self._racks.values())
+        self._held: dict[str, dict[str, dict[TopicPartition, None]]] = {m: {} for m in members}
+        self._load = dict.fromkeys(members, 0)
+        self._share, self._larger_shares = 0, 0
+        self._equal = len(set(self._topics.values())) == 1
+        if self._equal:
+            self._share, self._larger_shares = divmod(len(self._free), len(members))
+
+    def taken(self, member: str) -> Iterator[TopicPartition]:
+        for partitions in self._held[member].values():
+            yield from partitions
+
+    def can_take(self, member: str, partition: TopicPartition) -> bool:
+        return partition in self._free and partition.topic in self._topics[member]
+
+    # its steps
+
+    def keep(self, owners: Mapping[TopicPartition, str]) -> None:
+        """Leave members what they have, within their shares, and in their racks if racks count."""
+        for partition, owner in sorted(owners.items()):
+            if self._has_room(owner) and self._in_rack(owner, partition):
+                self._give(owner, partition)
+
+    def fill(self, owners: Mapping[TopicPartition, str]) -> None:
+        """Give what is free to who has least; in three rounds where racks count."""
+        free = list(self._free)
+        if not self._equal:  # first what few members can take
+            free.sort(key=lambda partition: len(self._subscribers[partition.topic]))
+        if self._by_rack:
+            free = self._deal(free, in_rack=True)
+            for partition in free:
+                owner = owners.get(partition)
+                if owner is not None and self._has_room(owner):
+                    self._give(owner, partition)
+        self._deal([partition for partition in free if partition in self._free], in_rack=False)
+
+    def level(self, owners: Mapping[TopicPartition, str]) -> None:
+        """Move partitions along paths until none lessens a difference.
+
+        A path leads from a member over a topic that it holds to one that subscribes to it, and on.
+        If the most loaded member reaches nobody with two partitions less, nothing that it reaches
+        will ever change again: so all of them are settled at once.
+        """
+        if self._equal:
+            return  # the shares have seen to it
+        unsettled = set(self._load)
+        while unsettled:
+            heavy = max(unsettled, key=lambda m: (self._load[m], -self._order[m]))
+            came_from = self._reachable(heavy)
+            light = min(came_from, key=lambda m: self._load[m])  # of equals, the nearest
+            if self._load[heavy] - self._load[light] < 2:
+                unsettled.difference_update(came_from)
+                continue
+            while light != heavy:
+                source, topic = came_from[light]
+                self._move(source, light, topic, owners)
+                light = source
+
+    # their parts
+
+    def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
+        """Each partition to the least loaded that may have it; returns those that nobody may."""
+        left: list[TopicPartition] = []
+        heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
+        for partition in free:
+            racks = self._replica_racks.get(partition, frozenset()) if in_rack else frozenset()
+            # Members with equal subscriptions share one heap, whatever the topic.
+            topic = "" if self._equal else partition.topic
+            heap = heaps.get((topic, racks))
+            if heap is None:
+                heap = heaps[topic, racks] = [
+                    (self._load[member], self._order[member], member)
+                    for member in self._subscribers[partition.topic]
+                    if not in_rack or self._in_rack(member, partition)
+                ]
+                heapify(heap)
+            member = self._lightest(heap)
+            if member is None:
+                left.append(partition)
+            else:
+                self._give(member, partition)
+        return left
+
+    def _lightest(self, heap: _Heap) -> str | None:
+        """Loads only grow here: an entry that is too low is put right when it comes up."""
+        while heap:
+            load, order, member = heap[0]
+            if not self._has_room(member):
+                heappop(heap)
+            elif load != self._load[member]:
+                heapreplace(heap, (self._load[member], order, member))
+            else:
+                return member
+        return None
+
+    def _reachable(self, start: str) -> dict[str, tuple[str, str]]:
+        """Every member that a path leads to, nearest first: the member and topic it came by."""
+        came_from = {start: (start, "")}
+        crossed: set[str] = set()
+        queue = deque([start])
+        while queue:
+            member = queue.popleft()
+            for topic in self._held[member]:
+                if topic in crossed:
+                    continue
+                crossed.add(topic)
+                for subscriber in self._subscribers[topic]:
+                    if subscriber not in came_from:
+                        came_from[subscriber] = (member, topic)
+                        queue.append(subscriber)
+        return came_from
+
+    def _move(
+        self, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
+    ) -> None:
+        """One partition of a topic: home if it was the target's, else one that is new anyway."""
+
+        def reluctance(partition: TopicPartition) -> int:
+            owner = owners.get(partition)
+            return 0 if owner == target else 2 if owner == source else 1
+
+        held = self._held[source][topic]
+        partition = min(held, key=reluctance)
+        del held[partition]
+        if not held:
+            del self._held[source][topic]
+        self._load[source] -= 1
+        self._hold(target, partition)
+
+    def _has_room(self, member: str) -> bool:
+        if not self._equal:
+            return True
+        load = self._load[member]
+        return load < self._share or (load == self._share and self._larger_shares > 0)
+
+    def _in_rack(self, member: str, partition: TopicPartition) -> bool:
+        rack = self._racks[member]
+        return not self._by_rack or rack is None or rack in self._replica_racks.get(partition, ())
+
+    def _give(self, member: str, partition: TopicPartition) -> None:
+        del self._free[partition]
+        if self._load[member] == self._share:
+            self._larger_shares -= 1
+        self._hold(member, partition)
+
+    def _hold(self, member: str, partition: TopicPartition) -> None:
+        self._held[member].setdefault(partition.topic, {})[partition] = None
+        self._load[member] += 1

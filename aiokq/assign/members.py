@@ -1,0 +1,48 @@
+"""What several assignors ask of members and racks. Owns no assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aiokq.assign.model import Subscription, Topology
+from aiokq.core.types import TopicPartition
+
+__all__ = ["all_topics", "in_order", "racks_matter"]
+
+
+def in_order(members: Mapping[str, Subscription]) -> list[str]:
+    """Member ids in the order in which Java counts them out.
+
+    Static members come first, by their instance ids, which a restart keeps: so a restarted member
+    gets the same partitions.
+
+    Source: Kafka's `AbstractPartitionAssignor.MemberInfo.compareTo`.
+    """
+
+    def rank(member_id: str) -> tuple[bool, str]:
+        instance = members[member_id].group_instance_id
+        return (instance is None, member_id if instance is None else instance)
+
+    return sorted(members, key=rank)
+
+
+def all_topics(members: Mapping[str, Subscription]) -> list[str]:
+    """Every topic that somebody subscribes to, sorted."""
+    return sorted({topic for member in members.values() for topic in member.topics})
+
+
+def racks_matter(
+    topology: Topology, partitions: Iterable[TopicPartition], racks: Iterable[str | None]
+) -> bool:
+    """Whether choosing by rack can make a difference to members in these racks (KIP-881).
+
+    It cannot where no replica is in a member's rack, or where every partition is in all racks.
+    """
+    member_racks = {rack for rack in racks if rack is not None}
+    if not member_racks or not topology.racks:
+        return False
+    per_partition = [topology.racks.get(partition, frozenset()) for partition in partitions]
+    replica_racks = frozenset[str]().union(*per_partition)
+    if member_racks.isdisjoint(replica_racks):
+        return False
+    return any(racks != replica_racks for racks in per_partition)

@@ -1,0 +1,115 @@
+"""The bytes that members of a classic consumer group exchange through their coordinator.
+
+Owns the translation between the wire's `ConsumerProtocol` schemas and the values of `model`. The
+broker passes these bytes on unread, but for the topics that OffsetDelete asks for.
+
+Source: Kafka's `ConsumerProtocol`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from aiokq.assign.model import Assignment, Subscription
+from aiokq.core.types import TopicPartition
+from aiokq.wire.codec import decode_prefixed, encode_prefixed
+from aiokq.wire.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+
+__all__ = [
+    "PROTOCOL_TYPE",
+    "decode_assignment",
+    "decode_subscription",
+    "encode_assignment",
+    "encode_subscription",
+]
+
+PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of consumer groups; Kafka Connect's, for one, is another."""
+
+SUBSCRIPTION_VERSION: Final = ConsumerProtocolSubscription.MAX_VERSION
+ASSIGNMENT_VERSION: Final = ConsumerProtocolAssignment.MAX_VERSION
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """A member's metadata for JoinGroup. The instance id travels beside it, in the request."""
+    return encode_prefixed(
+        ConsumerProtocolSubscription(
+            topics=sorted(subscription.topics),
+            user_data=subscription.user_data,
+            owned_partitions=[
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
+                for topic, numbers in _by_topic(subscription.owned)
+            ],
+            generation_id=subscription.generation,
+            rack_id=subscription.rack,
+        ),
+        SUBSCRIPTION_VERSION,
+    )
+
+
+def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
+    """What a member sent, whichever version it has; a newer one is read as the newest known.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
+    found = decode_prefixed(ConsumerProtocolSubscription, data)
+    return Subscription(
+        topics=tuple(found.topics),
+        owned=tuple(
+            TopicPartition(owned.topic, number)
+            for owned in found.owned_partitions
+            for number in owned.partitions
+        ),
+        generation=found.generation_id,
+        rack=found.rack_id,
+        group_instance_id=group_instance_id,
+        user_data=None if found.user_data is None else bytes(found.user_data),
+    )
+
+
+def encode_assignment(assignment: Assignment) -> bytes:
+    """One member's part for SyncGroup."""
+    return encode_prefixed(
+        ConsumerProtocolAssignment(
+            assigned_partitions=[
+                ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers)
+                for topic, numbers in _by_topic(assignment.partitions)
+            ],
+            user_data=assignment.user_data,
+        ),
+        ASSIGNMENT_VERSION,
+    )
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """What this member was given; no bytes at all mean nothing, as Java takes them.
+
+    Raises:
+        ProtocolError: the bytes are no assignment.
+    """
+    if not data:
+        return Assignment(())
+    found = decode_prefixed(ConsumerProtocolAssignment, data)
+    return Assignment(
+        partitions=tuple(
+            TopicPartition(assigned.topic, number)
+            for assigned in found.assigned_partitions
+            for number in assigned.partitions
+        ),
+        user_data=None if found.user_data is None else bytes(found.user_data),
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        topics[topic].append(number)
+    return sorted(topics.items())

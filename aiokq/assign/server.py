@@ -1,0 +1,81 @@
+"""The assignors of the broker (KIP-848), by name, and the simpler one of them: range.
+
+Owns the table of names. `uniform` and `uniform_mixed` have the other one.
+
+Source: Kafka ``RangeAssignor.java`` of the group coordinator (4.2).
+Tests: ``tests/unit/assign/test_server.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from aiokq.assign.server_model import (
+    GroupSpec,
+    Partitions,
+    ServerAssignor,
+    ServerMember,
+    TopicSpec,
+)
+from aiokq.assign.uniform import UniformAssignor
+
+__all__ = [
+    "SERVER_ASSIGNORS",
+    "GroupSpec",
+    "Partitions",
+    "ServerAssignor",
+    "ServerMember",
+    "ServerRangeAssignor",
+    "TopicSpec",
+    "UniformAssignor",
+]
+
+
+class ServerRangeAssignor:
+    """Gives each subscriber of a topic a contiguous range of it.
+
+    Topics with as many partitions and the same subscribers are co-partitioned: who has partition
+    n of one has partition n of the others. Static members come first, by instance id: they keep
+    their range when they come back with another member id.
+    """
+
+    name: Final = "range"
+
+    def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
+        """Ranges whose sizes differ by one at most, the longer ones first; nothing is sticky."""
+        members = group.members
+        order = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
+        subscribers: defaultdict[uuid.UUID, list[str]] = defaultdict(list)
+        for member_id in order:
+            for topic_id in members[member_id].topics:
+                subscribers[topic_id].append(member_id)
+        result: dict[str, dict[uuid.UUID, frozenset[int]]] = {member_id: {} for member_id in order}
+        for topic_id, takers in subscribers.items():
+            topic = group.topics.get(topic_id)
+            if topic is None:
+                continue
+            quota, longer = divmod(topic.partitions, len(takers))
+            start = 0
+            for position, member_id in enumerate(takers):
+                end = start + quota + (position < longer)
+                if start == end:
+                    break  # more subscribers than partitions: the rest has none
+                result[member_id][topic_id] = frozenset(range(start, end))
+                start = end
+        return result
+
+
+def _rank(member_id: str, member: ServerMember) -> tuple[bool, str]:
+    if member.instance_id is not None:
+        return False, member.instance_id
+    return True, member_id
+
+
+SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType(
+    {assignor.name: assignor for assignor in (UniformAssignor(), ServerRangeAssignor())}
+)
+"""All assignors by name; the first is used where no member asks for one."""

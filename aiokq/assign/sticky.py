@@ -1,0 +1,109 @@
+"""The sticky assignors: balanced, and with as few moves as balance allows (KIP-54, KIP-429).
+
+Owns what members tell of their earlier partitions; how they are balanced is `balance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from aiokq.assign.balance import Claim, balance
+from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
+from aiokq.assign.sticky_data import (
+    decode_generation,
+    decode_previous,
+    encode_generation,
+    encode_previous,
+)
+from aiokq.core.types import TopicPartition
+
+__all__ = ["CooperativeStickyAssignor", "StickyAssignor"]
+
+NO_GENERATION = -1
+
+
+class _Previous(NamedTuple):
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+class StickyAssignor:
+    """Kafka's "sticky": eager, so members tell in their user data what they had.
+
+    Source: Kafka's `StickyAssignor`.
+    """
+
+    name = "sticky"
+    rebalance_protocols = (RebalanceProtocol.EAGER,)
+
+    def __init__(self) -> None:
+        self._previous: _Previous | None = None
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        if self._previous is None:
+            return None
+        return encode_previous(*self._previous)
+
+    def assigned(self, assignment: Assignment, generation: int) -> None:
+        self._previous = _Previous(assignment.partitions, generation)
+
+    def assign(
+        self, topology: Topology, members: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        # The subscription's own list is empty: an eager member gave up all before it joined.
+        claims = {m: Claim(*decode_previous(s.user_data)) for m, s in members.items()}
+        return _assignments(balance(topology, members, claims))
+
+
+class CooperativeStickyAssignor:
+    """Kafka's "cooperative-sticky": members keep what the next assignment leaves them.
+
+    A partition that moves is in nobody's assignment for one rebalance: its owner gives it up, and
+    joins again; then its new owner gets it.
+
+    Source: Kafka's `CooperativeStickyAssignor`; KIP-429.
+    """
+
+    name = "cooperative-sticky"
+    rebalance_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def __init__(self) -> None:
+        self._generation = NO_GENERATION
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        return encode_generation(self._generation)
+
+    def assigned(self, assignment: Assignment, generation: int) -> None:
+        self._generation = generation
+
+    def assign(
+        self, topology: Topology, members: Mapping[str, Subscription]
+    ) -> dict[str, Assignment]:
+        claims = {member: _owned(subscription) for member, subscription in members.items()}
+        partitions = balance(topology, members, claims)
+        _withhold_moving(partitions, members)
+        return _assignments(partitions)
+
+
+def _owned(subscription: Subscription) -> Claim:
+    generation = subscription.generation
+    if generation < 0:  # an older member: it has it in the user data only
+        generation = decode_generation(subscription.user_data)
+    return Claim(subscription.owned, generation)
+
+
+def _withhold_moving(
+    partitions: dict[str, list[TopicPartition]], members: Mapping[str, Subscription]
+) -> None:
+    """Take out what another member still has to give up."""
+    given_up: set[TopicPartition] = set()
+    for member, subscription in members.items():
+        given_up.update(set(subscription.owned).difference(partitions[member]))
+    for member, assigned in partitions.items():
+        owned = set(members[member].owned)
+        partitions[member] = [tp for tp in assigned if tp in owned or tp not in given_up]
+
+
+def _assignments(partitions: Mapping[str, list[TopicPartition]]) -> dict[str, Assignment]:
+    return {member: Assignment(tuple(sorted(taken))) for member, taken in partitions.items()}

@@ -1,0 +1,162 @@
+"""The broker's default assignor where all members subscribe to the same topics.
+
+Owns quotas and what leaves or keeps its owner by them; `uniform_mixed` has the groups whose
+members subscribe to different topics.
+
+Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2); the
+racks are our own (Kafka dropped them in 4.0 for their cost, which is one pass here).
+Tests: ``tests/unit/assign/test_server.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from aiokq.assign.server_model import GroupSpec
+from aiokq.assign.uniform_mixed import MixedAssignment
+
+__all__ = ["UniformAssignor"]
+
+
+class UniformAssignor:
+    """Gives members as many partitions as each other, and moves as few as that takes."""
+
+    name: Final = "uniform"
+
+    def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
+        """Counts that differ by one at most, where all subscribe to the same topics.
+
+        Where they do not, a topic's subscribers end up as close as moving partitions between two
+        members at a time gets them.
+        """
+        if not group.members:
+            return {}
+        if group.is_homogeneous:
+            return _HomogeneousAssignment(group).build()
+        return MixedAssignment(group).build()
+
+
+class _HomogeneousAssignment:
+    """One run for one group.
+
+    A member keeps what it has up to its quota, which is the same for all but for the division's
+    remainder: that goes to those who have more already. What is left over fills the others.
+    """
+
+    def __init__(self, group: GroupSpec) -> None:
+        self._group = group
+        self._members = sorted(group.members)
+        wanted = group.members[self._members[0]].topics
+        topics = [(topic_id, group.topics[topic_id]) for topic_id in wanted & group.topics.keys()]
+        self._topics = dict(sorted(topics, key=lambda item: (item[1].name, item[0])))
+        self._free = {
+            topic_id: bytearray(b"\x01") * topic.partitions
+            for topic_id, topic in self._topics.items()
+        }
+        """By topic, a byte for each partition: 1 as long as nobody has it."""
+
+    def build(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
+        kept = {member_id: self._claim(member_id) for member_id in self._members}
+        held = {
+            member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()
+        }
+        quotas = self._quotas(held)
+        for member_id, quota in quotas.items():
+            if held[member_id] > quota:
+                self._give_up(kept[member_id], held[member_id] - quota)
+        room = {
+            member_id: quota - held[member_id]
+            for member_id, quota in quotas.items()
+            if quota > held[member_id]
+        }
+        for member_id, partitions in self._hand_out(room).items():
+            mine = kept[member_id]
+            for topic_id, numbers in partitions.items():
+                mine[topic_id] = mine.get(topic_id, frozenset()).union(numbers)
+        return kept
+
+    def _claim(self, member_id: str) -> dict[uuid.UUID, frozenset[int]]:
+        """What of its last assignment the member may keep; marks it as taken."""
+        assigned = self._group.members[member_id].assigned
+        kept: dict[uuid.UUID, frozenset[int]] = {}
+        for topic_id in self._free.keys() & assigned.keys():
+            free, partitions = self._free[topic_id], assigned[topic_id]
+            # A damaged log may say that two members have a partition, or that it exists.
+            mine = [number for number in partitions if number < len(free) and free[number]]
+            for number in mine:
+                free[number] = 0
+            if mine:
+                kept[topic_id] = partitions if len(mine) == len(partitions) else frozenset(mine)
+        return kept
+
+    def _quotas(self, held: dict[str, int]) -> dict[str, int]:
+        total = sum(topic.partitions for topic in self._topics.values())
+        quota, extra = divmod(total, len(self._members))
+        # Whoever has more than the others may keep one more: that partition need not move.
+        larger = [member_id for member_id in self._members if held[member_id] > quota]
+        if len(larger) < extra:
+            larger += [member_id for member_id in self._members if held[member_id] <= quota]
+        quotas = dict.fromkeys(self._members, quota)
+        for member_id in larger[:extra]:
+            quotas[member_id] += 1
+        return quotas
+
+    def _give_up(self, kept: dict[uuid.UUID, frozenset[int]], count: int) -> None:
+        """Free `count` of the member's partitions: the last ones of its last topics."""
+        for topic_id in [topic_id for topic_id in reversed(self._topics) if topic_id in kept]:
+            partitions = sorted(kept[topic_id])
+            given = partitions[max(0, len(partitions) - count) :]
+            free = self._free[topic_id]
+            for number in given:
+                free[number] = 1
+            if len(given) == len(partitions):
+                del kept[topic_id]
+            else:
+                kept[topic_id] = frozenset(partitions[: -len(given)])
+            count -= len(given)
+            if not count:
+                return
+
+    def _hand_out(self, room: dict[str, int]) -> dict[str, dict[uuid.UUID, list[int]]]:
+        """Give what is free to those who have room, to members in a replica's rack first."""
+        given: defaultdict[str, defaultdict[uuid.UUID, list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        members = self._group.members
+        if any(topic.racks for topic in self._topics.values()):
+            near = self._by_rack()
+            for member_id in room:
+                candidates = near.get(members[member_id].rack or "", iter(()))
+                while room[member_id]:
+                    place = next(candidates, None)
+                    if place is None:
+                        break
+                    topic_id, number = place
+                    if self._free[topic_id][number]:  # else a member of another rack has it
+                        self._free[topic_id][number] = 0
+                        given[member_id][topic_id].append(number)
+                        room[member_id] -= 1
+        takers = iter([(member_id, count) for member_id, count in room.items() if count])
+        member_id, count = next(takers, ("", 0))
+        for topic_id, free in self._free.items():
+            number = free.find(1)
+            while number >= 0:
+                if not count:
+                    member_id, count = next(takers)
+                given[member_id][topic_id].append(number)
+                count -= 1
+                number = free.find(1, number + 1)
+        return {taker: dict(partitions) for taker, partitions in given.items()}
+
+    def _by_rack(self) -> dict[str, Iterator[tuple[uuid.UUID, int]]]:
+        places: defaultdict[str, list[tuple[uuid.UUID, int]]] = defaultdict(list)
+        for topic_id, topic in self._topics.items():
+            free = self._free[topic_id]
+            for number, racks in sorted(topic.racks.items()):
+                if number < len(free) and free[number]:
+                    for rack in racks:
+                        places[rack].append((topic_id, number))
+        return {rack: iter(items) for rack, items in places.items()}

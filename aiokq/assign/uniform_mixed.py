@@ -1,0 +1,154 @@
+"""The broker's default assignor where members subscribe to different topics.
+
+Owns the balancing of counts between members who may not take every partition.
+
+Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), whose order of topics, order of
+members and limit of rounds this has; it keeps two heaps where Kafka moves the ends of two ranges.
+Tests: ``tests/unit/assign/test_server.py``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections import defaultdict
+from typing import Final
+
+from aiokq.assign.server_model import GroupSpec
+
+__all__ = ["MixedAssignment"]
+
+ROUNDS: Final = 16
+"""Most passes over the topics. One balances them where subscribers of a topic have the same
+subscriptions; where they overlap, each about halves what is uneven."""
+
+NOBODY: Final = -1
+
+
+class MixedAssignment:
+    """One run for one group; members are numbers, in the order of their ids."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        self._group = group
+        self._members = sorted(group.members)
+        self._sizes = [0] * len(self._members)
+        subscribers: defaultdict[uuid.UUID, list[int]] = defaultdict(list)
+        for index, member_id in enumerate(self._members):
+            for topic_id in group.members[member_id].topics:
+                if topic_id in group.topics:
+                    subscribers[topic_id].append(index)
+        self._subscribers: dict[uuid.UUID, list[int]] = {
+            topic_id: subscribers[topic_id]
+            for topic_id in sorted(
+                subscribers,
+                # The fullest first: what comes later evens out what earlier topics left uneven.
+                key=lambda topic_id: (
+                    -group.topics[topic_id].partitions / len(subscribers[topic_id]),
+                    len(subscribers[topic_id]),
+                    topic_id,
+                ),
+            )
+        }
+        self._owners = {
+            topic_id: [NOBODY] * group.topics[topic_id].partitions for topic_id in self._subscribers
+        }
+        self._before: dict[uuid.UUID, list[int]] = {}
+
+    def build(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
+        self._keep()
+        for topic_id in self._subscribers:
+            self._assign_rest(topic_id)
+        self._balance()
+        return self._result()
+
+    def _keep(self) -> None:
+        """Everybody keeps what it has of the topics that it still wants."""
+        for index, member_id in enumerate(self._members):
+            member = self._group.members[member_id]
+            for topic_id, partitions in member.assigned.items():
+                owners = self._owners.get(topic_id)
+                if owners is None or topic_id not in member.topics:
+                    continue
+                for number in partitions:
+                    # A damaged log may say that two members have it, or that it exists.
+                    if number < len(owners) and owners[number] == NOBODY:
+                        owners[number] = index
+                        self._sizes[index] += 1
+        self._before = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
+
+    def _assign_rest(self, topic_id: uuid.UUID) -> None:
+        """Each partition that nobody has goes to the subscriber that has least."""
+        owners, sizes = self._owners[topic_id], self._sizes
+        if NOBODY not in owners:
+            return
+        least = [(sizes[index], index) for index in self._subscribers[topic_id]]
+        heapq.heapify(least)
+        for number, owner in enumerate(owners):
+            if owner == NOBODY:
+                size, index = least[0]
+                owners[number] = index
+                sizes[index] = size + 1
+                heapq.heapreplace(least, (size + 1, index))
+
+    def _balance(self) -> None:
+        topics = [topic_id for topic_id, takers in self._subscribers.items() if len(takers) > 1]
+        quiet = 0
+        for _ in range(ROUNDS):
+            for topic_id in topics:
+                quiet = 0 if self._balance_topic(topic_id) else quiet + 1
+                if quiet >= len(topics):
+                    return  # a whole round changed nothing
+
+    def _balance_topic(self, topic_id: uuid.UUID) -> bool:
+        """Move partitions from those who have most to those who have least; whether any moved."""
+        sizes, takers = self._sizes, self._subscribers[topic_id]
+        counts = [sizes[index] for index in takers]
+        if max(counts) - min(counts) <= 1:
+            return False
+        held = self._held(topic_id)
+        most = [(-sizes[index], -index) for index in held]
+        least = [(sizes[index], index) for index in takers]
+        heapq.heapify(most)
+        heapq.heapify(least)
+        owners, moved = self._owners[topic_id], False
+        while most:
+            size, giver = -most[0][0], -most[0][1]
+            if size != sizes[giver]:
+                heapq.heapreplace(most, (-sizes[giver], -giver))  # it was given something
+                continue
+            while least[0][0] != sizes[least[0][1]]:
+                taker = least[0][1]
+                heapq.heapreplace(least, (sizes[taker], taker))
+            taker = least[0][1]
+            if size - sizes[taker] <= 1:
+                break
+            number = held[giver].pop()
+            if not held[giver]:
+                heapq.heappop(most)
+            owners[number] = taker
+            sizes[giver] -= 1
+            sizes[taker] += 1
+            moved = True
+        return moved
+
+    def _held(self, topic_id: uuid.UUID) -> dict[int, list[int]]:
+        """By member, its partitions of the topic; those that may move at no cost come last."""
+        before = self._before[topic_id]
+        held: defaultdict[int, list[int]] = defaultdict(list)
+        for number, owner in enumerate(self._owners[topic_id]):
+            held[owner].append(number)
+        for owner, partitions in held.items():
+            partitions.sort(key=lambda number: (before[number] != owner, number))
+        return held
+
+    def _result(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
+        gathered: list[dict[uuid.UUID, list[int]]] = [{} for _ in self._members]
+        for topic_id, owners in self._owners.items():
+            for number, owner in enumerate(owners):
+                gathered[owner].setdefault(topic_id, []).append(number)
+        result: dict[str, dict[uuid.UUID, frozenset[int]]] = {}
+        for member_id, partitions in zip(self._members, gathered, strict=True):
+            result[member_id] = {
+                topic_id: frozenset(numbers) for topic_id, numbers in partitions.items()
+            }
+        return result
