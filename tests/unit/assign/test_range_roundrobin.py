@@ -1,0 +1,62 @@
+"""Range and roundrobin: Java's assignments, partition by partition, and the seed's rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.assign.model import Subscription, Topology
+from aiokq.assign.range import RangeAssignor
+from aiokq.assign.roundrobin import RoundRobinAssignor
+from aiokq.core.types import TopicPartition
+from tests.unit.assign.golden import GROUPS, partitions, subscriptions, topology
+
+
+@pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor()], ids=lambda a: a.name)
+def test_assignments_are_those_of_java(assignor: RangeAssignor | RoundRobinAssignor) -> None:
+    """A leader of another make must not move partitions for nothing."""
+    rack_aware = 0
+    for group in GROUPS:
+        expected = group["assigned"][assignor.name]["first"]
+        found = assignor.assign(topology(group), subscriptions(group))
+        assert found.keys() == expected.keys()
+        for member, rows in expected.items():
+            # Java lists topics in the order of a hash map.
+            assert sorted(found[member].partitions) == sorted(partitions(rows)), group
+        rack_aware += bool(group["racks"])
+    assert rack_aware > 20
+
+
+@pytest.mark.parametrize(("count", "members"), [(12, 3), (6, 6), (10, 5), (8, 1)])
+def test_range_is_the_rule_of_kafka_08_where_it_divides_evenly(count: int, members: int) -> None:
+    """Member i has the partitions i*N to (i+1)*N - 1, in the order of member ids."""
+    ids = [f"m{number}" for number in range(members)]
+    found = RangeAssignor().assign(
+        Topology({"t": count}), {member: Subscription(("t",)) for member in reversed(ids)}
+    )
+    n = count // members
+    for i, member in enumerate(ids):
+        expected = tuple(TopicPartition("t", number) for number in range(i * n, (i + 1) * n))
+        assert found[member].partitions == expected
+
+
+def test_a_topic_that_does_not_exist_is_nobodys() -> None:
+    """Subscribing ahead of a topic's creation is legal, and gives nothing yet."""
+    members = {"a": Subscription(("nosuch", "t")), "b": Subscription(("nosuch",))}
+    for assignor in (RangeAssignor(), RoundRobinAssignor()):
+        found = assignor.assign(Topology({"t": 2}), members)
+        assert [len(found[member].partitions) for member in "ab"] == [2, 0]
+
+
+def test_neighbouring_topics_stay_co_partitioned() -> None:
+    """Joins of two topics rely on one member having the same partition of both."""
+    racks = {
+        TopicPartition(topic, number): frozenset({f"r{number % 3}"})
+        for topic in ("a", "b")
+        for number in range(6)
+    }
+    members = {f"m{i}": Subscription(("a", "b"), rack=f"r{i}") for i in range(3)}
+    found = RangeAssignor().assign(Topology({"a": 6, "b": 6}, racks), members)
+    for number, member in enumerate(sorted(members)):
+        assert found[member].partitions == tuple(
+            TopicPartition(topic, n) for topic in ("a", "b") for n in (number, number + 3)
+        )

@@ -1,0 +1,183 @@
+"""The sticky assignors against Java's: bytes equal, never less balanced, never more moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from aiokq.assign.model import Assignment, Subscription, Topology
+from aiokq.assign.protocol import decode_subscription, encode_subscription
+from aiokq.assign.sticky import CooperativeStickyAssignor, StickyAssignor
+from aiokq.assign.sticky_data import decode_previous, encode_generation, encode_previous
+from aiokq.core.types import TopicPartition
+from tests.unit.assign.golden import GROUPS, partitions, subscriptions, topology
+
+BOTH = pytest.mark.parametrize(
+    "make", [StickyAssignor, CooperativeStickyAssignor], ids=lambda make: make.name
+)
+
+SUBSCRIBED = [group for group in GROUPS if all(group["subscriptions"].values())]
+"""Java's may give partitions to a member that subscribes to nothing, if it comes first."""
+
+
+def squares(assignments: Mapping[str, list[TopicPartition]]) -> int:
+    """The smaller, the better balanced."""
+    return sum(len(taken) ** 2 for taken in assignments.values())
+
+
+def plain(assignments: Mapping[str, Assignment]) -> dict[str, list[TopicPartition]]:
+    return {member: list(assignment.partitions) for member, assignment in assignments.items()}
+
+
+def java(rows: Mapping[str, Any]) -> dict[str, list[TopicPartition]]:
+    return {member: partitions(taken) for member, taken in rows.items()}
+
+
+@BOTH
+def test_balance_is_at_least_that_of_java(
+    make: type[StickyAssignor] | type[CooperativeStickyAssignor],
+) -> None:
+    """With unequal subscriptions Kafka's greedy passes may stop early; ours do not."""
+    for group in SUBSCRIBED:
+        found = plain(make().assign(topology(group), subscriptions(group)))
+        expected = java(group["assigned"][make.name]["first"])
+        assert sorted(tp for taken in found.values() for tp in taken) == sorted(
+            tp for taken in expected.values() for tp in taken
+        )
+        assert squares(found) <= squares(expected)
+
+
+@BOTH
+def test_fewer_partitions_leave_their_owners_than_with_java(
+    make: type[StickyAssignor] | type[CooperativeStickyAssignor],
+) -> None:
+    """One member goes and one comes; the members that stay speak Java's bytes.
+
+    Racks are apart: by rack, Java gives away more than it has to, or less than it could.
+    """
+    compared = 0
+    for group in SUBSCRIBED:
+        row = group["assigned"][make.name]
+        if group["racks"]:
+            continue
+        members = {
+            member: decode_subscription(bytes.fromhex(data), group["instances"].get(member))
+            for member, data in row["subscription_bytes"].items()
+        }
+        newcomer = make()
+        topics = tuple(group["subscriptions"][row["gone"]])
+        members["new"] = Subscription(topics, user_data=newcomer.user_data(topics))
+        found = plain(newcomer.assign(topology(group), members))
+        expected = java(row["second"])
+        before = java(row["first"])
+
+        def moved(
+            after: Mapping[str, list[TopicPartition]],
+            before: Mapping[str, list[TopicPartition]] = before,
+            gone: str = row["gone"],
+        ) -> int:
+            return sum(
+                len(set(taken).difference(after[member]))
+                for member, taken in before.items()
+                if member != gone
+            )
+
+        if squares(found) == squares(expected):
+            assert moved(found) <= moved(expected), group
+            compared += 1
+        else:
+            assert squares(found) < squares(expected)
+    assert compared > 40
+
+
+@BOTH
+def test_the_subscription_bytes_are_those_of_java(
+    make: type[StickyAssignor] | type[CooperativeStickyAssignor],
+) -> None:
+    """Java members decode them, and leaders of every make read the user data in them."""
+    compared = 0
+    for group in GROUPS:
+        row = group["assigned"][make.name]
+        for member, data in row["subscription_bytes"].items():
+            found = decode_subscription(bytes.fromhex(data))
+            assert encode_subscription(found) == bytes.fromhex(data)
+            owned = partitions(row["first"][member])
+            if make is CooperativeStickyAssignor:
+                assert found.user_data == encode_generation(5)
+                assert sorted(found.owned) == sorted(owned)
+            else:  # Java lists topics in the order of a hash map
+                before, generation = decode_previous(found.user_data)
+                assert (sorted(before), generation) == (sorted(owned), 5)
+                assert encode_previous(before, generation) == found.user_data
+            compared += 1
+    assert compared > 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"\x7f\xff\xff\xff",
+        b"\x00\x00\x00\x01\xff\xff",
+        b"\x00\x00\x00\x01\x00\x01t\x7f\xff\xff\xff",
+    ],
+)
+def test_user_data_that_is_none_makes_the_member_a_new_one(data: bytes) -> None:
+    """One member with broken bytes must not stop the group."""
+    for make in (StickyAssignor, CooperativeStickyAssignor):
+        found = make().assign(
+            Topology({"t": 2}),
+            {"a": Subscription(("t",), user_data=data), "b": Subscription(("t",))},
+        )
+        assert [len(found[member].partitions) for member in "ab"] == [1, 1]
+
+
+def test_data_of_the_older_schema_is_read() -> None:
+    """Clients before Kafka 2.3 send no generation."""
+    data = b"\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x01"
+    found = StickyAssignor().assign(
+        Topology({"t": 2}), {"b": Subscription(("t",), user_data=data), "a": Subscription(("t",))}
+    )
+    assert found["b"].partitions == (TopicPartition("t", 1),)
+
+
+def test_of_two_claims_the_newer_counts_and_of_equals_neither() -> None:
+    """A zombie's claim must not take a partition from its successor."""
+    t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    members = {
+        "a": Subscription(("t",), owned=(t0, t1), generation=3),
+        "b": Subscription(("t",), owned=(t1,), generation=4),
+    }
+    found = CooperativeStickyAssignor().assign(Topology({"t": 2}), members)
+    assert (found["a"].partitions, found["b"].partitions) == ((t0,), (t1,))
+    members["b"] = Subscription(("t",), owned=(t0, t1), generation=3)
+    found = CooperativeStickyAssignor().assign(Topology({"t": 2}), members)
+    assert [len(found[member].partitions) for member in "ab"] == [1, 1]
+
+
+def test_a_partition_that_moves_is_nobodys_for_one_rebalance() -> None:
+    """Its owner reads on until it has given it up; two owners would both read it (KIP-429)."""
+    owned = tuple(TopicPartition("t", number) for number in range(4))
+    members = {"a": Subscription(("t",), owned=owned, generation=1), "b": Subscription(("t",))}
+    first = CooperativeStickyAssignor().assign(Topology({"t": 4}), members)
+    assert first["b"].partitions == ()
+    assert len(first["a"].partitions) == 2
+    members = {
+        "a": Subscription(("t",), owned=first["a"].partitions, generation=2),
+        "b": Subscription(("t",), generation=2),
+    }
+    second = CooperativeStickyAssignor().assign(Topology({"t": 4}), members)
+    assert second["a"] == first["a"]
+    assert set(second["b"].partitions) == set(owned).difference(first["a"].partitions)
+
+
+def test_racks_come_first_within_the_balance() -> None:
+    """Reading from a replica in another zone is what KIP-881 saves."""
+    racks = {TopicPartition("t", n): frozenset({f"r{n % 2}"}) for n in range(4)}
+    members = {"a": Subscription(("t",), rack="r1"), "b": Subscription(("t",), rack="r0")}
+    found = StickyAssignor().assign(Topology({"t": 4}, racks), members)
+    assert [p.partition for p in found["a"].partitions] == [1, 3]
+    assert [p.partition for p in found["b"].partitions] == [0, 2]
