@@ -1,0 +1,79 @@
+"""What a membership machine asks of its driver. Owns values only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiokq.core.errors import KafkaError
+from aiokq.core.types import TopicPartition
+from aiokq.wire.struct import Request, Response
+
+__all__ = ["Abandon", "Action", "Ask", "Fail", "GiveUp", "Lose", "NeedTopics", "Relocate", "Take"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request to the group's coordinator; answer with `received` or `failed`.
+
+    Attributes:
+        make: the request in the version that the connection speaks.
+        timeout: seconds until it counts as lost.
+        ticket: goes back with the answer; answers to abandoned requests are told by it.
+    """
+
+    request_class: type[Request[Response]]
+    make: Callable[[int], Request[Response]]
+    timeout: float
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Nobody waits for the request in flight any more: give its connection up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocate:
+    """The coordinator moved, or does not answer: look it up again before the next request."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """These partitions go, in order: stop them, let the user commit and tidy up; then `handled`."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """These partitions are this member's from now on: read them; then `handled`."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """These partitions were taken away, perhaps long ago: commits are refused; then `handled`."""
+
+    partitions: frozenset[TopicPartition]
+    error: KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class NeedTopics:
+    """This member leads: tell how many partitions these topics have, by `topology`, and again
+    whenever that changes."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Membership ended with an error that repeating does not mend; the user must know."""
+
+    error: KafkaError
+
+
+Action: TypeAlias = Ask | Abandon | Relocate | GiveUp | Take | Lose | NeedTopics | Fail

@@ -1,0 +1,551 @@
+"""Membership by the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+Owns what this member says next and what it owns. Sans-IO: see `membership.Membership`.
+
+Source: Kafka's `AbstractCoordinator` and `ConsumerCoordinator`; KIP-62 (heartbeats), KIP-345
+(static members), KIP-394 (member id required), KIP-429 (cooperative), KIP-814 (skip assignment).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.assign.assignor import Assignor, common_protocol
+from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
+from aiokq.assign.protocol import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    KafkaError,
+    MemberIdRequired,
+    NotCoordinator,
+    ProtocolError,
+    RebalanceInProgress,
+    RequestTimeout,
+    UnknownMemberId,
+    error_for,
+)
+from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.group.actions import (
+    Abandon,
+    Action,
+    Ask,
+    Fail,
+    GiveUp,
+    Lose,
+    NeedTopics,
+    Relocate,
+    Take,
+)
+from aiokq.group.membership import JOIN_SLACK, OUTSIDE, MemberConfig, MemberState
+from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiokq.wire.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from aiokq.wire.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from aiokq.wire.struct import Request, Response
+from aiokq.wire.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.connection.backoff import Backoff
+
+__all__ = ["ClassicMember"]
+
+logger = logging.getLogger("aiokq.group")
+
+NO_MEMBER_ID: Final = ""
+
+SEVERAL_LEAVE_SINCE: Final = 3
+"""LeaveGroup version that takes a list of members."""
+
+MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
+"""Another node coordinates this group, or will."""
+
+EXPELLED: Final = frozenset(error.code for error in (UnknownMemberId, IllegalGeneration))
+"""This member, or its generation, is not one of the group any more."""
+
+
+class ClassicMember:
+    """One member of a classic group.
+
+    Args:
+        assignors: those that it offers, most preferred first; all of them go into one join.
+        backoff: between attempts that failed.
+    """
+
+    def __init__(
+        self, config: MemberConfig, assignors: Sequence[Assignor], backoff: Backoff
+    ) -> None:
+        self.state = MemberState.OUT
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.heartbeat_at: float | None = None
+        self._config = config
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
+        self._backoff = backoff
+        self._topics: frozenset[str] = frozenset()
+        self._joined_with: frozenset[str] = frozenset()
+        self._member_id = NO_MEMBER_ID
+        self._generation = OUTSIDE
+        self._assignor: Assignor | None = None
+        self._leads = False
+        self._members: dict[str, Subscription] = {}
+        self._topology: Topology | None = None
+        self._assignments: list[SyncGroupRequestAssignment] = []
+        self._reason = "consumer starts"
+        self._ticket = 0
+        self._asking = False
+        self._handling: GiveUp | Take | Lose | None = None
+        self._after_take: frozenset[TopicPartition] | None = None
+        self._rejoin = False
+        self._lost: KafkaError | None = None
+        self._wants_out = False
+        self._not_before = 0.0
+        self._next_heartbeat = 0.0
+        self._actions: list[Action] = []
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        config = self._config
+        return GroupMetadata(config.group_id, self._generation, self._member_id, config.instance_id)
+
+    # -- what is wanted
+
+    def subscribe(self, topics: frozenset[str], now: float) -> None:
+        self._wants_out = False
+        self._topics = topics
+        if self.state is MemberState.OUT:
+            self._not_before = now
+            self._begin_join("consumer subscribes")
+        elif topics != self._joined_with:
+            self._want_rejoin("the subscription changed")
+
+    def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
+        if self.state in (MemberState.OUT, MemberState.FAILED, MemberState.LEAVING):
+            return
+        self._wants_out = True
+        self._lost = lost or self._lost
+        self._reason = "consumer closes" if lost is None else str(lost)
+        self._abandon()
+        self._not_before = now
+        if self._handling is None:
+            self._go_on(now)
+
+    # -- what comes back
+
+    def received(self, ticket: int, response: Response, now: float) -> None:
+        if not self._asking or ticket != self._ticket:
+            return
+        self._asking = False
+        match response:
+            case JoinGroupResponse():
+                self._joined(response, now)
+            case SyncGroupResponse():
+                self._synced(response, now)
+            case HeartbeatResponse():
+                self._beaten(response, now)
+            case LeaveGroupResponse():
+                self._left()
+            case _:
+                raise TypeError(f"{type(response).__name__} answers nothing a member asks")
+
+    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
+        if not self._asking or ticket != self._ticket:
+            return
+        self._asking = False
+        if self.state is MemberState.LEAVING:
+            self._left()  # the session timeout will do it
+        elif not error.retriable:
+            self._refuse(error)
+        else:
+            logger.warning(
+                "group request failed: group=%s state=%s error=%s",
+                self._config.group_id,
+                self.state.name,
+                error,
+            )
+            if self.state is MemberState.SYNCING:
+                self._begin_join("the answer to a sync was lost")
+            self._pause(now, error)
+
+    def handled(self, now: float) -> None:
+        done, self._handling = self._handling, None
+        if done is None:
+            return
+        if isinstance(done, Take):
+            self.owned |= done.partitions
+        else:
+            self.owned -= done.partitions
+        self._go_on(now)
+
+    def topology(self, topology: Topology, now: float) -> None:
+        """How many partitions the topics of the group have; asked for by `NeedTopics`."""
+        if not self._leads:
+            return
+        before, self._topology = self._topology, topology
+        if self.state is MemberState.ASSIGNING:
+            self._assign(topology)
+        elif before is not None and topology != before:
+            self._want_rejoin("topics changed")
+
+    # -- what to do
+
+    def poll(self, now: float) -> list[Action]:
+        if not self._asking and now >= self._not_before:
+            self._ask_next(now)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def wake_at(self) -> float | None:
+        if self._asking:
+            return None
+        if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
+            return self._not_before
+        if self._beating:
+            return max(self._not_before, self._next_heartbeat)
+        return None
+
+    @property
+    def _beating(self) -> bool:
+        return self._generation != OUTSIDE and self.state in (
+            MemberState.PREPARING,
+            MemberState.ASSIGNING,
+            MemberState.SETTLING,
+            MemberState.STABLE,
+        )
+
+    def _ask_next(self, now: float) -> None:
+        if self.state is MemberState.JOINING:
+            self._joined_with = self._topics
+            self._ask(JoinGroupRequest, self._join_request, self._join_timeout)
+        elif self.state is MemberState.SYNCING:
+            self._ask(SyncGroupRequest, self._sync_request, self._join_timeout)
+        elif self.state is MemberState.LEAVING:
+            self._ask(LeaveGroupRequest, self._leave_request, self._config.request_timeout)
+        elif self._beating and now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._config.heartbeat_interval
+            self._ask(HeartbeatRequest, self._heartbeat_request, self._config.request_timeout)
+
+    def _ask(
+        self,
+        request_class: type[Request[Any]],
+        make: Callable[[int], Request[Any]],
+        timeout: float,
+    ) -> None:
+        self._ticket += 1
+        self._asking = True
+        self._actions.append(Ask(request_class, make, timeout, self._ticket))
+
+    # -- requests
+
+    @property
+    def _join_timeout(self) -> float:
+        config = self._config
+        return max(config.request_timeout, config.rebalance_timeout + JOIN_SLACK)
+
+    def _join_request(self, version: int) -> JoinGroupRequest:
+        config = self._config
+        return JoinGroupRequest(
+            group_id=config.group_id,
+            session_timeout_ms=round(config.session_timeout * 1000),
+            rebalance_timeout_ms=round(config.rebalance_timeout * 1000),
+            member_id=self._member_id,
+            group_instance_id=config.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(assignor))
+                for name, assignor in self._assignors.items()
+            ],
+            reason=self._reason,
+        )
+
+    def _subscription(self, assignor: Assignor) -> bytes:
+        topics = tuple(sorted(self._joined_with))
+        return encode_subscription(
+            Subscription(
+                topics,
+                owned=tuple(sorted(self.owned)),
+                generation=self._generation,
+                rack=self._config.rack,
+                user_data=assignor.user_data(topics),
+            )
+        )
+
+    def _sync_request(self, version: int) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=self._config.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._config.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=None if self._assignor is None else self._assignor.name,
+            assignments=self._assignments,
+        )
+
+    def _heartbeat_request(self, version: int) -> HeartbeatRequest:
+        return HeartbeatRequest(
+            group_id=self._config.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._config.instance_id,
+        )
+
+    def _leave_request(self, version: int) -> LeaveGroupRequest:
+        if version < SEVERAL_LEAVE_SINCE:
+            return LeaveGroupRequest(group_id=self._config.group_id, member_id=self._member_id)
+        return LeaveGroupRequest(
+            group_id=self._config.group_id,
+            members=[MemberIdentity(member_id=self._member_id, reason=self._reason)],
+        )
+
+    # -- answers
+
+    def _joined(self, response: JoinGroupResponse, now: float) -> None:
+        if response.error_code:
+            if response.error_code == MemberIdRequired.code:
+                self._member_id = response.member_id  # ask again at once, as this member
+            else:
+                self._join_refused(response.error_code, "JoinGroup", now)
+            return
+        self._backoff.reset()
+        self.heartbeat_at = now
+        self._next_heartbeat = now + self._config.heartbeat_interval
+        self._member_id = response.member_id
+        self._generation = response.generation_id
+        self._leads = response.leader == response.member_id
+        self._topology = None
+        self._assignments = []
+        self._assignor = self._assignors.get(response.protocol_name or "")
+        if self._assignor is None:
+            self._refuse(
+                InconsistentGroupProtocol(
+                    f"the group chose the assignor {response.protocol_name!r}, which this member "
+                    "did not offer",
+                    api="JoinGroup",
+                )
+            )
+            return
+        logger.info(
+            "joined: group=%s member=%s generation=%d assignor=%s leader=%s",
+            self._config.group_id,
+            self._member_id,
+            self._generation,
+            self._assignor.name,
+            self._leads,
+        )
+        if self._leads:
+            self._lead(response.members, skip=response.skip_assignment)
+        else:
+            self.state = MemberState.SYNCING
+
+    def _lead(self, members: Sequence[JoinGroupResponseMember], *, skip: bool) -> None:
+        try:
+            self._members = {
+                member.member_id: decode_subscription(member.metadata, member.group_instance_id)
+                for member in members
+            }
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        # A static leader that was restarted finds the assignment as it was (KIP-814). It still
+        # has to know the topics: it is who notices that they change.
+        self.state = MemberState.SYNCING if skip else MemberState.ASSIGNING
+        topics = frozenset(topic for member in self._members.values() for topic in member.topics)
+        self._actions.append(NeedTopics(topics))
+
+    def _assign(self, topology: Topology) -> None:
+        assert self._assignor is not None
+        try:
+            assigned = self._assignor.assign(topology, self._members)
+        except Exception as error:  # noqa: BLE001 - whatever their author's code raises
+            # Somebody's own assignor: the group cannot go on with it, and its author must know.
+            failure = KafkaError(f"the assignor {self._assignor.name!r} failed: {error!r}")
+            failure.__cause__ = error
+            self._refuse(failure)
+            return
+        nothing = Assignment(())
+        self._assignments = [
+            SyncGroupRequestAssignment(
+                member_id=member, assignment=encode_assignment(assigned.get(member, nothing))
+            )
+            for member in self._members
+        ]
+        self.state = MemberState.SYNCING
+
+    def _synced(self, response: SyncGroupResponse, now: float) -> None:
+        if response.error_code:
+            self._join_refused(response.error_code, "SyncGroup", now)
+            return
+        try:
+            assignment = decode_assignment(response.assignment)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        assert self._assignor is not None
+        self._backoff.reset()
+        self._assignments = []
+        self.heartbeat_at = now
+        self._assignor.assigned(assignment, self._generation)
+        # A topic that is not subscribed to any more: the next join, which is due, will say so.
+        assigned = frozenset(tp for tp in assignment.partitions if tp.topic in self._topics)
+        revoked = self.owned - assigned
+        self.state = MemberState.SETTLING
+        if revoked:
+            self._rejoin = True  # so that those who wait for them get them
+            self._after_take = assigned - self.owned
+            self._handle(GiveUp(revoked))
+        else:
+            self._handle(Take(assigned - self.owned))
+
+    def _join_refused(self, code: int, api: str, now: float) -> None:
+        error = error_for(code, api=api)
+        if code in EXPELLED:
+            self._expelled(error, now)
+        elif code == RebalanceInProgress.code or error.retriable:
+            self._begin_join(f"{api} was answered with {error.name}")
+            self._pause(now, error)
+        else:
+            self._refuse(error)
+
+    def _beaten(self, response: HeartbeatResponse, now: float) -> None:
+        code = response.error_code
+        if code == 0 or code == RebalanceInProgress.code:
+            self.heartbeat_at = now
+            self._backoff.reset()
+            if code:
+                self._want_rejoin("the group rebalances")
+            return
+        error = error_for(code, api="Heartbeat")
+        if code in EXPELLED:
+            self._expelled(error, now)
+        elif error.retriable:
+            self._next_heartbeat = now
+            self._pause(now, error)
+        else:
+            self._refuse(error)
+
+    # -- its ways
+
+    def _begin_join(self, reason: str) -> None:
+        """Join, or join again; first what has to be given up is given up."""
+        self._reason = reason
+        self._rejoin = False
+        self._leads = False
+        going = self.owned
+        if self._cooperative:
+            going = frozenset(tp for tp in going if tp.topic not in self._topics)
+        if going:
+            self.state = MemberState.PREPARING
+            self._handle(GiveUp(going))
+        else:
+            self.state = MemberState.JOINING
+
+    def _want_rejoin(self, reason: str) -> None:
+        if self.state is MemberState.STABLE:
+            self._begin_join(reason)
+        elif self.state not in (MemberState.PREPARING, MemberState.LEAVING, MemberState.FAILED):
+            self._reason = reason
+            self._rejoin = True
+
+    def _expelled(self, error: KafkaError, now: float) -> None:
+        """The group goes on without this member: what it had may be another's already."""
+        logger.warning(
+            "expelled: group=%s member=%s generation=%d error=%s",
+            self._config.group_id,
+            self._member_id,
+            self._generation,
+            error,
+        )
+        if isinstance(error, UnknownMemberId):
+            self._member_id = NO_MEMBER_ID
+        self._generation = OUTSIDE
+        self._reason = f"expelled with {error}"
+        self._after_take = None
+        self._leads = False
+        self._lost = error
+        self.state = MemberState.PREPARING
+        self._pause(now, error)
+        if self._handling is None:
+            self._go_on(now)
+
+    def _refuse(self, error: KafkaError) -> None:
+        logger.error("group membership ended: group=%s error=%s", self._config.group_id, error)
+        self.state = MemberState.FAILED
+        self._generation = OUTSIDE
+        self._after_take = None
+        self._lost = error
+        self._actions.append(Fail(error))
+        if self._handling is None:
+            self._lose()
+
+    def _go_on(self, now: float) -> None:
+        """Nobody is busy with partitions: what is next?"""
+        if self._lose() or self.state is MemberState.FAILED:
+            return
+        if self._wants_out:
+            if self.owned:
+                self.state = MemberState.PREPARING
+                self._handle(GiveUp(self.owned))
+            elif self._member_id == NO_MEMBER_ID or self._config.instance_id is not None:
+                self._left()  # a static member keeps its place until its session ends (KIP-345)
+            else:
+                self.state = MemberState.LEAVING
+        elif self.state is MemberState.PREPARING:
+            self.state = MemberState.JOINING
+        elif self._after_take is not None:
+            taking, self._after_take = self._after_take, None
+            self._handle(Take(taking))
+        elif self._rejoin or self._topics != self._joined_with:
+            self._begin_join(self._reason)
+        else:
+            self.state = MemberState.STABLE
+
+    def _lose(self) -> bool:
+        """Report what was lost, if there is something to report; true if so."""
+        error, self._lost = self._lost, None
+        if error is None or not self.owned:
+            return False
+        self._handle(Lose(self.owned, error))
+        return True
+
+    def _left(self) -> None:
+        self._generation = OUTSIDE
+        self._member_id = NO_MEMBER_ID
+        self.heartbeat_at = None
+        self.state = MemberState.OUT
+        if not self._wants_out:
+            self._begin_join("consumer subscribes")
+
+    def _abandon(self) -> None:
+        if not self._asking:
+            return
+        self._asking = False
+        self._ticket += 1
+        if self.state in (MemberState.JOINING, MemberState.SYNCING):
+            self._actions.append(Abandon())  # it would be answered when the rebalance ends
+
+    def _handle(self, action: GiveUp | Take | Lose) -> None:
+        self._handling = action
+        self._actions.append(action)
+
+    def _pause(self, now: float, error: KafkaError) -> None:
+        if not isinstance(error, BrokerError) or error.code in MOVED:
+            self._actions.append(Relocate())
+        self._not_before = now + self._backoff.next()
