@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+from uuid import UUID
 
 from aiokq.core.errors import KafkaError
 from aiokq.core.types import TopicPartition
 from aiokq.wire.struct import Request, Response
 
-__all__ = ["Abandon", "Action", "Ask", "Fail", "GiveUp", "Lose", "NeedTopics", "Relocate", "Take"]
+__all__ = [
+    "Abandon",
+    "Action",
+    "Ask",
+    "Fail",
+    "GiveUp",
+    "Lose",
+    "NeedNames",
+    "NeedTopics",
+    "Relocate",
+    "Take",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +82,17 @@ class NeedTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedNames:
+    """Tell what these topics are called, by `named`, as soon as it is known."""
+
+    topic_ids: frozenset[UUID]
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Membership ended with an error that repeating does not mend; the user must know."""
 
     error: KafkaError
 
 
-Action: TypeAlias = Ask | Abandon | Relocate | GiveUp | Take | Lose | NeedTopics | Fail
+Action: TypeAlias = Ask | Abandon | Relocate | GiveUp | Take | Lose | NeedTopics | NeedNames | Fail

@@ -1,0 +1,412 @@
+"""Membership by the consumer protocol (KIP-848): one heartbeat that says and brings everything.
+
+The broker assigns; this member gives up what its assignment lacks, takes what is new, and says
+what it has. Owns what this member says next and what it owns. Sans-IO: see `membership.Membership`.
+
+Source: Kafka's `AbstractMembershipManager` and `ConsumerHeartbeatRequestManager`; KIP-848, KIP-1082
+(member ids made by the client).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    FencedMemberEpoch,
+    KafkaError,
+    NotCoordinator,
+    RequestTimeout,
+    UnknownMemberId,
+    error_for,
+)
+from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.group.actions import Action, Ask, Fail, GiveUp, Lose, NeedNames, Relocate, Take
+from aiokq.group.membership import MemberConfig, MemberState
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from aiokq.wire.struct import Response
+
+if TYPE_CHECKING:
+    from aiokq.connection.backoff import Backoff
+
+__all__ = ["ModernMember"]
+
+logger = logging.getLogger("aiokq.group")
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+"""A static member that will be back within its session timeout."""
+
+OWN_MEMBER_IDS_SINCE: Final = 1
+"""Version in which members name themselves."""
+
+MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
+EXPELLED: Final = frozenset((FencedMemberEpoch.code, UnknownMemberId.code))
+
+
+class ModernMember:
+    """One member of a group of the consumer protocol.
+
+    Args:
+        member_id: of this process for good; brokers before heartbeat version 1 give another.
+        backoff: between attempts that failed.
+    """
+
+    def __init__(self, config: MemberConfig, member_id: str, backoff: Backoff) -> None:
+        self.state = MemberState.OUT
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.heartbeat_at: float | None = None
+        self._config = config
+        self._backoff = backoff
+        self._own_member_id = member_id
+        self._member_id = member_id
+        self._named_by_broker = False
+        self._epoch = JOIN_EPOCH
+        self._topics: frozenset[str] = frozenset()
+        self._regex: str | None = None
+        self._assigned: Mapping[UUID, frozenset[int]] = {}
+        self._names: dict[UUID, str] = {}
+        self._ids: dict[str, UUID] = {}
+        self._said_topics: tuple[frozenset[str], str | None] | None = None
+        self._acknowledged = True
+        self._ticket = 0
+        self._asking = False
+        self._handling: GiveUp | Take | Lose | None = None
+        self._lost: KafkaError | None = None
+        self._wants_out = False
+        self._joined = False
+        self._interval = config.heartbeat_interval
+        self._not_before = 0.0
+        self._next_heartbeat = 0.0
+        self._actions: list[Action] = []
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        config = self._config
+        epoch = self._epoch if self._epoch > JOIN_EPOCH else -1
+        return GroupMetadata(config.group_id, epoch, self._member_id, config.instance_id)
+
+    # -- what is wanted
+
+    def subscribe(self, topics: frozenset[str], now: float, *, regex: str | None = None) -> None:
+        """Read these topics, and those that match.
+
+        Args:
+            regex: in RE2's syntax, evaluated by the broker (heartbeat version 1).
+        """
+        self._wants_out = False
+        self._topics, self._regex = topics, regex
+        if self.state is MemberState.OUT:
+            self._not_before = self._next_heartbeat = now
+            self.state = MemberState.JOINING
+
+    def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
+        if self.state in (MemberState.OUT, MemberState.FAILED, MemberState.LEAVING):
+            return
+        self._wants_out = True
+        self._lost = lost or self._lost
+        self._asking = False  # whatever is in flight is answered at once, and not waited for
+        self._ticket += 1
+        self._not_before = now
+        if self._handling is None:
+            self._go_on(now)
+
+    # -- what comes back
+
+    def received(self, ticket: int, response: Response, now: float) -> None:
+        if not self._asking or ticket != self._ticket:
+            return
+        self._asking = False
+        if not isinstance(response, ConsumerGroupHeartbeatResponse):
+            raise TypeError(f"{type(response).__name__} answers nothing a member asks")
+        if self.state is MemberState.LEAVING:
+            self._left(now)
+        elif response.error_code:
+            self._refused(response, now)
+        else:
+            self._beaten(response, now)
+
+    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
+        if not self._asking or ticket != self._ticket:
+            return
+        self._asking = False
+        if self.state is MemberState.LEAVING:
+            self._left(now)  # the session timeout will do it
+        elif error.retriable:
+            logger.warning(
+                "heartbeat failed: group=%s state=%s error=%s",
+                self._config.group_id,
+                self.state.name,
+                error,
+            )
+            self._again(now, error)
+        else:
+            self._refuse(error)
+
+    def handled(self, now: float) -> None:
+        done, self._handling = self._handling, None
+        if done is None:
+            return
+        if isinstance(done, Take):
+            self.owned |= done.partitions
+        else:
+            self.owned -= done.partitions
+        self._acknowledged = False
+        self._go_on(now)
+
+    def named(self, names: Mapping[UUID, str], now: float) -> None:
+        """The names of topics that were asked for by `NeedNames`, or of some of them."""
+        self._names.update(names)
+        self._ids.update((name, topic_id) for topic_id, name in names.items())
+        if self._handling is None and self.state in (MemberState.STABLE, MemberState.SETTLING):
+            self._reconcile()
+
+    # -- what to do
+
+    def poll(self, now: float) -> list[Action]:
+        if not self._asking and now >= self._not_before and self._due(now):
+            self._ask(now)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def wake_at(self) -> float | None:
+        if self._asking or not self._beating:
+            return None
+        return self._not_before if self._news else max(self._not_before, self._next_heartbeat)
+
+    @property
+    def _beating(self) -> bool:
+        if self.state in (MemberState.OUT, MemberState.FAILED):
+            return False
+        # Expelled: it does not come back before the user has been told what it lost.
+        return self.state is not MemberState.PREPARING or self._epoch > JOIN_EPOCH
+
+    @property
+    def _news(self) -> bool:
+        """There is something to say that does not wait for the next heartbeat."""
+        return (
+            self.state in (MemberState.JOINING, MemberState.LEAVING)
+            or self._said_topics != (self._topics, self._regex)
+            or (not self._acknowledged and self._handling is None)
+        )
+
+    def _due(self, now: float) -> bool:
+        return self._beating and (now >= self._next_heartbeat or self._news)
+
+    def _ask(self, now: float) -> None:
+        config = self._config
+        if self.state is MemberState.LEAVING:
+            static = config.instance_id is not None
+            heartbeat = ConsumerGroupHeartbeatRequest(
+                group_id=config.group_id,
+                member_id=self._member_id,
+                member_epoch=LEAVE_FOR_A_WHILE_EPOCH if static else LEAVE_EPOCH,
+                instance_id=config.instance_id,
+            )
+        else:
+            heartbeat = self._heartbeat()
+        self._next_heartbeat = now + self._interval
+
+        def make(version: int) -> ConsumerGroupHeartbeatRequest:
+            if version < OWN_MEMBER_IDS_SINCE and not self._named_by_broker:
+                heartbeat.member_id = ""
+            return heartbeat
+
+        self._ticket += 1
+        self._asking = True
+        self._actions.append(
+            Ask(ConsumerGroupHeartbeatRequest, make, config.request_timeout, self._ticket)
+        )
+
+    def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        """What the broker does not know yet, as far as that is known; null says "as before"."""
+        config = self._config
+        heartbeat = ConsumerGroupHeartbeatRequest(
+            group_id=config.group_id,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            instance_id=config.instance_id,
+        )
+        subscription = (self._topics, self._regex)
+        everything = self._epoch == JOIN_EPOCH or self._said_topics is None
+        if everything:
+            heartbeat.rack_id = config.rack
+            heartbeat.rebalance_timeout_ms = round(config.rebalance_timeout * 1000)
+            heartbeat.server_assignor = config.remote_assignor
+        if everything or subscription != self._said_topics:
+            heartbeat.subscribed_topic_names = sorted(self._topics)
+            # "" takes back a regex that was said before; null would leave it.
+            said_regex = None if self._said_topics is None else self._said_topics[1]
+            heartbeat.subscribed_topic_regex = self._regex or ("" if said_regex else None)
+            self._said_topics = subscription
+        if everything or not self._acknowledged:
+            heartbeat.topic_partitions = self._by_topic_id(self.owned)
+            self._acknowledged = self._handling is None
+        return heartbeat
+
+    def _by_topic_id(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[ConsumerGroupHeartbeatTopicPartitions]:
+        topics: dict[UUID, list[int]] = defaultdict(list)
+        for topic, number in sorted(partitions):
+            topics[self._ids[topic]].append(number)
+        return [
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in topics.items()
+        ]
+
+    # -- answers
+
+    def _beaten(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
+        self._backoff.reset()
+        self.heartbeat_at = now
+        self._interval = response.heartbeat_interval_ms / 1000
+        self._next_heartbeat = now + self._interval
+        self._epoch = response.member_epoch
+        if self.state is MemberState.PREPARING:
+            return  # it is on its way out: what it is assigned now does not count
+        if response.member_id:
+            self._named_by_broker = response.member_id != self._own_member_id
+            self._member_id = response.member_id
+        if self.state is MemberState.JOINING:
+            logger.info(
+                "joined: group=%s member=%s epoch=%d",
+                self._config.group_id,
+                self._member_id,
+                response.member_epoch,
+            )
+            self.state = MemberState.STABLE
+            self._joined = True
+        if response.assignment is None:
+            return
+        self._assigned = {
+            topic.topic_id: frozenset(topic.partitions)
+            for topic in response.assignment.topic_partitions
+        }
+        self._acknowledged = False
+        if self._handling is None:
+            self._reconcile()
+
+    def _refused(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
+        error = error_for(response.error_code, response.error_message, api="ConsumerGroupHeartbeat")
+        if response.error_code in EXPELLED:
+            self._expelled(error, now)
+        elif error.retriable:
+            self._again(now, error)
+        else:
+            self._refuse(error)
+
+    # -- its ways
+
+    def _reconcile(self) -> None:
+        """From what it has to what it should have: first give up, then take, then say so."""
+        unknown = self._assigned.keys() - self._names.keys()
+        if unknown:
+            self._actions.append(NeedNames(frozenset(unknown)))
+        assigned = frozenset(
+            TopicPartition(self._names[topic_id], number)
+            for topic_id, numbers in self._assigned.items()
+            if topic_id in self._names
+            for number in numbers
+        )
+        going = self.owned - assigned
+        coming = assigned - self.owned
+        self.state = MemberState.SETTLING
+        if going:
+            self._handle(GiveUp(going))
+        elif coming or self._joined:  # the first assignment is told even if it is empty
+            self._joined = False
+            self._handle(Take(coming))
+        else:
+            self.state = MemberState.STABLE
+
+    def _expelled(self, error: KafkaError, now: float) -> None:
+        logger.warning(
+            "expelled: group=%s member=%s epoch=%d error=%s",
+            self._config.group_id,
+            self._member_id,
+            self._epoch,
+            error,
+        )
+        self._lost = error
+        self._forget()
+        self.state = MemberState.PREPARING
+        self._pause(now, error)
+        if self._handling is None:
+            self._go_on(now)
+
+    def _refuse(self, error: KafkaError) -> None:
+        logger.error("group membership ended: group=%s error=%s", self._config.group_id, error)
+        self._lost = error
+        self._forget()
+        self.state = MemberState.FAILED
+        self._actions.append(Fail(error))
+        if self._handling is None:
+            self._lose()
+
+    def _go_on(self, now: float) -> None:
+        """Nobody is busy with partitions: what is next?"""
+        if self._lose() or self.state is MemberState.FAILED:
+            return
+        if self._wants_out:
+            if self.owned:
+                self.state = MemberState.PREPARING
+                self._handle(GiveUp(self.owned))
+            elif self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
+                self.state = MemberState.LEAVING
+            else:
+                self._left(now)
+        elif self.state is MemberState.PREPARING:
+            self.state = MemberState.JOINING
+            self._next_heartbeat = now
+        else:
+            self._reconcile()
+
+    def _lose(self) -> bool:
+        """Report what was lost, if there is something to report; true if so."""
+        error, self._lost = self._lost, None
+        if error is None or not self.owned:
+            return False
+        self._handle(Lose(self.owned, error))
+        return True
+
+    def _left(self, now: float) -> None:
+        self._forget()
+        self._member_id = self._own_member_id
+        self._named_by_broker = False
+        self.heartbeat_at = None
+        self.state = MemberState.OUT
+        if not self._wants_out:
+            self.subscribe(self._topics, now, regex=self._regex)
+
+    def _forget(self) -> None:
+        """What the coordinator knew of this member is void: it says everything again."""
+        self._epoch = JOIN_EPOCH
+        self._assigned = {}
+        self._acknowledged = True
+        self._said_topics = None
+
+    def _again(self, now: float, error: KafkaError) -> None:
+        # Whether the last one arrived is not known: the next one says everything.
+        self._said_topics = None
+        self._next_heartbeat = now
+        self._pause(now, error)
+
+    def _handle(self, action: GiveUp | Take | Lose) -> None:
+        self._handling = action
+        self._actions.append(action)
+
+    def _pause(self, now: float, error: KafkaError) -> None:
+        if not isinstance(error, BrokerError) or error.code in MOVED:
+            self._actions.append(Relocate())
+        self._not_before = now + self._backoff.next()
