@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiokq.assign.server import SERVER_ASSIGNORS
 from aiokq.assign.server_model import ServerAssignor
@@ -34,7 +34,7 @@ class ConsumerContext:
     timers: Timers
     topics: TopicView
     random: random.Random
-    assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     compile_regex: RegexCompiler = compile_re2
 
     def session_timeout(self, group_id: str) -> float:
