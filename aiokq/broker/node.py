@@ -10,6 +10,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.fetch_sessions import FetchSessionCache
 from aiokq.broker.handlers import advertised_versions
@@ -91,6 +92,7 @@ class BrokerNode:
         self._given_node_id = node_id
         self._advertise = advertise
         self._storage: Storage | None = None
+        self._coordinator: CoordinatorRuntime | None = None
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self._failure: asyncio.Future[None] | None = None
@@ -145,6 +147,17 @@ class BrokerNode:
         return self.storage.topics
 
     @property
+    def coordinator(self) -> CoordinatorRuntime:
+        """The coordinator of groups.
+
+        Raises:
+            Closed: the node is not open.
+        """
+        if self._coordinator is None:
+            raise Closed("this broker is not running")
+        return self._coordinator
+
+    @property
     def producer_ids(self) -> ProducerIds:
         return self.storage.producer_ids
 
@@ -165,6 +178,14 @@ class BrokerNode:
             opened=self._partition_opened,
             changed=self._partition_changed,
         )
+        self._coordinator = CoordinatorRuntime(
+            settings=self.settings,
+            environment=self.environment,
+            topics=self.topics,
+            brokers=self.brokers,
+            on_failure=self._fail,
+        )
+        await self._coordinator.start()
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
         self.counters.log_bytes.add_source(self._log_sizes)
@@ -220,10 +241,14 @@ class BrokerNode:
     async def close(self) -> None:
         """Answer what is in work, close every connection and then the logs, clean. Safe twice."""
         self.purgatory.close()
+        if self._coordinator is not None:
+            self._coordinator.stop()  # joins that wait are work too, and may wait for minutes
         server, self._server = self._server, None
         if server is not None:
             await server.close()
         await self._supervisor.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
         if self._purge_timer is not None:
             self._purge_timer.cancel()
         storage, self._storage = self._storage, None

@@ -281,6 +281,9 @@ class BrokerSettings:
     offsets_retention_minutes: int = _setting(
         10080, "How long an empty group's offsets are kept.", at_least=1
     )
+    offsets_retention_check_interval_ms: int = _setting(
+        600000, "How often offsets and groups that expired are looked for.", kind="long", at_least=1
+    )
     offset_metadata_max_bytes: int = _setting(4096, "Longest metadata of a committed offset.")
     group_initial_rebalance_delay_ms: int = _setting(
         3000, "How long an empty classic group waits for more members.", at_least=0

@@ -102,6 +102,9 @@ class TopicRegistry:
     """Every topic of the cluster, by name and by id.
 
     Changes run one at a time and finish once begun, whoever asked for them and left.
+
+    Attributes:
+        listeners: called with a topic after it was created, grown or deleted; `get` tells which.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class TopicRegistry:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock = asyncio.Lock()
+        self.listeners: list[Callable[[Topic], None]] = []
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -216,6 +220,7 @@ class TopicRegistry:
                 await self._remove(topic)
                 raise
             self._add(topic)
+            self._tell(topic)
         logger.info("topic created: topic=%s partitions=%d", spec.name, count)
         return created
 
@@ -238,6 +243,8 @@ class TopicRegistry:
                 if topic.name in self._metadata.image.topics:
                     self._add(topic)  # it is there as before
                 raise
+            finally:
+                self._tell(topic)
         logger.info("topic deleted: topic=%s", topic.name)
 
     async def grow(
@@ -285,6 +292,7 @@ class TopicRegistry:
                 return
             await self._record(topic, count, topic.configs)
             await self._open_partitions(topic, range(present, count))
+            self._tell(topic)
         logger.info("partitions added: topic=%s partitions=%d", topic.name, count)
 
     async def alter_configs(
@@ -367,6 +375,10 @@ class TopicRegistry:
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+
+    def _tell(self, topic: Topic) -> None:
+        for listener in self.listeners:
+            listener(topic)
 
     # what may be created
 

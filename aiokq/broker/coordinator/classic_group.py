@@ -20,8 +20,8 @@ from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.core.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
-    IllegalGeneration,
     GroupNotEmpty,
+    IllegalGeneration,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,

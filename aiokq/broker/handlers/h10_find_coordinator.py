@@ -2,27 +2,21 @@
 
 v1  key type                  v4  several keys in one request
 v3  flexible                  v6  share groups (refused here)
-This node coordinates nothing, and says so for good: UNSUPPORTED_VERSION (35) for groups and
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) for transactions, which librdkafka too takes as final.
-Java, aiokafka and kafka-python raise them at once. COORDINATOR_NOT_AVAILABLE (15) would mean "ask
-again": subscribing and closing would hang.
-Version 2 is librdkafka's, and gets 15 for groups: it wants a group.id even of a consumer that
-assigns its partitions, asks for that group's coordinator, and would hand a final error to a user
-who has done nothing wrong. Nothing but a coordinator helps that consumer close at once if it
-commits automatically: it holds its last commit back for session.timeout.ms (45 s). (To name this
-node without serving OffsetFetch is no way out: librdkafka 2.x crashes then.)
-The API is advertised because librdkafka decides by it whether the broker can do lz4.
+The first question makes `__consumer_offsets`. This node coordinates no transactions, and says so
+for good: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which librdkafka too takes as final, where
+COORDINATOR_NOT_AVAILABLE (15) would mean "ask again".
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.handlers.group_calls import counted
 from aiokq.core.errors import (
+    BrokerError,
     CoordinatorNotAvailable,
     InvalidRequest,
     TransactionalIdAuthorization,
-    UnsupportedVersion,
 )
 from aiokq.wire.find_coordinator import (
     Coordinator,
@@ -35,31 +29,53 @@ if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
 
 GROUP, TRANSACTION = 0, 1
-LIBRDKAFKA: Final = 2
-"""The one version that librdkafka sends, and none of the other clients."""
+FIRST_WITH_KEYS: Final = 4
 
 
 async def handle(
     node: BrokerNode, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    """One refusal per key."""
-    if request.key_type == GROUP:
-        refusal = CoordinatorNotAvailable if call.version == LIBRDKAFKA else UnsupportedVersion
-        code, message = refusal.code, "this broker coordinates no groups"
-    elif request.key_type == TRANSACTION:
-        code = TransactionalIdAuthorization.code
-        message = "this broker coordinates no transactions"
-    else:
-        code, message = InvalidRequest.code, f"unknown coordinator key type {request.key_type}"
-    if call.version < 4:
+    """The node of each key."""
+    if call.version >= FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=-1, host="", port=-1
+            coordinators=[
+                await _find(node, request.key_type, key) for key in request.coordinator_keys
+            ]
         )
+    found = await _find(node, request.key_type, request.key)
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
-            )
-            for key in request.coordinator_keys
-        ]
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
+
+
+async def _find(node: BrokerNode, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type == TRANSACTION:
+            raise TransactionalIdAuthorization("this broker coordinates no transactions")
+        if key_type != GROUP:
+            raise InvalidRequest(f"unknown coordinator key type {key_type}")
+        node_id = await node.coordinator.locate(key)
+        for broker in node.brokers():
+            if broker.node_id == node_id:
+                return Coordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=broker.host,
+                    port=broker.port,
+                    error_code=0,
+                    error_message=None,
+                )
+        raise CoordinatorNotAvailable(f"node {node_id} is not there")
+    except BrokerError as error:
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=counted(node, error),
+            error_message=error.message,
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CLUSTER_OPERATIONS", "NOT_ASKED", "TOPIC_OPERATIONS"]
+__all__ = ["CLUSTER_OPERATIONS", "GROUP_OPERATIONS", "NOT_ASKED", "TOPIC_OPERATIONS"]
 
 NOT_ASKED: Final = -(2**31)
 """The bit field's value where the client did not ask for it."""
@@ -32,3 +32,4 @@ CLUSTER_OPERATIONS: Final = _bits(
     _ALTER_CONFIGS,
     _IDEMPOTENT_WRITE,
 )
+GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)

@@ -1,0 +1,439 @@
+"""The group coordinator of a node: which shard a group belongs to, and when a shard may be asked.
+
+Owns the shards of `__consumer_offsets`, their loading, their timers on the loop, and the order of
+every change: written, replayed, answered. What a request means is the shard's matter.
+
+Source: Kafka ``GroupCoordinatorService.java``, ``CoordinatorRuntime.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiokq.broker.coordinator.registry_view import RegistryView
+from aiokq.broker.coordinator.shard import GroupShard
+from aiokq.broker.coordinator.shard_log import ShardLog
+from aiokq.broker.coordinator.timers import Action, Instant, Timers
+from aiokq.broker.topics import TopicSpec
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptRecord,
+    KafkaStorage,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    RequestTimeout,
+    TopicExists,
+    UnknownServer,
+    UnknownTopicOrPartition,
+)
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.node import BrokerEndpoint
+    from aiokq.broker.partitions import Partition
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.topics import Topic, TopicRegistry
+    from aiokq.core.environment import Environment
+
+__all__ = ["OFFSETS_TOPIC", "CoordinatorRuntime", "partition_of"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+R = TypeVar("R")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+TIMERS_PER_TURN: Final = 64
+"""Timers that end in one turn of the loop; after a pause of the process it may be all of them."""
+
+RETRY_SECONDS: Final = 0.5
+"""How long a timer whose records could not be written waits, as in Kafka."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that a group's records are in.
+
+    Source: Kafka ``Utils.abs(groupId.hashCode()) % partitions``.
+    """
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    if value >= 2**31:
+        value -= 2**32
+    return 0 if value == -(2**31) else abs(value) % partitions
+
+
+class ShardState(Enum):
+    """Whether a shard may be asked."""
+
+    LOADING = "its log is being replayed"
+    ACTIVE = "it coordinates its groups"
+    FAILED = "its log cannot be read"
+    CLOSED = "this node coordinates its groups no longer"
+
+
+class _Slot:
+    """One partition with its shard, and the loop's timer for the first of the shard's timers."""
+
+    def __init__(self, partition: Partition, shard: GroupShard, timers: Timers) -> None:
+        self.partition = partition
+        self.log = ShardLog(partition)
+        self.shard = shard
+        self.timers = timers
+        self.state = ShardState.LOADING
+        self.handle: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        if self.state is ShardState.ACTIVE:
+            self.shard.unloaded()
+        self.state = ShardState.CLOSED
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+
+class CoordinatorRuntime:
+    """The group coordinator of one node. Used from the node's loop only.
+
+    Args:
+        brokers: the live nodes, for the racks of partitions.
+        on_failure: told of a bug that stopped the loading.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        environment: Environment,
+        topics: TopicRegistry,
+        brokers: Callable[[], Iterable[BrokerEndpoint]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._clock = environment.clock
+        self._random = environment.random
+        self._topics = topics
+        self._brokers = brokers
+        self._view = RegistryView(topics, brokers)
+        self._slots: dict[int, _Slot] = {}
+        self._partitions = 0
+        self._closed = False
+        self._supervisor = Supervisor("group coordinator", on_failure=on_failure)
+        topics.listeners.append(self._topic_changed)
+
+    # its life
+
+    async def start(self) -> None:
+        """Begin to load what the log has; requests are answered with 14 until that is done."""
+        await self._supervisor.start()
+        topic = self._topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            self._take_partitions(topic)
+
+    def stop(self) -> None:
+        """Coordinate no longer: who waits is told to look for another coordinator (16)."""
+        self._closed = True
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+
+    async def close(self) -> None:
+        """`stop`, and wait for what still runs. Safe twice."""
+        self.stop()
+        await self._supervisor.close()
+
+    # requests
+
+    async def write(
+        self, group_id: str, operation: Callable[[GroupShard, Instant], Outcome[R]]
+    ) -> R:
+        """Ask the group's shard something that may change it; the answer, once that is written.
+
+        Raises:
+            BrokerError: 14, 15 or 16 if the shard cannot be asked, or -1 if the records are too
+                large; what the operation raises.
+        """
+        slot = self._slot(group_id)
+        instant = self._instant()
+        try:
+            outcome = operation(slot.shard, instant)
+            try:
+                self._apply(slot, outcome, instant)
+            except BrokerError:
+                if outcome.deferred is None or not outcome.deferred.done:
+                    raise
+        finally:
+            self._wind(slot)
+        if outcome.deferred is None:
+            assert outcome.response is not None
+            return outcome.response
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def give(response: R) -> None:
+            if not answer.done():  # a client that went away is not waited for
+                answer.set_result(response)
+
+        outcome.deferred.on_complete(give)
+        return await answer
+
+    def read(self, group_id: str, operation: Callable[[GroupShard], R]) -> R:
+        """Ask the group's shard something that changes nothing.
+
+        Raises:
+            BrokerError: 14, 15 or 16; what the operation raises.
+        """
+        return operation(self._slot(group_id).shard)
+
+    def read_all(self, operation: Callable[[GroupShard], list[R]]) -> list[R]:
+        """Ask every shard, and put their answers together.
+
+        Raises:
+            CoordinatorLoadInProgress: one is still loading.
+            CoordinatorNotAvailable: one cannot be loaded, or the node is closing.
+        """
+        if self._closed:
+            raise CoordinatorNotAvailable()
+        answers = []
+        for slot in self._slots.values():
+            self._check(slot)
+            answers += operation(slot.shard)
+        return answers
+
+    async def locate(self, group_id: str) -> int:
+        """The node that coordinates a group; makes `__consumer_offsets` if nobody has yet.
+
+        Raises:
+            CoordinatorNotAvailable: there is none at present; says why.
+        """
+        await self._ensure_topic()
+        slot = self._slots.get(partition_of(group_id, self._partitions))
+        if slot is None or slot.log.is_offline or slot.state is ShardState.FAILED:
+            raise CoordinatorNotAvailable(f"the partition of {OFFSETS_TOPIC} is offline")
+        return slot.partition.leader
+
+    def _slot(self, group_id: str) -> _Slot:
+        if self._closed:
+            raise CoordinatorNotAvailable()
+        if not self._partitions:
+            raise NotCoordinator()  # whoever asks for the coordinator makes it
+        slot = self._slots.get(partition_of(group_id, self._partitions))
+        if slot is None:
+            raise NotCoordinator()
+        self._check(slot)
+        return slot
+
+    @staticmethod
+    def _check(slot: _Slot) -> None:
+        if slot.state is ShardState.LOADING:
+            raise CoordinatorLoadInProgress()
+        if slot.state is ShardState.FAILED or slot.log.is_offline:
+            raise CoordinatorNotAvailable(f"the partition of {OFFSETS_TOPIC} is offline")
+        if slot.state is ShardState.CLOSED:
+            raise NotCoordinator()
+
+    # changes
+
+    def _instant(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
+
+    def _apply(self, slot: _Slot, outcome: Outcome[R], instant: Instant) -> None:
+        """Write an outcome's records and take them over, in this order.
+
+        Raises:
+            BrokerError: they are not written, by the code that clients of a coordinator get.
+        """
+        failure: BrokerError | None = None
+        if outcome.records:
+            try:
+                for offset, record in slot.log.append(
+                    outcome.records, atomic=outcome.atomic, now_ms=instant.timestamp_ms
+                ):
+                    if outcome.replay:
+                        slot.shard.replay(record, offset=offset)
+            except BrokerError as error:
+                failure = _told(error)
+                logger.warning(
+                    "records were not written: partition=%s records=%d error=%s",
+                    slot.partition.name,
+                    len(outcome.records),
+                    error,
+                )
+        if outcome.written is not None:
+            outcome.written(failure)
+        if failure is not None:
+            raise failure
+
+    # timers
+
+    def _wind(self, slot: _Slot) -> None:
+        """Let the loop wake us for the shard's first timer."""
+        at = slot.timers.next_at
+        handle = slot.handle
+        if at is None or slot.state is not ShardState.ACTIVE:
+            if handle is not None:
+                handle.cancel()
+                slot.handle = None
+            return
+        loop = asyncio.get_running_loop()
+        delay = max(at - self._clock.monotonic(), 0.0)
+        if handle is not None:
+            if handle.when() <= loop.time() + delay:
+                return  # it comes early enough, and winds anew
+            handle.cancel()
+        slot.handle = loop.call_later(delay, self._run_timers, slot)
+
+    def _run_timers(self, slot: _Slot) -> None:
+        slot.handle = None
+        instant = self._instant()
+        for _ in range(TIMERS_PER_TURN):
+            due = slot.timers.take_due(instant.now)
+            if due is None or slot.state is not ShardState.ACTIVE:
+                break
+            self._run_timer(slot, *due, instant)
+        self._wind(slot)
+
+    def _run_timer(self, slot: _Slot, key: Hashable, action: Action, instant: Instant) -> None:
+        outcome = action(instant)
+        if outcome is None:
+            return
+        try:
+            self._apply(slot, outcome, instant)
+        except BrokerError:
+            # A machine whose state comes from the log alone has not moved: the same again, later.
+            if outcome.replay and key not in slot.timers:
+                slot.timers.schedule(key, instant.now + RETRY_SECONDS, action)
+
+    # the topic
+
+    async def _ensure_topic(self) -> None:
+        """Make `__consumer_offsets` if it is not there.
+
+        Raises:
+            CoordinatorNotAvailable: it cannot be made.
+        """
+        if self._closed:
+            raise CoordinatorNotAvailable()
+        if self._partitions:
+            return
+        settings = self._settings
+        spec = TopicSpec(
+            name=OFFSETS_TOPIC,
+            partitions=settings.offsets_topic_num_partitions,
+            replication_factor=min(settings.offsets_topic_replication_factor, self._live_brokers()),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        )
+        try:
+            await self._topics.create(spec)
+        except TopicExists:
+            pass  # somebody else asked at the same time
+        except BrokerError as error:
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} cannot be made: {error}") from error
+
+    def _live_brokers(self) -> int:
+        return sum(1 for _ in self._brokers())
+
+    def _topic_changed(self, topic: Topic) -> None:
+        if self._closed:
+            return
+        present = self._topics.get(topic.name) is topic
+        if topic.name == OFFSETS_TOPIC:
+            if present:
+                self._take_partitions(topic)
+            else:
+                self._let_go()
+        elif not present:
+            self._forget_offsets(topic)
+
+    def _take_partitions(self, topic: Topic) -> None:
+        """Coordinate the groups of each partition that we lead and do not coordinate yet."""
+        if not self._partitions:
+            # As in Kafka partitions that come later have no groups until all brokers were
+            # restarted: with another count every group would be somewhere else.
+            self._partitions = len(topic.partitions)
+        for partition in topic.partitions:
+            if partition.index in self._slots:
+                continue
+            timers = Timers()
+            shard = GroupShard(
+                settings=self._settings, timers=timers, topics=self._view, rng=self._random
+            )
+            slot = self._slots[partition.index] = _Slot(partition, shard, timers)
+            if slot.log.is_empty:
+                self._activate(slot)
+            else:
+                self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")
+
+    async def _load(self, slot: _Slot) -> None:
+        began = self._clock.monotonic()
+        try:
+            records = await slot.log.replay(slot.shard)
+        except (KafkaStorage, CorruptRecord, OSError, EOFError) as error:
+            slot.state = ShardState.FAILED
+            logger.error("groups cannot be loaded: partition=%s: %s", slot.partition.name, error)
+            return
+        if slot.state is not ShardState.LOADING:
+            return
+        self._activate(slot)
+        logger.info(
+            "groups loaded: partition=%s records=%d groups=%d seconds=%.3f",
+            slot.partition.name,
+            records,
+            len(slot.shard.groups),
+            self._clock.monotonic() - began,
+        )
+
+    def _activate(self, slot: _Slot) -> None:
+        slot.state = ShardState.ACTIVE
+        slot.shard.loaded(self._instant())
+        self._wind(slot)
+
+    def _let_go(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+        self._partitions = 0
+
+    def _forget_offsets(self, topic: Topic) -> None:
+        """A topic was deleted: no group has offsets in it any more."""
+        gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
+        for slot in self._slots.values():
+            if slot.state is not ShardState.ACTIVE:
+                continue  # what it loads later is recognized by the topic's id
+            instant = self._instant()
+            try:
+                self._apply(slot, slot.shard.partitions_deleted(gone), instant)
+            except BrokerError as error:
+                logger.error("offsets of deleted topic=%s stay: %s", topic.name, error)
+
+
+def _told(error: BrokerError) -> BrokerError:
+    """What a client is told of a failed append.
+
+    Source: Kafka ``CoordinatorOperationExceptionHelper``: the codes that clients of a coordinator
+    know what to do about.
+    """
+    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
+        return CoordinatorNotAvailable(str(error))
+    if isinstance(error, NotLeaderOrFollower | KafkaStorage):
+        return NotCoordinator(str(error))
+    if isinstance(error, RecordTooLarge | RecordBatchTooLarge):
+        return UnknownServer(str(error))
+    return error

@@ -1,0 +1,102 @@
+"""OffsetCommit (8), versions 2-10: a group remembers where it goes on in each partition.
+
+v3  throttle time       v7  static members     v9   the consumer protocol
+v5  no retention time   v8  flexible           v10  topic ids in place of names
+v6  leader epochs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.group_calls import counted
+from aiokq.core.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
+from aiokq.wire.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.topics import Topic
+
+FIRST_WITH_TOPIC_IDS: Final = 10
+
+
+async def handle(
+    node: BrokerNode, request: OffsetCommitRequest, call: Call
+) -> OffsetCommitResponse:
+    """Commit what is for partitions that exist; what is not is refused, and the rest is not."""
+    refused = []
+    accepted = []
+    for topic in request.topics:
+        known, reason = _sift(_find(node, topic, call.version), topic, call.version)
+        if reason is not None:
+            refused.append(reason)
+        if known is not None:
+            accepted.append(known)
+    response = OffsetCommitResponse()
+    request.topics = accepted
+    if accepted or not refused:
+        try:
+            response = await node.coordinator.write(
+                request.group_id,
+                lambda shard, instant: shard.commit_offsets(request, call.version, instant),
+            )
+        except BrokerError as error:
+            response = _failed(accepted, counted(node, error))
+    response.topics = _merged(response.topics + refused)
+    return response
+
+
+def _find(node: BrokerNode, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return node.topics.by_id(topic.topic_id)
+    return node.topics.get(topic.name)
+
+
+def _sift(
+    found: Topic | None, asked: OffsetCommitRequestTopic, version: int
+) -> tuple[OffsetCommitRequestTopic | None, OffsetCommitResponseTopic | None]:
+    """The part of a topic that can be committed, named by both name and id, and the refusal."""
+    if found is None:
+        unknown = UnknownTopicId if version >= FIRST_WITH_TOPIC_IDS else UnknownTopicOrPartition
+        return None, _answer(asked, unknown.code)
+    present = [one for one in asked.partitions if found.partition(one.partition_index) is not None]
+    absent = [one for one in asked.partitions if found.partition(one.partition_index) is None]
+    asked.name, asked.topic_id, asked.partitions = found.name, found.topic_id, absent
+    return (
+        OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=present)
+        if present
+        else None,
+        _answer(asked, UnknownTopicOrPartition.code) if absent else None,
+    )
+
+
+def _failed(topics: list[OffsetCommitRequestTopic], code: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=[_answer(topic, code) for topic in topics])
+
+
+def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+            for one in topic.partitions
+        ],
+    )
+
+
+def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
+    """Each topic once: clients keep a map of the answer."""
+    by_topic: dict[object, OffsetCommitResponseTopic] = {}
+    for answer in answers:
+        first = by_topic.setdefault((answer.name, answer.topic_id), answer)
+        if first is not answer:
+            first.partitions += answer.partitions
+    return list(by_topic.values())

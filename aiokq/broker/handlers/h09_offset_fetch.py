@@ -1,0 +1,149 @@
+"""OffsetFetch (9), versions 1-10: where groups go on.
+
+v2  null for all topics, an error of the group   v7  require_stable     v9   member epochs
+v3  throttle time                                v8  several groups     v10  topic ids
+v5  leader epochs      v6  flexible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.group_calls import counted
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    UnknownTopicId,
+)
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+FIRST_WITH_GROUP_ERROR: Final = 2
+FIRST_WITH_GROUPS: Final = 8
+FIRST_WITH_TOPIC_IDS: Final = 10
+NO_OFFSET: Final = -1
+
+
+async def handle(node: BrokerNode, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+    """The offsets of each group; one that fails leaves the others alone."""
+    if call.version < FIRST_WITH_GROUPS:
+        group = _fetch(node, _as_group(request), request, call.version)
+        return _as_single(group, call.version)
+    return OffsetFetchResponse(
+        groups=[_fetch(node, group, request, call.version) for group in request.groups]
+    )
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """A request for one group in the form of version 8."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    """The answer for one group in the form before version 8."""
+    code = group.error_code if version < FIRST_WITH_GROUP_ERROR else 0
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code or code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def _fetch(
+    node: BrokerNode, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponseGroup:
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    unknown = _name_topics(node, group, by_id=by_id)
+    try:
+        answer = node.coordinator.read(
+            group.group_id,
+            lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
+        )
+    except BrokerError as error:
+        return _failed(group, counted(node, _for_fetch(error)), version)
+    if by_id:  # a topic that is gone has no id to name it by
+        answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
+    answer.topics += unknown
+    return answer
+
+
+def _name_topics(
+    node: BrokerNode, group: OffsetFetchRequestGroup, *, by_id: bool
+) -> list[OffsetFetchResponseTopics]:
+    """Give each topic its name and its id; the refusal of those whose id is not known.
+
+    By name, a topic that does not exist is asked for all the same: its offsets may outlive it.
+    """
+    if group.topics is None:
+        return []
+    known, unknown = [], []
+    for topic in group.topics:
+        found = node.topics.by_id(topic.topic_id) if by_id else node.topics.get(topic.name)
+        if found is not None:
+            topic.name, topic.topic_id = found.name, found.topic_id
+        if found is None and by_id:
+            unknown.append(_refused(topic, UnknownTopicId.code))
+        else:
+            known.append(topic)
+    group.topics = known
+    return unknown
+
+
+def _for_fetch(error: BrokerError) -> BrokerError:
+    """Kafka's consumers before 3.9 do not expect 15 here; after 16 they ask for the coordinator."""
+    return NotCoordinator(str(error)) if isinstance(error, CoordinatorNotAvailable) else error
+
+
+def _failed(group: OffsetFetchRequestGroup, code: int, version: int) -> OffsetFetchResponseGroup:
+    topics = []
+    if version < FIRST_WITH_GROUP_ERROR:
+        topics = [_refused(topic, code) for topic in group.topics or ()]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=code)
+
+
+def _refused(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
+            for index in topic.partition_indexes
+        ],
+    )

@@ -1,0 +1,48 @@
+"""JoinGroup (11), versions 0-9: a member of the classic protocol wants into the next generation.
+
+v1  rebalance timeout      v5  static members     v8  reason
+v2  throttle time          v6  flexible           v9  skip_assignment
+v4  member id required     v7  protocol type
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.group_calls import caller_of, check_group_id, counted
+from aiokq.core.errors import BrokerError, InvalidSessionTimeout
+from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
+FIRST_WITH_NULL_PROTOCOL: Final = 7
+
+
+async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
+    """Join; the answer comes when the group has its next generation."""
+    if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    caller = caller_of(call)
+    try:
+        check_group_id(request.group_id)
+        _check_session_timeout(node, request.session_timeout_ms)
+        response = await node.coordinator.write(
+            request.group_id, lambda shard, instant: shard.join(request, caller, instant)
+        )
+    except BrokerError as error:
+        response = JoinGroupResponse(error_code=counted(node, error), member_id=request.member_id)
+    if response.protocol_name is None and call.version < FIRST_WITH_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response
+
+
+def _check_session_timeout(node: BrokerNode, timeout_ms: int) -> None:
+    settings = node.settings
+    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if not shortest <= timeout_ms <= longest:
+        raise InvalidSessionTimeout(
+            f"a session timeout is {shortest} to {longest} ms here, not {timeout_ms}"
+        )

@@ -1,0 +1,30 @@
+"""Heartbeat (12), versions 0-4: a member of the classic protocol is alive.
+
+v1  throttle time   v3  static members   v4  flexible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.core.errors import BrokerError, CoordinatorLoadInProgress
+from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(node: BrokerNode, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
+    """Note the heartbeat; the answer says whether the member must join again."""
+    try:
+        check_group_id(request.group_id)
+        return await node.coordinator.write(
+            request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
+        )
+    except CoordinatorLoadInProgress:
+        # It is not known yet whether the member is one; its session begins when that is known.
+        return HeartbeatResponse(error_code=0)
+    except BrokerError as error:
+        return HeartbeatResponse(error_code=counted(node, error))

@@ -1,0 +1,52 @@
+"""LeaveGroup (13), versions 0-5: members of the classic protocol go, or are made to.
+
+v1  throttle time   v3  several members, static ones by instance id   v4  flexible   v5  reason
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.core.errors import BrokerError, UnknownMemberId
+from aiokq.wire.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+FIRST_WITH_MEMBERS: Final = 3
+
+
+async def handle(node: BrokerNode, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+    """Let each member go; in a group that is not there, nobody is known."""
+    single = call.version < FIRST_WITH_MEMBERS
+    if single:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    try:
+        check_group_id(request.group_id)
+        response = await node.coordinator.write(
+            request.group_id, lambda shard, instant: shard.leave(request, instant)
+        )
+    except UnknownMemberId as error:
+        code = counted(node, error)
+        response = LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=code,
+                )
+                for one in request.members
+            ]
+        )
+    except BrokerError as error:
+        return LeaveGroupResponse(error_code=counted(node, error))
+    if single:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

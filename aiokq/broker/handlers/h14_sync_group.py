@@ -1,0 +1,33 @@
+"""SyncGroup (14), versions 0-5: a member of the classic protocol wants its assignment.
+
+v1  throttle time   v3  static members   v4  flexible   v5  protocol type and name
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.core.errors import BrokerError, InconsistentGroupProtocol
+from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+FIRST_WITH_PROTOCOL: Final = 5
+
+
+async def handle(node: BrokerNode, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
+    """Take the leader's assignment; the others wait for it."""
+    try:
+        check_group_id(request.group_id)
+        if call.version >= FIRST_WITH_PROTOCOL and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            raise InconsistentGroupProtocol("protocol type and name are required")
+        return await node.coordinator.write(
+            request.group_id, lambda shard, instant: shard.sync(request, instant)
+        )
+    except BrokerError as error:
+        return SyncGroupResponse(error_code=counted(node, error))

@@ -1,0 +1,43 @@
+"""DescribeGroups (15), versions 0-6: members and assignments of classic groups.
+
+v1  throttle time           v4  static members    v6  69 for a group that is not there
+v3  authorized operations   v5  flexible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.group_calls import counted
+from aiokq.broker.handlers.operations import GROUP_OPERATIONS
+from aiokq.core.errors import BrokerError
+from aiokq.wire.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: DescribeGroupsRequest, call: Call
+) -> DescribeGroupsResponse:
+    """Each group, or why it cannot be described."""
+    groups = [_describe(node, group_id, call.version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(node: BrokerNode, group_id: str, version: int) -> DescribedGroup:
+    try:
+        return node.coordinator.read(
+            group_id, lambda shard: shard.describe_group(group_id, version)
+        )
+    except BrokerError as error:
+        return DescribedGroup(group_id=group_id, error_code=counted(node, error))

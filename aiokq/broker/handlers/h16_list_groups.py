@@ -1,0 +1,28 @@
+"""ListGroups (16), versions 0-5: the groups that this node coordinates.
+
+v1  throttle time   v3  flexible   v4  filter by state   v5  filter by type
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.group_calls import counted
+from aiokq.core.errors import BrokerError
+from aiokq.wire.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(node: BrokerNode, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    """All groups, or those in one of the states and of one of the types that are asked for."""
+    try:
+        return ListGroupsResponse(
+            groups=node.coordinator.read_all(
+                lambda shard: shard.list_groups(request.states_filter, request.types_filter)
+            )
+        )
+    except BrokerError as error:
+        return ListGroupsResponse(error_code=counted(node, error))

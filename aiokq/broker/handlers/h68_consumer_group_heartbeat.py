@@ -1,0 +1,35 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1: all that a member of the consumer protocol says.
+
+v1  subscription by expression, member ids made by the client
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.group_calls import caller_of, counted
+from aiokq.core.errors import BrokerError
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: ConsumerGroupHeartbeatRequest, call: Call
+) -> ConsumerGroupHeartbeatResponse:
+    """Note the heartbeat; the answer says what the member shall own."""
+    caller = caller_of(call)
+    try:
+        return await node.coordinator.write(
+            request.group_id,
+            lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),
+        )
+    except BrokerError as error:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=counted(node, error), error_message=error.message
+        )

@@ -1,0 +1,45 @@
+"""ConsumerGroupDescribe (69), versions 0-1: members and assignments of the consumer protocol.
+
+v1  member types
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.handlers.group_calls import check_group_id, counted
+from aiokq.broker.handlers.operations import GROUP_OPERATIONS
+from aiokq.core.errors import BrokerError
+from aiokq.wire.consumer_group_describe import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: ConsumerGroupDescribeRequest, call: Call
+) -> ConsumerGroupDescribeResponse:
+    """Each group, or why it cannot be described."""
+    groups = [_describe(node, group_id) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _describe(node: BrokerNode, group_id: str) -> ConsumerGroupDescribedGroup:
+    try:
+        check_group_id(group_id)
+        return node.coordinator.read(
+            group_id, lambda shard: shard.describe_consumer_group(group_id)
+        )
+    except BrokerError as error:
+        return ConsumerGroupDescribedGroup(
+            group_id=group_id, error_code=counted(node, error), error_message=error.message
+        )
