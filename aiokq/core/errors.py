@@ -10,6 +10,7 @@
     ├── BootstrapFailed               no address answered: each with its reason
     ├── BufferFull                    buffer_memory is used up
     ├── Closed                        the object was closed
+    ├── CommitFailed                  offsets were not committed; says which partitions are lost
     ├── ConfigError                   a setting, or two together (also ValueError)
     ├── ConnectionLost                the socket ended while a reply was due
     ├── DeliveryFailed                records that nobody awaited were not delivered
@@ -245,6 +246,30 @@ class LogTruncated(KafkaError):
         )
         self.position = position
         self.divergent_offset = divergent_offset
+
+
+class CommitFailed(KafkaError):
+    """Offsets were not committed.
+
+    Attributes:
+        errors: per partition, for those that failed; the others of the call are committed.
+        lost: those of them that this member owns no more: another one goes on from the offset
+            that was committed before, and may hand out again what was handed out here. Committing
+            again helps for the others only.
+    """
+
+    def __init__(
+        self,
+        errors: Mapping[TopicPartition, KafkaError],
+        lost: frozenset[TopicPartition] = frozenset(),
+        **context: Unpack[ErrorContext],
+    ) -> None:
+        shown = ", ".join(f"{tp}: {error}" for tp, error in list(errors.items())[:3])
+        more = f" and {len(errors) - 3} more" if len(errors) > 3 else ""
+        fate = f"; lost to other members: {len(lost)}" if lost else ""
+        super().__init__(f"offsets were not committed: {shown}{more}{fate}", **context)
+        self.errors = dict(errors)
+        self.lost = lost
 
 
 ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = MappingProxyType(

@@ -1,0 +1,264 @@
+"""The driver of one membership: gives the machine time and answers, and does what it asks for.
+
+Owns the tasks; what is said to the coordinator is the machine's, what happens to partitions is the
+owner's. Heartbeats do not depend on user code: while a rebalance handler runs, they go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import UUID
+
+from aiokq.core.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
+from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.group.actions import (
+    Abandon,
+    Action,
+    Ask,
+    Fail,
+    GiveUp,
+    Lose,
+    NeedNames,
+    NeedTopics,
+    Relocate,
+    Take,
+)
+from aiokq.group.classic import ClassicMember
+from aiokq.group.coordinator_link import CoordinatorLink
+from aiokq.group.membership import MemberState
+from aiokq.group.modern import ModernMember
+from aiokq.group.topic_knowledge import TopicKnowledge
+
+if TYPE_CHECKING:
+    from aiokq.assign.model import Topology
+    from aiokq.cluster.engine import ClusterEngine
+
+__all__ = ["GroupDriver", "Owner", "Protocols"]
+
+logger = logging.getLogger("aiokq.group")
+
+Protocols = Literal["classic", "consumer", "auto"]
+"""The setting `group_protocol`; "auto" is the consumer protocol where the broker has it."""
+
+
+class Owner(Protocol):
+    """Who reads the partitions; the consumer.
+
+    The three coroutines may run user code. They raise nothing: what goes wrong in user code is
+    the owner's to report.
+    """
+
+    async def take(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read these from their committed offsets; the user is told first."""
+        ...
+
+    async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        """Stop reading these; commits still work until this returns."""
+        ...
+
+    async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
+        """Stop reading these at once: another member may be reading them."""
+        ...
+
+    def refused(self, error: KafkaError) -> None:
+        """Membership ended with an error that repeating does not mend."""
+        ...
+
+
+class GroupDriver:
+    """Keeps one consumer a member of its group.
+
+    Args:
+        protocol: which machines to use.
+        make_classic, make_modern: make the machines; called when one is needed.
+        spawn: starts a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        group_id: str,
+        owner: Owner,
+        *,
+        protocol: Protocols,
+        make_classic: Callable[[], ClassicMember],
+        make_modern: Callable[[], ModernMember],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._make_classic = make_classic
+        self._spawn = spawn
+        self._link = CoordinatorLink(engine, group_id)
+        self._knowledge = TopicKnowledge(
+            engine, changed=self._topics_changed, named=self._topics_named
+        )
+        self._may_fall_back = protocol == "auto"
+        self._member: ClassicMember | ModernMember
+        self._member = make_classic() if protocol == "classic" else make_modern()
+        self._topics: frozenset[str] = frozenset()
+        self._regex: str | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._out = asyncio.Event()
+        self._out.set()
+
+    # -- what the consumer sees
+
+    @property
+    def state(self) -> MemberState:
+        return self._member.state
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return self._member.owned
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        return self._member.group_metadata
+
+    @property
+    def heartbeat_at(self) -> float | None:
+        """Loop time of the coordinator's last answer to a heartbeat."""
+        return self._member.heartbeat_at
+
+    def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
+        """Be a member that reads these topics.
+
+        Args:
+            regex: evaluated by the broker; with the consumer protocol only.
+        """
+        self._topics, self._regex = topics, regex
+        self._out.clear()
+        self._subscribe_member()
+        self._wake.set()
+
+    def leave(self, *, lost: KafkaError | None = None) -> None:
+        """Stop being a member; `left` waits for the end of it."""
+        self._member.leave(self._engine.now(), lost=lost)
+        self._wake.set()
+
+    async def left(self) -> None:
+        """Until this is no member any more."""
+        await self._out.wait()
+
+    # -- its life
+
+    async def run(self) -> None:
+        """Drive the machine for ever; `close` is for the end."""
+        while True:
+            self._wake.clear()
+            for action in self._member.poll(self._engine.now()):
+                self._do(action)
+            if self._member.state in (MemberState.OUT, MemberState.FAILED):
+                self._out.set()
+            await self._sleep()
+
+    async def close(self) -> None:
+        """Follow nothing, and close the connection. The member is not said goodbye for."""
+        self._knowledge.close()
+        await self._link.drop()
+
+    async def _sleep(self) -> None:
+        """Until there is something to do: an input came, or the machine's time has come."""
+        when = self._member.wake_at()
+        if when is None:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout_at(when):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    # -- what the machine asks for
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Ask():
+                self._asking = self._spawn(self._ask(action), action.request_class.NAME)
+            case Abandon():
+                if self._asking is not None:
+                    self._asking.cancel()
+                self._spawn(self._link.drop(), "drop the coordinator's connection")
+            case Relocate():
+                self._link.relocate()
+            case GiveUp() | Take() | Lose():
+                self._spawn(self._hand_over(action), type(action).__name__)
+            case NeedTopics(topics):
+                if self._learning is not None:
+                    self._learning.cancel()
+                self._learning = self._spawn(self._learn(topics), "partitions to assign")
+            case NeedNames(topic_ids):
+                self._knowledge.name(topic_ids)
+            case Fail(error):
+                self._failed(error)
+
+    async def _ask(self, ask: Ask) -> None:
+        member = self._member
+        try:
+            response = await self._link.ask(ask)
+        except KafkaError as error:
+            member.failed(ask.ticket, error, self._engine.now())
+        else:
+            member.received(ask.ticket, response, self._engine.now())
+        self._wake.set()
+
+    async def _hand_over(self, action: GiveUp | Take | Lose) -> None:
+        match action:
+            case GiveUp(partitions):
+                await self._owner.give_up(partitions)
+            case Take(partitions):
+                await self._owner.take(partitions)
+            case Lose(partitions, error):
+                await self._owner.lose(partitions, error)
+        self._member.handled(self._engine.now())
+        self._wake.set()
+
+    async def _learn(self, topics: frozenset[str]) -> None:
+        try:
+            topology = await self._knowledge.learn(topics)
+        except KafkaError as error:
+            self._owner.refused(error)
+            return
+        self._topics_changed(topology)
+
+    def _failed(self, error: KafkaError) -> None:
+        """A broker without the protocol, or a group that is a classic one, is no failure yet."""
+        member = self._member
+        if (
+            self._may_fall_back
+            and isinstance(member, ModernMember)
+            and isinstance(error, GroupIdNotFound | UnsupportedVersion)
+            and not member.owned
+        ):
+            logger.info("group goes on with the classic protocol: error=%s", error)
+            self._may_fall_back = False
+            self._member = self._make_classic()
+            self._subscribe_member()
+            self._wake.set()
+        else:
+            self._owner.refused(error)
+
+    def _subscribe_member(self) -> None:
+        now = self._engine.now()
+        if isinstance(self._member, ModernMember):
+            self._member.subscribe(self._topics, now, regex=self._regex)
+        else:
+            self._member.subscribe(self._topics, now)
+
+    # -- what topics do
+
+    def _topics_changed(self, topology: Topology) -> None:
+        if isinstance(self._member, ClassicMember):
+            self._member.topology(topology, self._engine.now())
+            self._wake.set()
+
+    def _topics_named(self, names: Mapping[UUID, str]) -> None:
+        if isinstance(self._member, ModernMember):
+            self._member.named(names, self._engine.now())
+            self._wake.set()

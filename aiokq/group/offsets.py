@@ -1,0 +1,371 @@
+"""Committing and finding a group's offsets: OffsetCommit and OffsetFetch, asked until they work.
+
+Owns the two requests, what their errors mean, and how often they are repeated. What is to be
+committed is the consumer's to know. They go over the cluster's shared connection: the member's own
+may be busy with a join.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.cluster.targets import Coordinator, CoordinatorKind
+from aiokq.core.errors import (
+    BrokerError,
+    CommitFailed,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    KafkaError,
+    NotCoordinator,
+    RebalanceInProgress,
+    RequestTimeout,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from aiokq.wire.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aiokq.wire.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+
+__all__ = ["GroupOffsets"]
+
+logger = logging.getLogger("aiokq.group")
+
+T = TypeVar("T")
+
+REQUIRE_STABLE_SINCE: Final = 7
+SEVERAL_GROUPS_SINCE: Final = 8
+"""OffsetFetch versions: of the field, and of asking for several groups at once."""
+
+MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
+
+FENCED: Final = frozenset(
+    error.code
+    for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
+)
+"""Whoever commits is not, or not in this generation, a member."""
+
+LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
+"""The member is a step behind its group: the same commit works once it has caught up."""
+
+
+class GroupOffsets:
+    """The offsets of one group.
+
+    Args:
+        member: who commits, asked anew for every attempt, as a rebalance may come between two;
+            None while a member of the group has been expelled from it.
+        owned: the partitions that this member owns now.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        group_id: str,
+        *,
+        member: Callable[[], GroupMetadata | None],
+        owned: Callable[[], frozenset[TopicPartition]],
+    ) -> None:
+        self._engine = engine
+        self._group_id = group_id
+        self._target = Coordinator(CoordinatorKind.GROUP, group_id)
+        self._member = member
+        self._owned = owned
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float
+    ) -> None:
+        """Commit, and repeat what may work later, until it did or the time is over.
+
+        Args:
+            timeout: seconds, all included.
+
+        Raises:
+            CommitFailed: some were refused; says which, why, and which partitions are lost.
+            RequestTimeout: not answered in time; the cause says why. It may have worked.
+        """
+        left = dict(offsets)
+        refused: dict[TopicPartition, KafkaError] = {}
+
+        async def attempt() -> KafkaError | None:
+            member = self._member()
+            if member is None:
+                # Without a generation it would count as a commit from outside, and a group whose
+                # members are all gone takes those.
+                refused.update((tp, UnknownMemberId(topic_partition=tp)) for tp in left)
+                return None
+            response = await self._ask_to_commit(left, member)
+            again: KafkaError | None = None
+            for tp, error in self._errors(response, left).items():
+                if error is None:
+                    del left[tp]
+                elif self._later(error, tp):
+                    again = error
+                else:
+                    refused[tp] = error
+                    del left[tp]
+            return again
+
+        await self._repeat(attempt, "OffsetCommit", timeout)
+        if refused:
+            logger.warning(
+                "commit refused: group=%s partitions=%d error=%s",
+                self._group_id,
+                len(refused),
+                next(iter(refused.values())),
+            )
+            fenced = {tp for tp, error in refused.items() if _code(error) in FENCED}
+            raise CommitFailed(refused, frozenset(fenced), api="OffsetCommit")
+
+    def _later(self, error: KafkaError, tp: TopicPartition) -> bool:
+        """Whether the same commit may work later."""
+        code = _code(error)
+        # The group went on to its next generation, and this member with it: it has not lost what
+        # it still owns. If it was expelled, it will know before the next attempt or soon after.
+        return error.retriable or code in LATER or (code in FENCED and tp in self._owned())
+
+    async def committed(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group last committed; None where it never did.
+
+        Args:
+            timeout: seconds, all included.
+            require_stable: wait for open transactions that commit offsets here (KIP-447).
+
+        Raises:
+            RequestTimeout: not answered in time; the cause says why.
+            BrokerError: refused, GroupAuthorization for one.
+        """
+        wanted = dict.fromkeys(partitions)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+
+        async def attempt() -> KafkaError | None:
+            missing = [tp for tp in wanted if tp not in found]
+            response = await self._ask_for(missing, require_stable)
+            return self._take(response, found)
+
+        if wanted:
+            await self._repeat(attempt, "OffsetFetch", timeout)
+        return {tp: found.get(tp) for tp in wanted}
+
+    # -- asking
+
+    async def _repeat(
+        self, attempt: Callable[[], Awaitable[KafkaError | None]], api: str, timeout: float
+    ) -> None:
+        """Until an attempt returns None, with pauses; errors that no repeating mends are raised."""
+        engine = self._engine
+        backoff = engine.new_backoff()
+        last: KafkaError | None = None
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                while True:
+                    try:
+                        last = await attempt()
+                    except KafkaError as error:
+                        if not error.retriable:
+                            raise
+                        last = error
+                        engine.coordinator_failed(self._target.kind, self._target.key)
+                    if last is None:
+                        return
+                    if _code(last) in MOVED:
+                        engine.coordinator_failed(self._target.kind, self._target.key)
+                    engine.counters.retries[api] += 1
+                    await asyncio.sleep(backoff.next())
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"{api} of group {self._group_id!r} did not succeed within {timeout:.3g} s"
+                + (f": {last}" if last is not None else ""),
+                api=api,
+            ) from (last or error)
+
+    async def _ask_to_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
+    ) -> OffsetCommitResponse:
+        ids = await self._topic_ids({tp.topic for tp in offsets})
+        topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+        for tp, offset in offsets.items():
+            epoch = offset.leader_epoch
+            topics[tp.topic].append(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=-1 if epoch is None else epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        return await self._engine.request(
+            OffsetCommitRequest(
+                group_id=self._group_id,
+                generation_id_or_member_epoch=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                topics=[
+                    OffsetCommitRequestTopic(name=name, topic_id=ids[name], partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            ),
+            node=self._target,
+        )
+
+    async def _ask_for(
+        self, partitions: Iterable[TopicPartition], require_stable: bool
+    ) -> OffsetFetchResponse:
+        topics: dict[str, list[int]] = defaultdict(list)
+        for tp in partitions:
+            topics[tp.topic].append(tp.partition)
+        ids = await self._topic_ids(topics)
+        member = self._member()
+
+        def make(version: int) -> OffsetFetchRequest:
+            if version < SEVERAL_GROUPS_SINCE:
+                return OffsetFetchRequest(
+                    group_id=self._group_id,
+                    topics=[
+                        OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+                        for name, numbers in topics.items()
+                    ],
+                    require_stable=require_stable and version >= REQUIRE_STABLE_SINCE,
+                )
+            group = OffsetFetchRequestGroup(
+                group_id=self._group_id,
+                topics=[
+                    OffsetFetchRequestTopics(
+                        name=name, topic_id=ids[name], partition_indexes=numbers
+                    )
+                    for name, numbers in topics.items()
+                ],
+            )
+            if member is not None and member.member_id:
+                group.member_id, group.member_epoch = member.member_id, member.generation
+            return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+
+        engine = self._engine
+        return await engine.router.request(
+            make, OffsetFetchRequest, self._target, timeout=engine.settings.request_timeout
+        )
+
+    async def _topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """From the newest versions on, topics go by id: another one of that name is not meant."""
+        engine = self._engine
+        missing = [topic for topic in topics if topic not in engine.metadata.topics]
+        if missing:
+            await engine.refresh(missing)
+        found = engine.metadata.topics
+        return {t: found[t].topic_id if t in found else ZERO_ID for t in topics}
+
+    # -- answers
+
+    def _errors(
+        self, response: OffsetCommitResponse, asked: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        names = self._names()
+        # What the answer leaves out was not committed.
+        errors: dict[TopicPartition, KafkaError | None] = {
+            tp: UnknownTopicOrPartition(
+                "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
+            )
+            for tp in asked
+        }
+        for topic in response.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            for partition in topic.partitions:
+                tp = TopicPartition(name, partition.partition_index)
+                if tp in errors:
+                    code = partition.error_code
+                    errors[tp] = (
+                        error_for(code, topic_partition=tp, api="OffsetCommit") if code else None
+                    )
+        return errors
+
+    def _take(
+        self,
+        response: OffsetFetchResponse,
+        found: dict[TopicPartition, OffsetAndMetadata | None],
+    ) -> KafkaError | None:
+        """Note what was answered; an error after which the rest is asked for again.
+
+        Raises:
+            BrokerError: of a kind that asking again does not mend.
+        """
+        again: KafkaError | None = None
+        for code in (response.error_code, *(group.error_code for group in response.groups)):
+            if code:
+                return _raised_unless_later(code)
+        for tp, partition in self._answers(response):
+            if partition.error_code:
+                again = _raised_unless_later(partition.error_code, tp)
+            elif partition.committed_offset < 0:
+                found[tp] = None
+            else:
+                epoch = partition.committed_leader_epoch
+                found[tp] = OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.metadata or "",
+                    None if epoch < 0 else epoch,
+                )
+        return again
+
+    def _answers(
+        self, response: OffsetFetchResponse
+    ) -> Iterator[
+        tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]
+    ]:
+        """The partitions of an answer, whichever of the three forms it has."""
+        names = self._names()
+        for old in response.topics:
+            for old_partition in old.partitions:
+                yield TopicPartition(old.name, old_partition.partition_index), old_partition
+        for group in response.groups:
+            for topic in group.topics:
+                name = topic.name or names.get(topic.topic_id, "")
+                for partition in topic.partitions:
+                    yield TopicPartition(name, partition.partition_index), partition
+
+    def _names(self) -> dict[UUID, str]:
+        return {info.topic_id: name for name, info in self._engine.metadata.topics.items()}
+
+
+def _raised_unless_later(code: int, tp: TopicPartition | None = None) -> KafkaError:
+    error = error_for(code, topic_partition=tp, api="OffsetFetch")
+    if not error.retriable and code not in LATER:
+        raise error
+    return error
+
+
+def _code(error: KafkaError) -> int | None:
+    return error.code if isinstance(error, BrokerError) else None
