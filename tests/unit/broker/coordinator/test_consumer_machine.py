@@ -62,6 +62,7 @@ class Client:
     """What the coordinator certainly knows it has."""
     is_sure: bool = False
     """Its last request was answered."""
+    lost_in_a_row: int = 0
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         """The next heartbeat."""
@@ -82,7 +83,7 @@ class Client:
         """Take up what is new at once; what is to be given up is read until `give_up`."""
         self.reported = set(self.reading)
         self.epoch = response.member_epoch
-        self.is_sure = True
+        self.is_sure, self.lost_in_a_row = True, 0
         if response.assignment is not None:
             self.told = {
                 (part.topic_id, number)
@@ -99,6 +100,7 @@ class Client:
         self.epoch = 0
         self.reading, self.told = set(), set()
         self.reported, self.is_sure = None, False
+        self.lost_in_a_row = 0
 
 
 def _listed(places: set[Place]) -> list[ConsumerGroupHeartbeatTopicPartitions]:
@@ -137,7 +139,9 @@ class GroupLife(RuleBasedStateMachine):
             self.member_epochs.pop(client.member_id, None)
         try:
             response = self.world.send(client.request())
-        except (FencedMemberEpoch, UnknownMemberId):
+        except (FencedMemberEpoch, UnknownMemberId) as error:
+            if isinstance(error, FencedMemberEpoch):
+                assert client.lost_in_a_row >= 2, "one lost reply must not fence"
             if not lost:
                 client.abandon()
             return
@@ -150,6 +154,7 @@ class GroupLife(RuleBasedStateMachine):
             return
         if lost:
             client.is_sure = False
+            client.lost_in_a_row += 1
         else:
             client.answered(response)
 
