@@ -1,4 +1,4 @@
-"""A shard with one consumer-protocol group: a dictionary of topics, a log of bytes, a hand clock."""
+"""A shard with one consumer-protocol group: topics from a dictionary, a log of bytes, a clock."""
 
 from __future__ import annotations
 
