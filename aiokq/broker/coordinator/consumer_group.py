@@ -9,7 +9,7 @@ Source: Kafka ``ConsumerGroup.java``, ``GroupMetadataManager.java`` (4.2).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.coordinator.consumer_describe import describe_group
 from aiokq.broker.coordinator.consumer_heartbeat import Heartbeat
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.consumer_member import ConsumerMember
     from aiokq.broker.coordinator.records import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
+    from aiokq.core.errors import KafkaError
     from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
 
 __all__ = ["ConsumerGroup"]
 
 logger = logging.getLogger("aiokq.broker.coordinator")
+
+R = TypeVar("R")
 
 COMMIT_SINCE = 9
 """First version of OffsetCommit that carries a member epoch."""
@@ -137,23 +140,24 @@ class ConsumerGroup:
         self, request: ConsumerGroupHeartbeatRequest
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         member = leaving_member(self.image, request.instance_id, request.member_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             logger.info("group=%s member=%s leaves for a while", self.group_id, member.member_id)
-            records = records_of_leaving(self.image, member)
-        else:
-            logger.info("group=%s member=%s leaves", self.group_id, member.member_id)
-            records = self._removal(member)
-        return Outcome(
-            records,
-            ConsumerGroupHeartbeatResponse(
-                member_id=request.member_id, member_epoch=request.member_epoch
-            ),
-        )
+            return Outcome(records_of_leaving(self.image, member), response)
+        logger.info("group=%s member=%s leaves", self.group_id, member.member_id)
+        return self._without(member, response)
 
-    def _removal(self, member: ConsumerMember) -> list[CoordinatorRecord]:
-        for kind in ("session", "revocation"):
-            self._context.timers.cancel(self._timer(kind, member.member_id))
-        return records_of_removal(self.image, member, self._context.topics)
+    def _without(self, member: ConsumerMember, response: R | None) -> Outcome[R]:
+        """The member is removed. Its timers go with it: not before, for the log may refuse."""
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                self._stop_timers(member.member_id)
+
+        records = records_of_removal(self.image, member, self._context.topics)
+        return Outcome(records, response, written=written)
 
     # Timers
 
@@ -190,7 +194,11 @@ class ConsumerGroup:
         if member is None:
             return None
         logger.info("group=%s member=%s fenced: %s", self.group_id, member_id, reason)
-        return Outcome(self._removal(member))
+        return self._without(member, None)
+
+    def _stop_timers(self, member_id: str) -> None:
+        for kind in ("session", "revocation"):
+            self._context.timers.cancel(self._timer(kind, member_id))
 
     def loaded(self, instant: Instant) -> None:
         """Start the sessions of all members: what was left of them is not in the log."""
@@ -202,8 +210,7 @@ class ConsumerGroup:
     def unloaded(self) -> None:
         """Stop all timers."""
         for member_id in self.image.members:
-            for kind in ("session", "revocation"):
-                self._context.timers.cancel(self._timer(kind, member_id))
+            self._stop_timers(member_id)
 
     # Offsets
 

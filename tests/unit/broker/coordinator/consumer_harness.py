@@ -6,12 +6,14 @@ import random
 import re
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from aiokq.broker.coordinator.consumer_context import ConsumerContext
 from aiokq.broker.coordinator.consumer_group import ConsumerGroup
 from aiokq.broker.coordinator.consumer_regex import RegexCompiler
 from aiokq.broker.coordinator.consumer_validation import check_heartbeat
 from aiokq.broker.coordinator.group import Caller
+from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.records import CoordinatorRecord, decode_record
 from aiokq.broker.coordinator.timers import Instant, Timers
 from aiokq.broker.coordinator.topic_view import ViewedTopic
@@ -22,6 +24,8 @@ from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
+
+R = TypeVar("R")
 
 Names = Mapping[str, Iterable[int]]
 """Partitions by topic name."""
@@ -122,8 +126,14 @@ class World:
             self.group.replay(record)
         self.group.loaded(self.instant)
 
+    def take(self, outcome: Outcome[R]) -> None:
+        """What the runtime does with an outcome."""
+        self.write(outcome.records)
+        if outcome.written is not None:
+            outcome.written(None)
+
     def write(self, records: list[CoordinatorRecord]) -> None:
-        """What the runtime does with an outcome's records."""
+        """Records, through their bytes, into the log and the group."""
         self.written = records
         for record in records:
             key, value = record.encode()
@@ -142,7 +152,7 @@ class World:
         outcome = self.group.heartbeat(
             request, Caller(client_id, "/127.0.0.1", version), self.instant
         )
-        self.write(outcome.records)
+        self.take(outcome)
         assert outcome.response is not None
         return outcome.response
 
@@ -154,7 +164,7 @@ class World:
             while (due := self.timers.take_due(self.now)) is not None:
                 outcome = due[1](self.instant)
                 if outcome is not None:
-                    self.write(outcome.records)
+                    self.take(outcome)
         self.now = end
 
     # Shorthands

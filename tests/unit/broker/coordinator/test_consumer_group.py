@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
     GroupNotEmpty,
+    KafkaStorage,
     StaleMemberEpoch,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -727,6 +728,18 @@ def test_records_that_were_never_written_are_made_again() -> None:
     assert lost.records
     assert world.group.image.epoch == 1, "only replaying changes the group"
     assert world.assigned(world.beat("a", 1)) == {"orders": {0, 1}}
+
+
+def test_a_leave_that_was_never_written_leaves_the_session_running() -> None:
+    """The log refused the batch, and the client is gone: its session must still end."""
+    world = World(orders=1)
+    world.join("a", "orders")
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1)
+    lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
+    assert lost.written is not None
+    lost.written(KafkaStorage())
+    world.advance(SESSION + 1)
+    assert world.group.is_empty
 
 
 def test_deleting_needs_an_empty_group_and_leaves_nothing() -> None:
