@@ -441,19 +441,22 @@ class ClusterEngine:
         are the caller's as well.
 
         Args:
-            message: any request that does not wait long at the broker.
+            message: any request that does not wait long at the broker. It is sent in the newest
+                version that both sides have and that has every field it sets; who sends an
+                ApiVersions request is filled in.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
             timeout: seconds, all included; default ``default_api_timeout_ms``.
 
         Raises:
             RequestTimeout: not in time; the cause says what was tried.
             ConnectionLost: the connection ended before the response, or there is no such node.
+            FieldNotSupported: no version that both sides have carries all that the message sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
         self.bind()
         if timeout is None:
             timeout = self.settings.default_api_timeout
-        return await self.router.request(lambda _: message, type(message), node, timeout=timeout)
+        return await self.router.send(message, node, timeout=timeout)
 
     async def coordinator(
         self, kind: CoordinatorKind, key: str, *, timeout: float | None = None

@@ -261,7 +261,7 @@ class PartitionReader:
         isolation_level: IsolationLevel,
         timeout: float | None,
     ) -> int:
-        if isinstance(spec, int):
+        if isinstance(spec, int) and spec >= 0:
             return spec
         found = await self.offsets([tp], spec, isolation_level=isolation_level, timeout=timeout)
         offset = found[tp]

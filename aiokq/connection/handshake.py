@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aiokq.connection.sasl.mechanism import SaslMechanism
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
+    from aiokq.wire import Request
 
 __all__ = ["ClosedOnApiVersions", "open_connection"]
 
@@ -115,7 +116,7 @@ async def open_connection(
             may_have_been_written=False,
         ) from error
     try:
-        await _negotiate(connection, options)
+        await _negotiate(connection)
         if security.mechanism is not None:
             await _authenticate(connection, security.mechanism(hostname))
     except BaseException as error:
@@ -129,12 +130,9 @@ async def open_connection(
     return connection
 
 
-async def _negotiate(connection: Connection, options: ConnectionOptions) -> None:
+async def _negotiate(connection: Connection) -> None:
     """Ask for the broker's versions: in our newest, then as it asks, then in the oldest."""
-    request = ApiVersionsRequest(
-        client_software_name=options.software_name,
-        client_software_version=options.software_version,
-    )
+    request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:
         response = await _ask_versions(connection, request, version)
@@ -155,7 +153,7 @@ async def _negotiate(connection: Connection, options: ConnectionOptions) -> None
 
 
 async def _ask_versions(
-    connection: Connection, request: ApiVersionsRequest, version: int
+    connection: Connection, request: Request[ApiVersionsResponse], version: int
 ) -> ApiVersionsResponse:
     try:
         return await connection.request(request, version=version)
