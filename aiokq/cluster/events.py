@@ -6,6 +6,7 @@ only, Throttled from the router, LoopStalled from the watchdog, the group's from
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -43,13 +44,13 @@ class EventKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(ABC):
     """Something that happened in the cluster or in one of its clients."""
 
     @property
+    @abstractmethod
     def key(self) -> EventKey:
         """The subject whose latest state this event is."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,21 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
     run(1, main)
 
 
+def test_the_limit_that_ended_a_handshake_is_the_one_that_is_told() -> None:
+    """A request timeout below the setup timeout ends it first: who reads 10 s waits for 10 s."""
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(request_timeout=2.0)
+        async with one_broker(simulation, options) as (world, kafka, node):
+            kafka[1].on(wire.ApiVersionsRequest, Silence())
+            started = world.loop.time()
+            with pytest.raises(ConnectionLost, match="within 2 s"):
+                await node.request(metadata())
+            assert 2 <= world.loop.time() - started <= 3
+
+    run(1, main)
+
+
 # -- SASL
 
 
