@@ -290,7 +290,7 @@ class Producer:
 
         Returns:
             Deliveries: `len()`, indexing in input order; awaited, a list of RecordMetadata, or one
-            DeliveryFailed with each record's outcome.
+            DeliveryFailed whose `errors` has each record's outcome, in input order.
 
         Raises:
             BufferFull: no room for max_block_ms.
@@ -303,7 +303,8 @@ class Producer:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.
 
         Raises:
-            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery.
+            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery; it
+                counts all of them, and has the errors of the first 100.
         """
         self._binding.check()
         if self._closing is not None:
@@ -398,6 +399,7 @@ class Producer:
         cause = self._supervisor.failed
         for queued in self._outbox.take_all():
             error = _unsent_error(cause, queued.in_flight or queued.uncertain)
+            error.__cause__ = error.__cause__ or queued.error or queued.queue.blocked_by
             self._note_unsent(queued.batch)
             self._outbox.give_up(queued.batch, error)
         for batch in self._intake.topics.pending():

@@ -429,6 +429,30 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
     simulate(body)
 
 
+def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
+    """Who awaits the records of one call must find each; a flush has no input order to give."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka) as p:
+            await p.partitions_for("orders")
+            await (await p.send_many("orders", [(None, b"%d" % n) for n in range(300)]))
+            kafka.faults.append(lambda a: 29 if a.partition == 1 else None)
+            lost = await p.send_many("orders", [(b"%d" % n, b"v") for n in range(500)])
+            with pytest.raises(DeliveryFailed) as caught:
+                await lost
+            places = [delivery.partition for delivery in lost]
+            assert [error is not None for error in caught.value.errors] == [n == 1 for n in places]
+            assert caught.value.count == places.count(1) > 100
+            await p.send_many("orders", [(b"k", b"v")] * 500, partition=1)
+            with pytest.raises(DeliveryFailed) as caught:
+                await p.flush()
+            assert caught.value.count == 500
+            assert len(caught.value.errors) == 100
+
+    simulate(body)
+
+
 def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
     """The task that awaits a Delivery has dealt with its error."""
 
