@@ -122,9 +122,11 @@ async def open_connection(
     except BaseException as error:
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
-        if isinstance(error, ConnectionLost) and isinstance(connection.error, ProtocolError):
+        if isinstance(error, ConnectionLost):
             # What the peer sent says more than that its connection is closed now.
-            raise connection.error from None
+            cause = await connection.wait_closed()
+            if isinstance(cause, ProtocolError):
+                raise cause from None
         raise
     connection.ready()
     return connection

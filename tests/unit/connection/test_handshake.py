@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.sasl.mechanism import MechanismFactory
 from aiokq.connection.sasl.plain import plain
 from aiokq.connection.security import security
+from aiokq.core.environment import Network
 from aiokq.core.errors import (
     AuthenticationFailed,
     ConnectionLost,
@@ -141,6 +144,38 @@ def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> Non
             assert world.counters.connections_failed == attempts
             await node.close()
         listener.close()
+
+    run(1, main)
+
+
+class Greeted:
+    """A network whose peers speak first, as servers of mail and of shells do."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.resolve = network.resolve
+        self.listen = network.listen
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Any:
+        transport, protocol = await self._network.connect(*args, **kwargs)
+        greeting = b"SSH-2.0-OpenSSH_9.2\r\n"
+        protocol.get_buffer(len(greeting))[: len(greeting)] = greeting
+        protocol.buffer_updated(len(greeting))
+        return transport, protocol
+
+
+def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> None:
+    """The connection had ended of it, and "is closing" was all that was told."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, _):
+            world.environment = dataclasses.replace(
+                world.environment, network=Greeted(world.environment.network)
+            )
+            node = world.node(BROKER, kafka[1].port)
+            with pytest.raises(ProtocolError, match="SSH"):
+                await node.request(metadata())
+            await node.close()
 
     run(1, main)
 
