@@ -1,0 +1,59 @@
+"""The fallback to the pure core is told once, to who did not ask for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("AIOKQ_", "KAFKA_", "PYTHONWARNINGS"))
+}
+NOT_BUILT = "import sys; sys.modules['aiokq._compiled'] = None; "
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**INHERITED, **environment},
+    )
+
+
+def test_a_machine_without_a_compiler_is_told_once() -> None:
+    """pip hides what setup.py says; ten modules import the core."""
+    done = run(NOT_BUILT + "import aiokq.fastpath; from aiokq import Producer, Consumer")
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "several times slower" in done.stderr
+    assert "python3-dev" in done.stderr
+
+
+def test_who_asks_for_the_pure_core_is_not_warned() -> None:
+    """AIOKQ_PURE=1 is a decision."""
+    assert run(NOT_BUILT + "import aiokq.fastpath", AIOKQ_PURE="1").stderr == ""
+
+
+def test_the_doctor_says_why_the_core_is_pure() -> None:
+    """The warning may have been filtered, or gone by."""
+    call = "from aiokq.cli.app import execute; execute(['doctor'])"
+    done = run(NOT_BUILT + call)
+    (line,) = [line for line in done.stdout.splitlines() if " core: " in line]
+    assert line.startswith("warn")
+    assert "_compiled" in line
+    assert "python3-dev" in line
+    assert done.stderr.count("aiokq: warning: ") == 1
+    assert "AIOKQ_PURE=1 is set" in run(NOT_BUILT + call, AIOKQ_PURE="1").stdout
+
+
+def test_the_broker_on_a_machine_without_a_compiler_starts() -> None:
+    """A warning on stderr; the line for programs on stdout is untouched."""
+    done = run(NOT_BUILT + "import aiokq.broker.process, aiokq.fastpath")
+    assert done.stdout == ""
+    assert done.stderr.count("RuntimeWarning") == 1
