@@ -134,6 +134,7 @@ class ClusterEngine:
             settings,
             find=self._find_coordinator,
             learned=lambda brokers: self.view.apply(EndpointsLearned(brokers)),
+            trouble=lambda: self.last_error,
             spawn=self.spawn,
             random=random,
         )
@@ -475,9 +476,15 @@ class ClusterEngine:
             timeout = self.settings.default_api_timeout
         return await self.coordinators.find(kind, key, timeout=timeout)
 
-    def coordinator_failed(self, kind: CoordinatorKind, key: str) -> None:
-        """It did not answer, or said that it is not the coordinator: look it up again."""
-        self.coordinators.forget(kind, key)
+    def coordinator_failed(
+        self, kind: CoordinatorKind, key: str, node_id: int | None = None
+    ) -> None:
+        """It did not answer, or said that it is not the coordinator: look it up again.
+
+        Args:
+            node_id: of the node that failed, so that one found by another member is kept.
+        """
+        self.coordinators.forget(kind, key, node_id)
 
     # -- reading without a consumer ---------------------------------------------------------
 
