@@ -5,8 +5,24 @@ per batch. One source, two lives: compiled as `aiokq._compiled` (the C types sta
 _compiled.pxd, the C it calls in _native.h), or imported as it is, `aiokq._core`, where the
 `else` of `if cython.compiled` does the same with tables and slices. `aiokq.fastpath` chooses.
 
-Order of the file: numbers and checksums; Delivery and what waits for it; Batch; Slot and Route;
-Deliveries; Accumulator; Record; Cursor; Columns; RecordStream.
+Contents; each part has a line of dashes with its name, and a class is followed by the C functions
+that only it needs:
+
+    numbers and checksums       crc32c, murmur2, partition_for_key
+    deliveries                  RecordMetadata, Delivery, what waits for one (_Wait), who is woken
+    batches                     Batch: the block of records, its header, its outcome, forwarding
+    slots and routes            Slot: the open batch of a partition; Route: the slots of a topic
+    many deliveries at once     Deliveries, what send_many() gives
+    the accumulator             Accumulator: append(), and room, partition, encoding under it
+    records                     Record
+    the cursor                  Cursor: batches entered, checked, decompressed, records decoded
+    columns                     Columns: the same bytes as Arrow's buffers
+    streaming                   RecordStream: `async for` over cursors
+    type slots                  what a compiled `await` and `async for` call directly (am_send)
+    at import                   the slots are patched in
+
+To follow a record that is sent, start at Accumulator.append; one that is read, at Cursor.__next__.
+Why this is one file: docs/adr/0005-compiled-core.md.
 
 Tests: tests/unit/fastpath/ (each on both builds), tests/property/test_core_parity.py.
 Benchmark: benchmarks/micro/core.py.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,12 @@ def test_the_broker_on_a_machine_without_a_compiler_starts() -> None:
     done = run(NOT_BUILT + "import aiokq.broker.process, aiokq.fastpath")
     assert done.stdout == ""
     assert done.stderr.count("RuntimeWarning") == 1
+
+
+def test_the_contents_of_the_core_name_its_parts_in_order() -> None:
+    """Four thousand lines, and the list that leads through them is of an older file."""
+    source = (ROOT / "aiokq" / "_core.py").read_text()
+    parts = re.findall(r"^# -{20,} (.+)$", source, re.MULTILINE)
+    contents = source[: source.index("from __future__")]
+    listed = re.findall(r"^    (\w[\w ]*?)  +\S", contents, re.MULTILINE)
+    assert listed == parts
