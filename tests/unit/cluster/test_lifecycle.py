@@ -196,7 +196,7 @@ def test_a_stalled_loop_is_an_event():
         engine = make_engine(cluster)
         await engine.start()
         stream = engine.events()
-        engine._loop_stalled(1.5, "in time.sleep")
+        engine._stalls.stalled(1.5, "in time.sleep")
         events = [stream.get_nowait() for _ in range(len(stream))]
         (stall,) = (event for event in events if isinstance(event, LoopStalled))
         assert (stall.stalled_ms, stall.stack) == (1_500, "in time.sleep")
