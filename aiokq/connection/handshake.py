@@ -40,8 +40,8 @@ _ILLEGAL_SASL_STATE = 34
 
 TOO_OLD = (
     "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or"
-    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL), a proxy whose"
-    " broker is down, or not Kafka"
+    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL) or a certificate"
+    " of its clients (ssl_certfile), a proxy whose broker is down, or not Kafka"
 )
 
 
@@ -127,6 +127,9 @@ async def open_connection(
             cause = await connection.wait_closed()
             if isinstance(cause, ProtocolError):
                 raise cause from None
+            if isinstance(cause.__cause__, ssl.SSLError):
+                # TLS 1.3: the peer judges our certificate when our side is done with the handshake.
+                raise tls_error(cause.__cause__, str(address)) from error
         raise
     connection.ready()
     return connection
@@ -206,11 +209,11 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
                 ) from error
             raise
         if answer.error_code:
+            message = answer.error_message
+            if message is not None and answer.error_code == AuthenticationFailed.code:
+                message += f"; check the credentials of this client (sasl_* of {mechanism.name})"
             raise error_for(
-                answer.error_code,
-                answer.error_message,
-                api="SaslAuthenticate",
-                node=connection.name,
+                answer.error_code, message, api="SaslAuthenticate", node=connection.name
             )
         lifetime_ms = answer.session_lifetime_ms
         token = mechanism.step(answer.auth_bytes)
