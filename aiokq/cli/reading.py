@@ -88,8 +88,7 @@ class Reading:
             )
             async with consumer:
                 if subscribes:
-                    for topic in wanted.topics:
-                        await consumer.partitions_for_topic(topic)
+                    await self._cluster.refresh(*wanted.topics)
                     partitions = sorted(consumer.assignment() | set(partitions))
                 else:
                     consumer.assign(partitions)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiokq.cluster.metadata import NO_LEADER
 from aiokq.cluster.reading import leader_hint
 from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
@@ -22,6 +23,7 @@ from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
     KafkaError,
     LeaderNotAvailable,
+    ProtocolError,
     RecordTooLarge,
     error_for,
 )
@@ -138,6 +140,9 @@ class Fetcher:
         topic = metadata.topics.get(state.tp.topic)
         info = None if topic is None else topic.partitions.get(state.tp.partition)
         if topic is None or info is None:
+            if state.node >= 0:  # it is gone: nobody is to be asked for it
+                state.leader = state.preferred = NO_LEADER
+                self.update(state)
             return
         state.topic_id = topic.topic_id
         if info.leader != state.leader:
@@ -214,7 +219,12 @@ class Fetcher:
     def received(
         self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
     ) -> bool:
-        """Take a response in. Returns whether it brought anything."""
+        """Take a response in. Returns whether it brought anything.
+
+        Raises:
+            ProtocolError: all it brought is about partitions that nobody asked for; what was asked
+                would be asked again at once, for ever.
+        """
         size = 0
         for topic in response.responses:
             for data in topic.partitions:
@@ -223,6 +233,7 @@ class Fetcher:
         frame = self._buffers.frame(size)
         now = self._engine.now()
         names: dict[UUID, str] | None = None
+        strange = bool(response.responses)
         for topic in response.responses:
             name = topic.topic
             if not name:
@@ -230,8 +241,18 @@ class Fetcher:
                     names = {ask.topic_id: tp.topic for tp, ask in asked.items()}
                 name = names.get(topic.topic_id, "")
             for data in topic.partitions:
-                self._take(node_id, name, data, asked, response, frame, now)
+                ask = asked.get(TopicPartition(name, data.partition_index))
+                if ask is not None:
+                    strange = False
+                    self._take(node_id, ask, data, response, frame, now)
         self._buffers.discard(frame)
+        if strange:
+            error = ProtocolError(
+                "the broker sent only partitions that were not asked for", api="Fetch", node=node_id
+            )
+            # It may know a topic of the name by another id: metadata tells, and a new session.
+            error.retriable = error.refresh_metadata = True
+            raise error
         return bool(response.responses)
 
     def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:
@@ -255,16 +276,12 @@ class Fetcher:
     def _take(
         self,
         node_id: int,
-        topic: str,
+        ask: Ask,
         data: FetchPartitionData,
-        asked: dict[TopicPartition, Ask],
         response: FetchResponse,
         frame: Frame,
         now: float,
     ) -> None:
-        ask = asked.get(TopicPartition(topic, data.partition_index))
-        if ask is None:
-            return
         state: PartitionState = ask.state
         if state.generation != ask.generation or state.fetch_offset != ask.offset:
             return  # sought, reset or unassigned meanwhile: this answers another question

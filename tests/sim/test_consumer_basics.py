@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from aiokq import wire
 from aiokq.consumer.consumer import Consumer
-from aiokq.core.errors import Closed, ConfigError, NoOffsetForPartition
+from aiokq.core.errors import Closed, ConfigError, InvalidTopic, NoOffsetForPartition
 from aiokq.core.types import TopicFilter, TopicPartition
 from tests.sim.consumer_world import consumer, read, simulate, values
 
@@ -317,7 +318,7 @@ def test_positions_lag_and_ends_are_told() -> None:
             assert found[T0] is not None
             assert (found[T0].offset, found[T0].timestamp_ms) == (4, 5_004)
             assert await c.offsets_for_times({T0: 9_000}) == {T0: None}
-            assert await c.partitions_for_topic("orders") == {0}
+            assert c.partitions_for_topic("orders") == {0}
             kafka.topic("other", [1])
             assert await c.topics() == {"orders", "other"}
             assert (await c.getone()).offset == 5
@@ -330,15 +331,97 @@ def test_positions_lag_and_ends_are_told() -> None:
 
 
 def test_only_what_waits_is_a_coroutine_function() -> None:
-    """The split that aiokafka's users know."""
-    for name in ("position", "seek_to_beginning", "seek_to_end", "beginning_offsets"):
+    """The split that aiokafka's users know: the same names wait, and the same do not."""
+    waits = (
+        "start close getone getmany position beginning_offsets end_offsets offsets_for_times "
+        "seek_to_beginning seek_to_end seek_to_committed commit committed topics"
+    )
+    does_not = (
+        "subscribe unsubscribe subscription assign assignment seek pause paused resume highwater "
+        "last_stable_offset last_poll_timestamp partitions_for_topic lag streams batches health"
+    )
+    for name in waits.split():
         assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("end_offsets", "offsets_for_times", "topics", "getone", "getmany", "close"):
-        assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("seek", "pause", "resume", "paused", "assign", "assignment", "subscribe"):
+    for name in does_not.split():
         assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("unsubscribe", "subscription", "lag", "highwater", "streams", "batches"):
-        assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
+    theirs = pytest.importorskip("aiokafka").AIOKafkaConsumer
+    for name in {*waits.split(), *does_not.split()} & set(dir(theirs)):
+        expected = inspect.iscoroutinefunction(getattr(theirs, name))
+        assert inspect.iscoroutinefunction(getattr(Consumer, name)) == expected, name
+    missing = {name for name in dir(theirs) if not name.startswith("_")} - set(dir(Consumer))
+    assert missing == {"stop"}, "which is close() here"
+
+
+def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
+    """aiokafka's users call it without await; awaiting what it gave was a TypeError."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with consumer(world, kafka, metadata_max_age_ms=5_000) as c:
+            assert c.partitions_for_topic("orders") is None
+            await asyncio.sleep(0.5)
+            assert c.partitions_for_topic("orders") == {0, 1}, "the question asked for it"
+            assert c.partitions_for_topic("nosuch") is None
+            await asyncio.sleep(20)
+            assert c.partitions_for_topic("nosuch") is None
+            kafka.topics["orders"].leaders.append(1)
+            await asyncio.sleep(6)
+            assert c.partitions_for_topic("orders") == {0, 1, 2}, "it is kept current"
+            asked = [
+                topic.name
+                for request in kafka[1].seen_of(wire.MetadataRequest)
+                for topic in request.topics or ()
+            ]
+            assert asked.count("nosuch") < 5, "nobody waits for it"
+            assert not c.assignment()
+            with pytest.raises(InvalidTopic):
+                c.partitions_for_topic("no such")
+        with pytest.raises(Closed):
+            c.partitions_for_topic("orders")
+
+    simulate(body)
+
+
+def test_commits_without_a_group_are_refused_in_words() -> None:
+    """An AttributeError sends people to the source."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka, "orders") as c:
+            for call in (
+                lambda: c.commit(),
+                lambda: c.commit({T0: 5}),
+                lambda: c.committed(T0),
+                lambda: c.seek_to_committed(),
+            ):
+                with pytest.raises(ConfigError, match=r"needs group_id.*not supported yet"):
+                    await call()
+        with pytest.raises(Closed):
+            await c.commit()
+
+    simulate(body)
+
+
+def test_numbers_that_the_protocol_cannot_carry_are_refused() -> None:
+    """They would end the task that encodes the request, and the consumer with it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka) as c:
+            c.assign([T0])
+            with pytest.raises(ConfigError):
+                c.seek(T0, 2**63)
+            with pytest.raises(TypeError):
+                c.assign([("orders", 2**31)])
+            for time_ms in (2**63, -1):
+                with pytest.raises(ConfigError, match="1970"):
+                    await c.offsets_for_times({T0: time_ms})
+            with pytest.raises(TypeError):
+                await c.offsets_for_times({T0: 1.5})  # type: ignore[dict-item]
+            assert values(await read(c, 1)) == [b"a"]
+
+    simulate(body)
 
 
 def test_the_place_to_start_follows_the_policy() -> None:
