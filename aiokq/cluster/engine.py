@@ -165,20 +165,21 @@ class ClusterEngine:
         """
         self._binding.bind()
         self._raise_if_closed()
-        if self._started:
-            return
         check_bootstrap_servers(self.settings.bootstrap_addresses)
+        begins = not self._started
         self._started = True
         try:
-            await self.supervisor.start()
-            self.spawn(self.refresher.run(), "metadata")
-            self.spawn(self.recovery.run(), "recovery")
-            self._stalls.start()
-            if self.settings.bootstrap_timeout_ms:
+            if begins:
+                await self.supervisor.start()
+                self.spawn(self.refresher.run(), "metadata")
+                self.spawn(self.recovery.run(), "recovery")
+                self._stalls.start()
+            if self.settings.bootstrap_timeout_ms and self.refresher.last_success is None:
                 timeout = self.settings.bootstrap_timeout_ms / 1000
                 await self._source.first(self.refresher.refresh(), timeout)
         except BaseException:
-            await self.close()
+            if begins:
+                await self.close()
             raise
 
     async def close(self) -> None:

@@ -133,11 +133,14 @@ class _Lookup:
 
     async def run(self) -> None:
         # Each topic goes its own way: one that does not exist holds up no other.
-        await concurrently(
+        ended = await concurrently(
             self._engine.supervisor,
             (self._settle_topic(topic) for topic in sorted({tp.topic for tp in self._pending})),
             name="list offsets",
         )
+        for error in ended:
+            if error is not None:  # what a leader answers is settled; this is our own end
+                raise error
 
     async def _settle_topic(self, topic: str) -> None:
         backoff = self._engine.new_backoff()

@@ -25,6 +25,7 @@ from aiokq.connection.node import Node
 from aiokq.connection.slot import DedicatedConnection
 from aiokq.core.error_base import KafkaError
 from aiokq.core.errors import (
+    Closed,
     LeaderNotAvailable,
     NoOffsetForPartition,
     OffsetOutOfRange,
@@ -217,8 +218,11 @@ class PartitionReader:
             while position < end:
                 if ahead is None:
                     ahead = self._engine.spawn(outcome(position), f"read {tp}")
-                fetched = await ahead
-                ahead = None
+                # Not awaited itself: if the cluster is closed it is cancelled, the caller is not.
+                await asyncio.wait([ahead])
+                if ahead.cancelled():
+                    raise Closed("the cluster was closed while records were read from it")
+                fetched, ahead = ahead.result(), None
                 if isinstance(fetched, KafkaError):
                     raise fetched
                 position = fetched.next_offset

@@ -131,7 +131,7 @@ class Producer:
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
-            Closed: it was closed.
+            Closed: it was closed, or the Cluster that it was made from is not open.
             WrongLoop: it was started on another loop.
         """
         self._binding.bind()
@@ -139,9 +139,17 @@ class Producer:
             raise Closed("this producer is closed: make a new one")
         if self._loop is not None:
             return
-        if self._owns_engine:
-            await self._engine.start()
-        await self._supervisor.start()
+        if not self._owns_engine:
+            self._engine.bind()
+        try:
+            if self._owns_engine:
+                await self._engine.start()
+            await self._supervisor.start()
+        except BaseException:
+            await self.close()  # no __aexit__ follows, and the cluster may be open
+            raise
+        if self._loop is not None:
+            return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         _started.add(self)
@@ -376,6 +384,14 @@ class Producer:
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Everything must be closed after this, whatever was left to do."""
+        try:
+            closing.set_result(await self._shut_down())
+        except BaseException as error:
+            closing.set_exception(error)
+            closing.exception()  # raised here; who waits beside gets it, too
+            raise
+
+    async def _shut_down(self) -> CloseReport:
         self._intake.close(Closed("the producer was closed while this record waited for room"))
         self._give_up_rest()
         for forget in self._forget_gauges:
@@ -387,13 +403,12 @@ class Producer:
         if self._owns_engine:
             await self._engine.close()
         unsent = sum(self._unsent.values())
-        report = CloseReport(
+        return CloseReport(
             delivered=outbox.delivered_records,
             failed=outbox.failed_records - unsent,
             unsent=unsent,
             unsent_by_partition=dict(self._unsent),
         )
-        closing.set_result(report)
 
     def _give_up_rest(self) -> None:
         cause = self._supervisor.failed
