@@ -5,16 +5,20 @@ Owns leadership and visibility; the bytes are `log.partition_log`'s, the topic i
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
+    from aiokq.broker.log.results import LogRead
     from aiokq.broker.topics import Topic
     from aiokq.records.header import BatchHeader
 
@@ -63,10 +67,34 @@ class Partition:
         raise NotLeaderOrFollower(f"node {replica_id} is no replica of {self.name}")
 
     def append(
-        self, records: memoryview, headers: Sequence[BatchHeader], *, now_ms: int
+        self,
+        records: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append a producer's batches; see `PartitionLog.append` for what it refuses."""
-        return self.log.append(records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        """Append a producer's batches, or those of a coordinator of this node.
+
+        Awaits nothing: the offsets it returns are committed and visible. See
+        `PartitionLog.append` for what it refuses.
+        """
+        return self.log.append(
+            records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+        )
+
+    def append_prepared(self, prepared: PreparedAppend) -> AppendResult:
+        """Append batches that were looked through elsewhere; see `PartitionLog.append_prepared`."""
+        return self.log.append_prepared(prepared, leader_epoch=self.leader_epoch)
+
+    def replay(self) -> LogRead:
+        """All committed batches that are there now, to be read with `log.walk.read_batches`.
+
+        Reads nothing itself: the walk belongs in an executor, and touches files only, so that the
+        partition may be appended to meanwhile. From `high_watermark` of the answer on, the caller
+        has seen nothing.
+        """
+        return self.log.read(self.log.log_start_offset, sys.maxsize)
 
     def delete_records(self, offset: int) -> int:
         """Hide the records before an offset; the new log start offset."""
