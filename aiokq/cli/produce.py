@@ -29,7 +29,7 @@ KeySeparator = Annotated[
         "--key-separator",
         "-K",
         metavar="TEXT",
-        help="What stands before it in a line is the key ('\\\\t' for a tab). "
+        help="What stands before it in a line is the key ('\\t' for a tab). "
         "Default: lines have no key.",
         show_default=False,
     ),
