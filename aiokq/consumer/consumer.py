@@ -511,6 +511,7 @@ class Consumer:
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
+        self._check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:
             self._inbox.reset(state, start)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.metadata import NO_LEADER
 from aiokq.cluster.reading import leader_hint
 from aiokq.connection.backoff import Backoff
@@ -21,6 +22,7 @@ from aiokq.consumer.inflate import MOST_BYTES, inflate, wants_inflating
 from aiokq.consumer.positions import PartitionState, Stage
 from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
+    Closed,
     KafkaError,
     LeaderNotAvailable,
     ProtocolError,
@@ -75,6 +77,7 @@ class Fetcher:
         self._diverged = diverged
         self._spawn = spawn
         self._loops: dict[int, tuple[BrokerFetcher, asyncio.Task[None]]] = {}
+        self._stopped = False
         self._partition_bytes = max(1, settings.max_partition_fetch_bytes)
 
     @property
@@ -82,25 +85,35 @@ class Fetcher:
         """The loops, by node id."""
         return {node_id: loop for node_id, (loop, _) in self._loops.items()}
 
+    def stop(self) -> None:
+        """Fetch nothing any more, at once."""
+        self._stopped = True
+        for _, task in self._loops.values():
+            task.cancel()
+
     async def close(self) -> None:
         """End all loops, their sessions and connections."""
+        self.stop()
         loops, self._loops = self._loops, {}
-        tasks = [task for _, task in loops.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        closing = [
-            self._spawn(loop.close(), f"close fetches from node {node_id}")
-            for node_id, (loop, _) in loops.items()
-        ]
-        if closing:
-            await asyncio.wait(closing)
+        if loops:
+            await asyncio.wait([task for _, task in loops.values()])
+        # Tasks of the cluster: those of a consumer that failed are not to be had any more.
+        try:
+            await concurrently(
+                self._engine.supervisor,
+                [loop.close() for loop, _ in loops.values()],
+                name="end fetches",
+            )
+        except Closed as error:
+            # The cluster has ended, and with it all connections.
+            logger.debug("fetches not ended: error=%s", error)
 
     # -- what changed
 
     def update(self, state: PartitionState) -> None:
         """Something about the partition changed: position, pause, leader, what is buffered."""
+        if self._stopped:
+            return
         node_id = self._route(state)
         if node_id != state.node:
             self._leave(state)
@@ -434,7 +447,8 @@ class Fetcher:
             return
         loop, task = running
         loop.remove(state.tp)
-        if not loop.states and state.node not in self._engine.metadata.brokers:
+        brokers = self._engine.metadata.brokers
+        if not (loop.states or self._stopped or state.node in brokers):
             del self._loops[state.node]
             task.cancel()
             self._spawn(loop.close(), f"close fetches from node {loop.node_id}")

@@ -119,13 +119,16 @@ class Inbox:
         if self._discovery is None:
             return
         self._discovery.close()
+        self.fetcher.stop()
         for state in list(self.positions):
             self._removed(state)
-        if self._supervisor.failed is None:
-            await self.fetcher.close()
+        await self.fetcher.close()
 
     def fail(self, failure: Closed) -> None:
-        """A bug ended a task of the consumer: whoever waits is told."""
+        """A bug ended a task of the consumer: whoever waits is told, and nothing is begun anew."""
+        if self._discovery is not None:
+            self._discovery.close()
+        self.fetcher.stop()
         self.outlets.close(failure)
         for state in self.positions:
             state.refused(failure)

@@ -19,6 +19,7 @@ from aiokq.fastpath import Cursor, Record, RecordStream
 
 if TYPE_CHECKING:
     from aiokq.consumer.buffers import Buffers, Chunk
+    from aiokq.consumer.pending_errors import Subject
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition
 
@@ -343,6 +344,15 @@ class Outlet:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
         if self._errors.add(error):
             self.wake()
+
+    def leave_errors(self) -> list[tuple[Subject, Exception]]:
+        """What nobody saw, for another outlet: each error, and what it is about."""
+        return self._errors.leave()
+
+    def enter_error(self, about: Subject, error: Exception) -> None:
+        """What another outlet's reader did not see."""
+        self._errors.enter(about, error)
+        self.wake()
 
     def forgive(self, tp: TopicPartition) -> None:
         """The user has put the partition right: an error about it that nobody saw is history."""
