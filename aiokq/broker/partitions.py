@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiokq.broker.topics import Topic
     from aiokq.records.header import BatchHeader
 
-__all__ = ["Partition", "check_leader_epoch"]
+__all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
@@ -110,6 +110,22 @@ class Partition:
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
+
+
+class LeadershipListener(Protocol):
+    """Who acts for the partitions that this node leads, as a coordinator does for its topic's.
+
+    Called on the node's loop, and must not block: before a partition's first request is answered,
+    and again for all of them when the node starts.
+
+    Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
+    """
+
+    def elected(self, partition: Partition) -> None:
+        """This node leads the partition from now on, with its `leader_epoch`."""
+
+    def resigned(self, partition: Partition) -> None:
+        """It does not lead it any more: it was deleted. Its log takes no more appends."""
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

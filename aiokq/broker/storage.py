@@ -62,13 +62,13 @@ class Storage:
         *,
         node_id: int | None,
         opened: Callable[[Partition], None],
-        changed: Callable[[Partition], None],
+        deleted: Callable[[Partition], None],
     ) -> Storage:
         """Open a directory, off the loop: after a kill its logs are read through.
 
         Args:
             opened: called with each partition once it is there.
-            changed: called with each partition that is deleted.
+            deleted: called with each partition that is deleted.
 
         Raises:
             KafkaStorage: the directory cannot be used; says what to do.
@@ -102,7 +102,7 @@ class Storage:
             metadata=metadata,
             new_id=lambda: random_id(environment.random),
             opened=opened,
-            changed=changed,
+            deleted=deleted,
         )
         storage = cls(environment, directory, metadata, topics)
         try:

@@ -343,8 +343,6 @@ class LogDirectory:
             try:
                 log.close(clean)
             except KafkaStorage as error:
-                if not self._not_closed:  # on a full disk all fail, and for the same reason
-                    logger.error("log not closed clean partition=%s error=%s", log, error.message)
                 self._not_closed.append(error)
 
     def close(self, clean: bool = True) -> None:

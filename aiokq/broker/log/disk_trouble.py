@@ -95,13 +95,15 @@ def remedy(error: OSError) -> str:
     """What whoever runs the broker can do about it."""
     if error.errno in _FULL:
         return "free space on its disk and start again"
-    if error.errno in _NO_DIRECTORY:
-        return "it, or a part of its path, is a file: choose another directory"
     return "make it writable for this user, or choose another directory"
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
     """A log directory cannot be opened, or not be closed clean: one line that says what to do."""
+    if error.errno in _NO_DIRECTORY:
+        return KafkaStorage(
+            f"log directory {path} is a file, or lies in one: choose another directory"
+        )
     return KafkaStorage(
         f"log directory {path} cannot be used: {error.strerror or error}; {remedy(error)}"
     )
