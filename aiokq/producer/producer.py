@@ -199,13 +199,17 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
-        undelivered, self._undelivered = self._undelivered, None
-        if undelivered is None:
-            return
-        if error is None:
+        closed = False
+        try:
+            await self.close()
+            closed = True
+        finally:
+            undelivered, self._undelivered = self._undelivered, None
+            # An exception of the body, or the cancellation of this, must not be hidden.
+            if undelivered is not None and (error is not None or not closed):
+                self._announce(undelivered)
+        if undelivered is not None and error is None:
             raise undelivered
-        self._announce(undelivered)
 
     def __del__(self) -> None:
         if getattr(self, "_loop", None) is not None and self._closing is None:
@@ -426,7 +430,7 @@ class Producer:
         self._unsent[place] = self._unsent.get(place, 0) + batch.count
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """The body of `async with` has its own exception: this one must not hide it."""
+        """Another exception leaves `async with`: what this one says is told all the same."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,

@@ -489,8 +489,9 @@ def test_leaving_the_block_raises_what_nobody_saw() -> None:
     simulate(body)
 
 
-def test_the_body_s_own_error_wins_and_the_failures_become_an_event() -> None:
-    """The exception of the block must not be hidden by that of its end."""
+@pytest.mark.parametrize("how", ["error", "cancelled"])
+def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> None:
+    """The exception of the block, or a cancelled end, must not be hidden, nor hide what failed."""
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.events import DeliveriesFailed
     from aiokq.producer.settings import ProducerSettings
@@ -504,10 +505,20 @@ def test_the_body_s_own_error_wins_and_the_failures_become_an_event() -> None:
         await engine.start()
         seen = []
         engine.changes.subscribe(lambda key, event: seen.append(event))
-        with pytest.raises(ZeroDivisionError):
+
+        async def fail() -> None:
             async with Producer(settings=settings, _engine=engine) as p:
                 p.send_nowait("orders", b"a")
-                raise ZeroDivisionError
+                if how == "error":
+                    raise ZeroDivisionError
+                kafka.delays[1] = 10.0
+
+        task = asyncio.create_task(fail())
+        if how == "cancelled":
+            await asyncio.sleep(1)
+            task.cancel()
+        with pytest.raises(ZeroDivisionError if how == "error" else asyncio.CancelledError):
+            await task
         events = [event for event in seen if isinstance(event, DeliveriesFailed)]
         assert [event.count for event in events] == [1]
         await engine.close()
