@@ -52,10 +52,15 @@ class Consumer:
 
     Records are fetched ahead while others are being worked on. A position moves where a record is
     handed over: a cancelled wait loses nothing, and after `break` another loop goes on with the
-    next record. One task reads at a time; for several use `streams(n)`. `async for` ends when
-    `close()` is called meanwhile. An error about one partition is raised once, and the others go on
-    when reading is taken up again: where it cannot mend itself, as with a corrupt batch, that
-    partition waits for `seek()` (`position()` tells where it stands).
+    next record. One task reads at a time, another is refused with a RuntimeError: while the first
+    waits, or the first at the end of the chunk in hand; for several use `streams(n)`. `async for`
+    ends when `close()` is called meanwhile.
+
+    An error about one partition is raised once, and the others go on when reading is taken up
+    again: where it cannot mend itself, as with a corrupt batch, that partition waits for `seek()`
+    (`position()` tells where it stands). A topic that is subscribed to and does not exist is waited
+    for, and logged; a partition that was assigned and does not exist is raised as
+    `UnknownTopicOrPartition` each `default_api_timeout_ms`.
 
     Args:
         topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.
@@ -196,7 +201,8 @@ class Consumer:
         return self._reader.stream()
 
     def __anext__(self) -> Awaitable[Record]:
-        return self.__aiter__().__anext__()
+        self._check_readable()
+        return self._reader.next()
 
     async def getone(self, *partitions: Partition) -> Record:
         """The next record, of certain partitions if some are named.

@@ -134,6 +134,76 @@ def test_a_second_reader_at_the_same_time_is_refused() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("way", ["records", "batches", "deserialized"])
+def test_a_loop_that_another_task_has_taken_over_is_refused(way: str) -> None:
+    """As long as there was something buffered, both went on, each with a random share."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 20)
+        for n in range(2000):
+            kafka.append("orders", n % 20, b"%d" % n)
+        options = {"value_deserializer": bytes} if way == "deserialized" else {}
+        async with consumer(world, kafka, "orders", **options) as c:
+            await asyncio.sleep(2)
+
+            async def loop() -> list[bytes]:
+                seen: list[bytes] = []
+                try:
+                    async with asyncio.timeout(5):
+                        if way == "batches":
+                            async for batch in c.batches():
+                                seen += values(batch)
+                                await asyncio.sleep(0)
+                        else:
+                            async for record in c:
+                                seen.append(record.value)
+                                await asyncio.sleep(0)
+                except RuntimeError:
+                    refused.append(asyncio.current_task())
+                except TimeoutError:
+                    pass
+                return seen
+
+            refused: list[Any] = []
+            first = asyncio.create_task(loop())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            second = asyncio.create_task(loop())
+            both = await first + await second
+            assert len(refused) == 1
+            assert sorted(map(int, both)) == list(range(2000)), "nothing is lost, nothing doubled"
+            assert len(refused[0].result()) <= 400, "a few chunks at most"
+
+    simulate(body)
+
+
+def test_tasks_may_read_one_after_the_other() -> None:
+    """A loop that was left is no reader, whether its task goes on or not."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 4)
+        for n in range(40):
+            kafka.append("orders", n % 4, b"%d" % n)
+        async with consumer(world, kafka, "orders") as c:
+            seen = await read(c, 3)
+            seen += await asyncio.create_task(read(c, 15))
+            seen += await read(c, 3)
+            seen.append(await asyncio.wait_for(anext(c), 1))
+            async for record in c:
+                seen.append(record)
+                seen.append(await anext(c))
+                seen.append(await asyncio.create_task(c.getone()))
+                if len(seen) == 34:
+                    break
+            iterator = aiter(c)
+            seen += await asyncio.create_task(read(c, 2))
+            while len(seen) < 40:
+                seen.append(await asyncio.wait_for(anext(iterator), 1))
+            assert sorted(int(r.value) for r in seen) == list(range(40))
+
+    simulate(body)
+
+
 def test_seek_while_iterating_takes_effect_before_the_next_record() -> None:
     """What was fetched ahead of a seek is of no interest any more."""
 
