@@ -22,12 +22,12 @@ else:
     _pure = os.environ.get("AIOKQ_PURE") == "1"
     if not _pure:
         try:
-            from aiokq import _compiled  # noqa: F401
+            import aiokq._compiled  # noqa: F401
         except ImportError as error:
             if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
                 raise
             _pure = True
-            MISSING = str(error)
+            MISSING = "it was not built" if error.name == "aiokq._compiled" else str(error)
             warnings.warn(
                 f"aiokq runs without its compiled core, several times slower ({MISSING}). Install "
                 "a C compiler and Python's headers (Debian: gcc python3-dev) and aiokq again, or "
