@@ -242,7 +242,8 @@ class Node:
         for slot in (*self._shared.values(), *self._dedicated):
             slot.reset("the broker moved")
         now = asyncio.get_running_loop().time()
-        for attempt in self._attempts:
+        attempts, self._attempts = self._attempts, set()  # each is ended once
+        for attempt in attempts:
             attempt.reschedule(now)
 
     async def close(self) -> None:
@@ -280,7 +281,12 @@ class Node:
         """
         while True:
             host, port = self.host, self.port
-            connection = await self._unless_moved(self._attempt(host, port))
+            try:
+                connection = await self._unless_moved(self._attempt(host, port))
+            except KafkaError:
+                if (host, port) == (self.host, self.port):
+                    raise
+                continue  # it moved just then
             if connection is None:
                 continue
             if self._closed:
