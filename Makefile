@@ -63,7 +63,7 @@ kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tes
 # --- work ----------------------------------------------------------------------------------
 
 .PHONY: run
-run: $(CACHE)/stamps/build ## Run the main job on the embedded broker with real data (BOOTSTRAP=host:port: on a Kafka)
+run: $(CACHE)/stamps/build ## Run the main job with real data on the embedded broker (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
@@ -95,8 +95,9 @@ bench: $(CACHE)/stamps/bench kafka ## Measure aiokq beside its peers in one run 
 	@$(PY) -m benchmarks $(BENCH)
 
 .PHONY: docs
-docs: $(CACHE)/stamps/build ## Regenerate the reference pages from the tables in the code
+docs: $(CACHE)/stamps/build ## Regenerate docs/reference from the code, and run the code in docs/guides and README
 	@$(PY) tools/generate_docs.py
+	@$(PY) -m pytest -q tests/examples/test_guides.py tests/unit/test_documentation.py
 
 .PHONY: clean
 clean: ## Remove what the targets made

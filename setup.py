@@ -21,8 +21,8 @@ SKIPPED = os.environ.get("AIOKQ_PURE") == "1" and not REQUIRED
 
 WARNING = """
 ************************************************************************************
-* aiokq: the compiled core was not built; the pure Python one, ten times slower on
-* the hot path, is installed in its place. The reason:
+* aiokq: the compiled core was not built; the pure Python one, several times slower,
+* is installed in its place. The reason:
 *   {reason}
 * A C compiler and Python.h are needed: apt install gcc python3-dev (Debian, Ubuntu),
 * xcode-select --install (macOS). Then install aiokq again.

@@ -5,8 +5,24 @@ per batch. One source, two lives: compiled as `aiokq._compiled` (the C types sta
 _compiled.pxd, the C it calls in _native.h), or imported as it is, `aiokq._core`, where the
 `else` of `if cython.compiled` does the same with tables and slices. `aiokq.fastpath` chooses.
 
-Order of the file: numbers and checksums; Delivery and what waits for it; Batch; Slot and Route;
-Deliveries; Accumulator; Record; Cursor; Columns; RecordStream.
+Contents; each part has a line of dashes with its name, and a class is followed by the C functions
+that only it needs:
+
+    numbers and checksums       crc32c, murmur2, partition_for_key
+    deliveries                  RecordMetadata, Delivery, what waits for one (_Wait), who is woken
+    batches                     Batch: the block of records, its header, its outcome, forwarding
+    slots and routes            Slot: the open batch of a partition; Route: the slots of a topic
+    many deliveries at once     Deliveries, what send_many() gives
+    the accumulator             Accumulator: append(), and room, partition, encoding under it
+    records                     Record
+    the cursor                  Cursor: batches entered, checked, decompressed, records decoded
+    columns                     Columns: the same bytes as Arrow's buffers
+    streaming                   RecordStream: `async for` over cursors
+    type slots                  what a compiled `await` and `async for` call directly (am_send)
+    at import                   the slots are patched in
+
+To follow a record that is sent, start at Accumulator.append; one that is read, at Cursor.__next__.
+Why this is one file: docs/adr/0005-compiled-core.md.
 
 Tests: tests/unit/fastpath/ (each on both builds), tests/property/test_core_parity.py.
 Benchmark: benchmarks/micro/core.py.
@@ -2938,10 +2954,31 @@ _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 
 @cython.cfunc
+def _offset_behind(cursor: Cursor) -> object:
+    """The offset behind the batch at the head, by its header; None if that makes no sense."""
+    if cursor.opened:
+        return cursor.next_offset
+    head = b"" if cursor.sub is not None else bytes(cursor.source[cursor.at : cursor.at + 27])
+    if len(head) < 27 or 12 + int.from_bytes(head[8:12], "big", signed=True) < 26:
+        return None
+    base_offset = int.from_bytes(head[:8], "big", signed=True)
+    last_delta = int.from_bytes(head[23:27], "big", signed=True) if head[16] >= 2 else 0
+    if base_offset < 0 or last_delta < 0 or base_offset > _TOP_OFFSET:
+        return None
+    return max(base_offset + last_delta, int(cursor.position)) + 1
+
+
+@cython.cfunc
 def _corrupt(cursor: Cursor, what: object, cause: object) -> object:
     """Remembers and raises: the batch stays corrupt however often it is asked for."""
+    behind: object = _offset_behind(cursor)
+    if behind is None:
+        skip = "where the next one begins cannot be told: seek() to a later offset"
+    else:
+        skip = f"seek(({cursor.topic!r}, {cursor.partition}), {behind}) goes on behind it"
     error = CorruptRecord(
-        f"{what}, in the batch at or after offset {cursor.position}",
+        f"{what}, in the batch at or after offset {cursor.position} of "
+        f"{cursor.topic}-{cursor.partition}; {skip}",
         topic_partition=TopicPartition(cursor.topic, cursor.partition),
     )
     error.__cause__ = cause
@@ -3623,6 +3660,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
         timestamp: cython.longlong
         payload: cython.Py_ssize_t
         ahead: cython.Py_ssize_t
+        most: cython.Py_ssize_t
         rows: cython.Py_ssize_t = 0
         items: cython.Py_ssize_t = 0
         key_used: cython.Py_ssize_t = 0
@@ -3676,23 +3714,25 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
+            # A count that lies must cost no memory: a record has seven bytes at least.
+            most = min(cursor.remaining, payload // 7)
             if want_key:
                 _reserve(keys, key_used, ahead)
-                _reserve(key_offsets, 4 * rows, 4 * (cursor.remaining + 1))
-                _reserve(key_bits, (rows + 7) >> 3, (cursor.remaining >> 3) + 2)
+                _reserve(key_offsets, 4 * rows, 4 * (most + 1))
+                _reserve(key_bits, (rows + 7) >> 3, (most >> 3) + 2)
             if want_value:
                 _reserve(values, value_used, ahead)
-                _reserve(value_offsets, 4 * rows, 4 * (cursor.remaining + 1))
-                _reserve(value_bits, (rows + 7) >> 3, (cursor.remaining >> 3) + 2)
+                _reserve(value_offsets, 4 * rows, 4 * (most + 1))
+                _reserve(value_bits, (rows + 7) >> 3, (most >> 3) + 2)
             if want_offset:
-                _reserve(offsets, 8 * rows, 8 * cursor.remaining)
+                _reserve(offsets, 8 * rows, 8 * most)
             if want_timestamp:
-                _reserve(timestamps, 8 * rows, 8 * cursor.remaining)
+                _reserve(timestamps, 8 * rows, 8 * most)
             if want_type:
-                _reserve(types, 4 * rows, 4 * cursor.remaining)
+                _reserve(types, 4 * rows, 4 * most)
             if want_headers:
-                _reserve(row_offsets, 4 * rows, 4 * (cursor.remaining + 1))
-                _reserve(row_bits, (rows + 7) >> 3, (cursor.remaining >> 3) + 2)
+                _reserve(row_offsets, 4 * rows, 4 * (most + 1))
+                _reserve(row_bits, (rows + 7) >> 3, (most >> 3) + 2)
             while cursor.remaining > 0:
                 if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
                     problem = "a malformed record"

@@ -1,13 +1,20 @@
 """Owns the choice between the compiled core and the pure one; every other module imports this.
 
 `AIOKQ_PURE=1` forces the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes its absence an ImportError.
-Type checkers read _core.pyi for both. Tests: tests/unit/fastpath/.
+With neither, a missing compiled core is a RuntimeWarning, once in a process: pip hides what
+setup.py says, and nobody would know why everything is slow.
+
+Type checkers read _core.pyi for both. Tests: tests/unit/test_fastpath.py, tests/unit/fastpath/.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
+
+MISSING: str | None = None
+"""Why there is no compiled core, though nobody asked for the pure one."""
 
 if TYPE_CHECKING:
     _pure = True
@@ -15,11 +22,19 @@ else:
     _pure = os.environ.get("AIOKQ_PURE") == "1"
     if not _pure:
         try:
-            from aiokq import _compiled  # noqa: F401
-        except ImportError:
+            import aiokq._compiled  # noqa: F401
+        except ImportError as error:
             if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
                 raise
             _pure = True
+            MISSING = "it was not built" if error.name == "aiokq._compiled" else str(error)
+            warnings.warn(
+                f"aiokq runs without its compiled core, several times slower ({MISSING}). Install "
+                "a C compiler and Python's headers (Debian: gcc python3-dev) and aiokq again, or "
+                "set AIOKQ_PURE=1 if this is wanted",
+                RuntimeWarning,
+                stacklevel=1,
+            )
 
 if TYPE_CHECKING or _pure:
     from aiokq._core import (

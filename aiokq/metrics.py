@@ -6,6 +6,8 @@ them, so exporting costs nothing in between. Tests: tests/unit/test_metrics.py.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,6 +30,7 @@ from aiokq.core.counters import (
     Labels,
     Metric,
 )
+from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,6 +64,13 @@ class Collector(PrometheusCollector):
 
     def __init__(self, counters: Iterable[Counters] | None = None) -> None:
         self._counters = None if counters is None else tuple(counters)
+
+    def widen(self, counters: Iterable[Counters] | None) -> None:
+        """Exports these as well; None: all there are in this process."""
+        if counters is None or self._counters is None:
+            self._counters = None
+        else:
+            self._counters = tuple(dict.fromkeys((*self._counters, *counters)))
 
     def describe(self) -> Iterator[Family]:
         """The metrics without values, so that registering does not collect."""
@@ -122,6 +132,9 @@ def register(
 ) -> Collector:
     """Adds aiokq's metrics to a registry, prometheus_client's default one if none is given.
 
+    Harmless twice, as where an application's setup runs again: a registry has one collector of
+    aiokq's, and a further call gives it back, widened by what that call asks for.
+
     Args:
         cluster: export this one only; with `broker`, both.
         broker: export this one only. With neither, all of this process.
@@ -130,16 +143,34 @@ def register(
         The collector, for `registry.unregister()`.
 
     Raises:
-        ValueError: the registry has aiokq's metrics already.
+        ConfigError: metrics of the same names are in the registry, and not by this function.
     """
     chosen: list[Counters] = []
     if cluster is not None:
         chosen.append(cluster.counters)
     if broker is not None:
         chosen.append(broker.counters)
-    collector = Collector(chosen or None)
-    (REGISTRY if registry is None else registry).register(collector)
+    registry = REGISTRY if registry is None else registry
+    with _registering:
+        collector = Collector(chosen or None)
+        try:
+            registry.register(collector)
+        except ValueError as error:
+            there = _registered.get(registry)
+            if there is None:
+                raise ConfigError(
+                    f"the registry has metrics of these names already, from elsewhere: {error}. "
+                    "Unregister what has them, or give another CollectorRegistry()"
+                ) from error
+            there.widen(chosen or None)
+            return there
+        _registered[registry] = collector
     return collector
+
+
+_registered: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
+"""The collector that each registry was given last; it may have been unregistered since."""
+_registering = threading.Lock()
 
 
 def serve(

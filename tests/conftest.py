@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,7 +22,16 @@ settings.register_profile(
 settings.load_profile(os.environ.get("AIOKQ_HYPOTHESIS_PROFILE", "default"))
 
 HERE = Path(__file__).resolve().parent
-BUILD_INDEPENDENT = ("unit/core", "unit/wire", "unit/connection", "property/core", "property/wire")
+BUILD_INDEPENDENT = (
+    "unit/core",
+    "unit/wire",
+    "unit/connection",
+    "unit/test_architecture",
+    "unit/test_design_document",
+    "property/core",
+    "property/wire",
+    "property/connection",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(HERE).as_posix().startswith(BUILD_INDEPENDENT):
             item.add_marker(pytest.mark.build_independent)
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of collected tests hold is never garbage: a full collection passes it over.
+
+    Simulations and tests of memory collect hundreds of times; each took 70 ms for the heap of
+    pytest itself, more than the tests.
+    """
+    gc.collect()
+    gc.freeze()

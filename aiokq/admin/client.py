@@ -163,7 +163,7 @@ class Admin:
             replication_factor: likewise.
             configs: likewise, by Kafka's names.
             validate_only: check only, create nothing.
-            raise_errors: raise the first topic's error (TopicAlreadyExists, InvalidTopic,
+            raise_errors: raise the first topic's error (TopicExists, InvalidTopic,
                 InvalidReplicationFactor, PolicyViolation ...).
 
         Returns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aiokq.admin.retrying import repeated
 from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import ANY
@@ -40,9 +41,6 @@ async def describe_cluster(
     engine: ClusterEngine, *, include_fenced_brokers: bool, timeout: float | None
 ) -> ClusterDescription:
     """See `Admin.describe_cluster`."""
-    engine.bind()
-    limit = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + limit
 
     def request(version: int) -> DescribeClusterRequest:
         if include_fenced_brokers and version < FENCED_SINCE:
@@ -52,21 +50,27 @@ async def describe_cluster(
             )
         return DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers)
 
-    try:
-        response = await engine.router.request(request, DescribeClusterRequest, ANY, timeout=limit)
-    except UnsupportedVersion:
-        if include_fenced_brokers:
-            raise
-        return await _from_metadata(engine, deadline - engine.now())
-    raise_for(response.error_code, response.error_message, api="DescribeCluster")
-    return ClusterDescription(
-        response.cluster_id,
-        response.controller_id,
-        tuple(
-            BrokerDescription(b.broker_id, b.host, b.port, b.rack, b.is_fenced)
-            for b in sorted(response.brokers, key=lambda b: b.broker_id)
-        ),
-    )
+    async def ask(remaining: float) -> ClusterDescription:
+        deadline = engine.now() + remaining
+        try:
+            response = await engine.router.request(
+                request, DescribeClusterRequest, ANY, timeout=remaining
+            )
+        except UnsupportedVersion:
+            if include_fenced_brokers:
+                raise
+            return await _from_metadata(engine, deadline - engine.now())
+        raise_for(response.error_code, response.error_message, api="DescribeCluster")
+        return ClusterDescription(
+            response.cluster_id,
+            response.controller_id,
+            tuple(
+                BrokerDescription(b.broker_id, b.host, b.port, b.rack, b.is_fenced)
+                for b in sorted(response.brokers, key=lambda b: b.broker_id)
+            ),
+        )
+
+    return await repeated(engine, ask, api="DescribeCluster", timeout=timeout)
 
 
 async def _from_metadata(engine: ClusterEngine, timeout: float) -> ClusterDescription:

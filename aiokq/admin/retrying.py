@@ -1,4 +1,4 @@
-"""Repeating a request about several items until each has an outcome or the time is over."""
+"""Repeating a request until it, or each item of it, has an outcome, or the time is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 
-__all__ = ["per_item", "timeout_ms"]
+__all__ = ["per_item", "repeated", "timeout_ms"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -95,6 +95,46 @@ async def per_item(
             last.__cause__ = failure
         outcomes[item] = last
     return {item: outcomes[item] for item in items}
+
+
+async def repeated(
+    engine: ClusterEngine,
+    ask: Callable[[float], Awaitable[T]],
+    *,
+    api: str,
+    timeout: float | None,
+) -> T:
+    """What ``ask`` gives, asked again while what it raises may pass.
+
+    For questions: asked twice they do no harm, so a broker that goes down in the middle of one is
+    no reason to fail.
+
+    Args:
+        ask: given the seconds that are left.
+        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+
+    Raises:
+        KafkaError: no retry can help.
+        RequestTimeout: no success in time; the cause says why.
+    """
+    engine.bind()
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+    backoff = engine.new_backoff()
+    while True:
+        try:
+            return await ask(max(0.0, deadline - engine.now()))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            if engine.now() >= deadline:
+                if isinstance(error, RequestTimeout):
+                    raise
+                raise RequestTimeout(
+                    f"no success within {total:.3g} s: {error}", api=api
+                ) from error
+        engine.counters.retries[api] += 1
+        await _pause(engine, backoff.next(), deadline, refresh=False)
 
 
 async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refresh: bool) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 from aiokq.admin.results import Results
-from aiokq.admin.retrying import per_item, timeout_ms
+from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.inputs import MetadataReceived
@@ -304,7 +305,9 @@ async def list_topics(
     engine: ClusterEngine, *, internal: bool, timeout: float | None
 ) -> dict[str, TopicListing]:
     """See `Admin.list_topics`."""
-    received = await _metadata(engine, None, timeout)
+    received = await repeated(
+        engine, partial(_metadata, engine, None), api="Metadata", timeout=timeout
+    )
     return {
         topic.name: TopicListing(topic.name, topic.topic_id, topic.internal, len(topic.partitions))
         for topic in sorted(received.topics, key=lambda topic: topic.name)
@@ -319,13 +322,16 @@ async def describe_topics(
     names = None if topics is None else frozenset(topics)
     if names is not None and not names:
         return Results({})
-    engine.bind()
-    deadline = engine.now() + (engine.settings.default_api_timeout if timeout is None else timeout)
-    try:
-        described = await _describe_in_pages(engine, names, deadline)
-    except UnsupportedVersion:
-        received = await _metadata(engine, names, deadline - engine.now())
-        described = {topic.name: _described(topic) for topic in received.topics}
+
+    async def ask(remaining: float) -> dict[str, TopicDescription]:
+        deadline = engine.now() + remaining
+        try:
+            return await _describe_in_pages(engine, names, deadline)
+        except UnsupportedVersion:
+            received = await _metadata(engine, names, deadline - engine.now())
+            return {topic.name: _described(topic) for topic in received.topics}
+
+    described = await repeated(engine, ask, api="DescribeTopicPartitions", timeout=timeout)
     order = sorted(described if names is None else names)
     return Results({name: described.get(name, TopicDescription(name)) for name in order})
 
@@ -391,15 +397,14 @@ def _described(topic: TopicInfo) -> TopicDescription:
 
 
 async def _metadata(
-    engine: ClusterEngine, names: frozenset[str] | None, timeout: float | None
+    engine: ClusterEngine, names: frozenset[str] | None, timeout: float
 ) -> MetadataReceived:
     """Asked of a broker now, past the snapshot: a listing must show what was created just now."""
-    engine.bind()
     response = await engine.router.request(
         lambda version: metadata_request(names, create=False, version=version),
         MetadataRequest,
         ANY,
-        timeout=engine.settings.default_api_timeout if timeout is None else timeout,
+        timeout=timeout,
     )
     raise_for(response.error_code, api="Metadata")
     return metadata_received(response, complete=names is None)

@@ -17,6 +17,7 @@ import zlib
 from typing import Final
 
 from aiokq.broker.log.corruption import keep_aside
+from aiokq.broker.log.disk_trouble import remedy
 from aiokq.broker.metadata_records import (
     MetadataImage,
     MetadataRecord,
@@ -78,7 +79,7 @@ class MetadataLog:
                 _cut(files, file, path, size, data)
         except OSError as error:
             raise KafkaStorage(
-                f"metadata log {path} cannot be used: {error.strerror or error}"
+                f"metadata log {path} cannot be used: {error.strerror or error}; {remedy(error)}"
             ) from error
         return cls(files, path, file, image, size)
 

@@ -23,7 +23,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import TopicRegistry
@@ -60,6 +60,7 @@ class BrokerNode:
 
     Attributes:
         purgatory: fetches that wait for records.
+        leadership_listeners: told of the partitions that it leads; to be set before it starts.
         counters: what metrics show of this node.
     """
 
@@ -86,6 +87,7 @@ class BrokerNode:
             clock=environment.clock,
             rng=environment.random,
         )
+        self.leadership_listeners: list[LeadershipListener] = []
         self._data_dir = data_dir
         self._host = host
         self._port = port
@@ -176,7 +178,7 @@ class BrokerNode:
             self._data_dir,
             node_id=self._given_node_id,
             opened=self._partition_opened,
-            changed=self._partition_changed,
+            deleted=self._partition_deleted,
         )
         self._coordinator = CoordinatorRuntime(
             settings=self.settings,
@@ -275,9 +277,13 @@ class BrokerNode:
         partition.log.append_listeners.append(
             functools.partial(self.purgatory.appended, partition.name)
         )
+        for listener in self.leadership_listeners:
+            listener.elected(partition)
 
-    def _partition_changed(self, partition: Partition) -> None:
-        """Deleted: those who wait for it learn of it, and its files go."""
+    def _partition_deleted(self, partition: Partition) -> None:
+        """Those who wait for it learn of it, and its files go."""
+        for listener in self.leadership_listeners:
+            listener.resigned(partition)
         self.purgatory.wake(partition.name)
         self.purge_later()
 

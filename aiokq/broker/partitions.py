@@ -5,20 +5,24 @@ Owns leadership and visibility; the bytes are `log.partition_log`'s, the topic i
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
+    from aiokq.broker.log.results import LogRead
     from aiokq.broker.topics import Topic
     from aiokq.records.header import BatchHeader
 
-__all__ = ["Partition", "check_leader_epoch"]
+__all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
@@ -63,10 +67,34 @@ class Partition:
         raise NotLeaderOrFollower(f"node {replica_id} is no replica of {self.name}")
 
     def append(
-        self, records: memoryview, headers: Sequence[BatchHeader], *, now_ms: int
+        self,
+        records: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append a producer's batches; see `PartitionLog.append` for what it refuses."""
-        return self.log.append(records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        """Append a producer's batches, or those of a coordinator of this node.
+
+        Awaits nothing: the offsets it returns are committed and visible. See
+        `PartitionLog.append` for what it refuses.
+        """
+        return self.log.append(
+            records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+        )
+
+    def append_prepared(self, prepared: PreparedAppend) -> AppendResult:
+        """Append batches that were looked through elsewhere; see `PartitionLog.append_prepared`."""
+        return self.log.append_prepared(prepared, leader_epoch=self.leader_epoch)
+
+    def replay(self) -> LogRead:
+        """All committed batches that are there now, to be read with `log.walk.read_batches`.
+
+        Reads nothing itself: the walk belongs in an executor, and touches files only, so that the
+        partition may be appended to meanwhile. From `high_watermark` of the answer on, the caller
+        has seen nothing.
+        """
+        return self.log.read(self.log.log_start_offset, sys.maxsize)
 
     def delete_records(self, offset: int) -> int:
         """Hide the records before an offset; the new log start offset."""
@@ -82,6 +110,22 @@ class Partition:
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
+
+
+class LeadershipListener(Protocol):
+    """Who acts for the partitions that this node leads, as a coordinator does for its topic's.
+
+    Called on the node's loop, and must not block: before a partition's first request is answered,
+    and again for all of them when the node starts.
+
+    Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
+    """
+
+    def elected(self, partition: Partition) -> None:
+        """This node leads the partition from now on, with its `leader_epoch`."""
+
+    def resigned(self, partition: Partition) -> None:
+        """It does not lead it any more: it was deleted. Its log takes no more appends."""
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

@@ -6,28 +6,29 @@ Owns the order of opening and closing, and what becomes of partitions that nobod
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log import names
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.producer_ids import ProducerIds
 from aiokq.broker.topics import TopicRegistry
-from aiokq.core.supervisor import shielded
+from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
-    from aiokq.core.types import TopicPartition
 
 __all__ = ["Storage"]
 
 logger = logging.getLogger("aiokq.broker")
+
+CLOSERS: Final = 4
+"""Logs closed at the same time. Four syncs at once are ten times as fast as one by one; more gain
+little."""
 
 
 class Storage:
@@ -61,13 +62,13 @@ class Storage:
         *,
         node_id: int | None,
         opened: Callable[[Partition], None],
-        changed: Callable[[Partition], None],
+        deleted: Callable[[Partition], None],
     ) -> Storage:
         """Open a directory, off the loop: after a kill its logs are read through.
 
         Args:
             opened: called with each partition once it is there.
-            changed: called with each partition that is deleted.
+            deleted: called with each partition that is deleted.
 
         Raises:
             KafkaStorage: the directory cannot be used; says what to do.
@@ -80,11 +81,12 @@ class Storage:
                 path,
                 crc32c=crc32c,
                 random=environment.random,
+                now=environment.clock.monotonic,
                 node_id=node_id,
             )
             try:
                 metadata = MetadataLog.open(environment.files, f"{path}/{METADATA_LOG}")
-                _set_strays_aside(environment, directory, metadata)
+                _set_strays_aside(directory, metadata)
             except BaseException:
                 directory.close(clean=False)
                 raise
@@ -100,7 +102,7 @@ class Storage:
             metadata=metadata,
             new_id=lambda: random_id(environment.random),
             opened=opened,
-            changed=changed,
+            deleted=deleted,
         )
         storage = cls(environment, directory, metadata, topics)
         try:
@@ -117,14 +119,35 @@ class Storage:
             KafkaStorage: something could not be written; the next start recovers.
         """
         self._metadata.close()
-        await shielded(
-            self._environment.offload.run(self.directory.close, clean), name="close the logs"
-        )
+        await shielded(self._close_logs(clean), name="close the logs")
+
+    async def _close_logs(self, clean: bool) -> None:
+        """Several at a time: each waits for the disk, which commits what came meanwhile at once."""
+        offload = self._environment.offload
+        logs = list(self.directory.logs.values())
+        async with Supervisor("close the logs") as supervisor:
+            shares = [
+                supervisor.spawn(
+                    offload.run(self.directory.close_logs, share, clean), name="close logs"
+                )
+                for share in (logs[first::CLOSERS] for first in range(CLOSERS))
+                if share
+            ]
+            for share in shares:
+                await share
+        await offload.run(self.directory.close, clean)
+
+    async def save_log_starts(self) -> None:
+        """Make durable, off the loop, that the records before each log's start are deleted.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        self.directory.note_log_starts()
+        await self._environment.offload.run(self.directory.save_log_starts)
 
 
-def _set_strays_aside(
-    environment: Environment, directory: LogDirectory, metadata: MetadataLog
-) -> None:
+def _set_strays_aside(directory: LogDirectory, metadata: MetadataLog) -> None:
     """Rename partition directories that no topic owns, as Kafka does; nothing is deleted.
 
     They are left by a kill in the middle of a deletion, or were put there by hand.
@@ -137,19 +160,9 @@ def _set_strays_aside(
             and topic_id in (None, topic.topic_id)
         ):
             continue
-        aside = _stray_directory(partition, random_id(environment.random))
-        environment.files.rename(
-            f"{directory.path}/{names.partition_directory(partition)}", f"{directory.path}/{aside}"
-        )
         logger.warning(
-            "no topic owns partition=%s topic_id=%s: its directory is now %s/%s",
+            "no topic owns partition=%s topic_id=%s: its directory is now %s",
             partition,
             topic_id,
-            directory.path,
-            aside,
+            directory.set_aside(partition),
         )
-
-
-def _stray_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
-    suffix = f"-{partition.partition}.{unique.hex}{names.STRAY_DIRECTORY}"
-    return partition.topic[: names.MAX_NAME - len(suffix)] + suffix

@@ -116,7 +116,7 @@ class TopicRegistry:
         metadata: MetadataLog,
         new_id: Callable[[], uuid.UUID],
         opened: Callable[[Partition], None],
-        changed: Callable[[Partition], None],
+        deleted: Callable[[Partition], None],
     ) -> None:
         self._settings = settings
         self._clock = environment.clock
@@ -126,7 +126,7 @@ class TopicRegistry:
         self._metadata = metadata
         self._new_id = new_id
         self._opened = opened
-        self._changed = changed
+        self._deleted = deleted
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock = asyncio.Lock()
@@ -339,7 +339,7 @@ class TopicRegistry:
                 self._directory.delete_partition(partition.name)
             except KafkaStorage as error:
                 failure = error
-            self._changed(partition)
+            self._deleted(partition)
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
         if failure is not None:

@@ -95,6 +95,9 @@ def root(
     Client commands find the cluster by --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS. Every
     client setting can be set by a variable such as KAFKA_SECURITY_PROTOCOL, or in a file given by
     --config.
+
+    Exit codes: 0 done; 1 it failed, or some of several things did (stderr says what and why); 2
+    wrong usage; 130 and 143 ended by Ctrl-C and SIGTERM; 141 the reader of the output went away.
     """
     if ctx.invoked_subcommand != "broker":  # it sets up its own
         ctx.with_resource(_logs(verbose))
@@ -128,7 +131,7 @@ app.command(
         "aiokq consume orders",
         "aiokq consume orders --from end",
         "aiokq consume orders --from -10 --until-end --keys --offsets",
-        "aiokq consume orders --from PT1H --format json | jq .value",
+        "aiokq consume orders --from PT1H --json | jq .value",
     )
 )(consume)
 app.command(

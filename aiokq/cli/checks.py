@@ -99,8 +99,10 @@ def _core() -> Check:
     return Check(
         "core",
         Status.WARN,
-        "pure Python: correct, but several times slower",
-        "install gcc and Python's headers (Debian: python3-dev), then install aiokq again",
+        "pure Python: correct, but several times slower; the compiled core is not there"
+        + (f": {fastpath.MISSING}" if fastpath.MISSING else ""),
+        "install gcc and Python's headers (Debian: python3-dev), then install aiokq again; or set "
+        "AIOKQ_PURE=1 if this is wanted",
     )
 
 

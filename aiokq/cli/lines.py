@@ -1,4 +1,4 @@
-"""Owns reading lines from standard input without stopping the event loop."""
+"""Owns the lines of standard input: reading them without stopping the loop, and their parts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,45 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from aiokq.core.errors import RecordTooLarge
 
-__all__ = ["read_lines"]
+__all__ = ["LineFormat", "read_lines"]
 
 CHUNK: Final = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How a line is taken apart.
+
+    Attributes:
+        separator: what ends a key; None: lines have no key.
+        null: the text of a key or value that is null; None: there is none.
+    """
+
+    separator: bytes | None
+    null: bytes | None
+
+    def record(self, line: bytes) -> tuple[bytes | None, bytes | None]:
+        """Key and value.
+
+        Raises:
+            ValueError: it has no separator.
+        """
+        key: bytes | None = None
+        value: bytes | None = line
+        if self.separator is not None:
+            before, found, after = line.partition(self.separator)
+            if not found:
+                raise ValueError("there is no key separator in it")
+            key, value = before, after
+        if self.null is not None:
+            key = None if key == self.null else key
+            value = None if value == self.null else value
+        return key, value
 
 
 async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
@@ -33,8 +65,7 @@ async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
         count += len(lines)
         if len(rest) > max_bytes:
             raise RecordTooLarge(
-                f"line {count + 1} is longer than max_request_size={max_bytes} bytes: raise that "
-                "in --config, if the topic's max.message.bytes allows it"
+                f"line {count + 1} is longer than max_request_size={max_bytes} bytes"
             )
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]

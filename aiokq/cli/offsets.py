@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,9 +50,7 @@ def offsets(
     PT1H for an hour ago.
     """
     session: Session = ctx.obj
-    environment = session.environment
-    now_ms = environment.clock.timestamp_ms() if environment else time.time_ns() // 1_000_000
-    times = {text: parse_time(text, now_ms) for text in at or []}
+    times = {text: parse_time(text, session.now_ms()) for text in at or []}
     out = Output(as_json=as_json)
     listing = _Listing(
         session.admin(bootstrap_servers, config),

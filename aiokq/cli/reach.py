@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.checks import Check, Status
-from aiokq.cli.failures import explain
+from aiokq.cli.failures import reason
 from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.connecting import connection_options
 from aiokq.connection.handshake import open_connection
@@ -71,7 +71,7 @@ class Reach:
         try:
             description = await self._describe()
         except KafkaError as error:
-            yield Check("metadata", Status.FAIL, explain(error), "see the log of the broker")
+            yield Check("metadata", Status.FAIL, reason(error), "see the log of the broker")
             return
         yield Check(
             "metadata",
@@ -115,7 +115,7 @@ class Reach:
             except KafkaError as error:
                 fix = f"check {where}, that a broker listens there, and security_protocol"
                 status = Status.WARN if len(found) > 1 else Status.FAIL
-                checks.append(Check(name, status, f"{numeric}{of_name}: {explain(error)}", fix))
+                checks.append(Check(name, status, f"{numeric}{of_name}: {reason(error)}", fix))
                 continue
             self._reached.add(address)
             checks.append(Check(name, Status.OK, f"{numeric}{of_name}: {detail}"))
@@ -124,7 +124,7 @@ class Reach:
         return checks
 
     async def _handshake(self, numeric: Address, address: BootstrapAddress) -> str:
-        from aiokq.core.errors import ConnectionLost
+        from aiokq.core.errors import ConnectionLost, RequestTimeout
 
         loop = asyncio.get_running_loop()
         limit = self._options.setup_timeout
@@ -139,9 +139,12 @@ class Reach:
                     environment=self._environment,
                     counters=ClientCounters("doctor"),
                 )
-        except TimeoutError:
+        except TimeoutError as error:
+            told = f"no answer within {limit:g} s"
+            if isinstance(error, RequestTimeout):  # of one request, whose limit is another
+                told = error.message
             raise ConnectionLost(
-                f"no answer within {limit:g} s: a firewall, or not Kafka"
+                f"{told}: a firewall, not Kafka, or a listener of another security_protocol"
             ) from None
         try:
             connected = loop.time() - began

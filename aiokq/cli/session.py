@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from aiokq.core.clock import SystemClock
+
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
     from aiokq.client.cluster import Cluster
@@ -42,6 +44,11 @@ class Session:
         """
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_until_terminated(main))
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, which `PT1H` and the like count from."""
+        clock = SystemClock() if self.environment is None else self.environment.clock
+        return clock.timestamp_ms()
 
     def cluster(self, settings: ClusterSettings) -> Cluster:
         """A cluster that is not entered yet."""

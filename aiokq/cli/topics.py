@@ -1,4 +1,4 @@
-"""`aiokq topics`: list, describe, create, delete and alter topics."""
+"""`aiokq topics`: the group, and what only looks; what changes topics is topic_changes.py's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aiokq.cli.examples import examples
 from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.session import Session
+from aiokq.cli.topic_changes import Names, alter, create, delete, once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["topics"]
 
 topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete and alter topics.")
-
-Names = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
-]
-
 
 # -- list
 
@@ -87,7 +83,7 @@ def describe(
     session: Session = ctx.obj
     out = Output(as_json=as_json)
     admin = session.admin(bootstrap_servers, config)
-    session.run(_describe(admin, out, _once(names), all_configs=all_configs))
+    session.run(_describe(admin, out, once(names), all_configs=all_configs))
     raise typer.Exit(out.exit_code)
 
 
@@ -165,241 +161,18 @@ def _print_topic(out: Output, topic: TopicDescription, configs: Mapping[str, str
     )
 
 
-# -- create and delete
+# -- create, delete, alter
 
-
-@topics.command(
+topics.command(
     epilog=examples(
         "aiokq topics create orders --partitions 3",
         "aiokq topics create clicks --set retention.ms=86400000 --set compression.type=zstd",
     )
-)
-def create(
-    ctx: typer.Context,
-    names: Names,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions", "-p", min=1, metavar="N", help="How many. Default: the broker decides."
-        ),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor",
-            "-r",
-            min=1,
-            metavar="N",
-            help="Copies of each partition. Default: the broker decides.",
-        ),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A topic config by Kafka's name; repeatable."
-        ),
-    ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that exists already is no error.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the cluster check it; create nothing.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-) -> None:
-    """Create topics."""
-    from aiokq.admin.topics import NewTopic
-
-    configs = _assignments(assignments or [])
-    new = [
-        NewTopic(
-            name,
-            -1 if partitions is None else partitions,
-            -1 if replication_factor is None else replication_factor,
-            configs=configs,
-        )
-        for name in _once(names)
-    ]
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-
-    async def run(admin: Admin) -> None:
-        from aiokq.core.errors import TopicExists
-
-        async with admin:
-            created = await admin.create_topics(new, validate_only=dry_run)
-        done = "could be created" if dry_run else "created"
-        documents: list[Json] = []
-        for name, topic in created.items():
-            exists = if_not_exists and isinstance(topic.error, TopicExists)
-            error = None if exists else topic.error
-            documents.append(
-                {
-                    "name": name,
-                    "created": topic.error is None and not dry_run,
-                    "topic_id": None if topic.error else str(topic.topic_id),
-                    "partitions": None if topic.error else topic.num_partitions,
-                    "replication_factor": None if topic.error else topic.replication_factor,
-                    "error": error_json(error),
-                }
-            )
-            if error is not None:
-                out.problem(name, error)
-            elif not out.as_json:
-                out.line(f"{name}: {'exists already' if exists else done}")
-        if out.as_json:
-            out.document(documents)
-
-    session.run(run(session.admin(bootstrap_servers, config)))
-    raise typer.Exit(out.exit_code)
-
-
-@topics.command(epilog=examples("aiokq topics delete orders clicks --yes"))
-def delete(
-    ctx: typer.Context,
-    names: Names,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
-    ] = False,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-) -> None:
-    """Delete topics with all their records."""
-    import sys
-
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    admin = session.admin(bootstrap_servers, config)
-    wanted = _once(names)
-    if not yes and sys.stdin.isatty():
-        typer.confirm(
-            f"Delete {', '.join(wanted)} with all records for good?", abort=True, err=True
-        )
-
-    async def run() -> None:
-        from aiokq.core.errors import UnknownTopicOrPartition
-
-        async with admin:
-            deleted = await admin.delete_topics(wanted)
-        documents: list[Json] = []
-        for name in wanted:
-            error = deleted[name].error
-            absent = if_exists and isinstance(error, UnknownTopicOrPartition)
-            failure = None if absent else error
-            documents.append({"name": name, "deleted": error is None, "error": error_json(failure)})
-            if failure is not None:
-                out.problem(name, failure)
-            elif not out.as_json:
-                out.line(f"{name}: {'does not exist' if absent else 'deleted'}")
-        if out.as_json:
-            out.document(documents)
-
-    session.run(run())
-    raise typer.Exit(out.exit_code)
-
-
-# -- alter
-
-
-@topics.command(
+)(create)
+topics.command(epilog=examples("aiokq topics delete orders clicks --yes"))(delete)
+topics.command(
     epilog=examples(
         "aiokq topics alter orders --partitions 6",
         "aiokq topics alter orders --set retention.ms=3600000 --delete cleanup.policy",
     )
-)
-def alter(
-    ctx: typer.Context,
-    names: Names,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions",
-            "-p",
-            min=1,
-            metavar="N",
-            help="Grow to so many. Keys go to other partitions from then on.",
-        ),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Set a topic config by Kafka's name; repeatable."
-        ),
-    ] = None,
-    deletions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delete", metavar="NAME", help="Give a topic config its default again; repeatable."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-) -> None:
-    """Add partitions to topics, and set or delete their configs."""
-    changes: dict[str, str | None] = dict(_assignments(assignments or []))
-    for name in deletions or []:
-        if name in changes:
-            raise typer.BadParameter(f"{name} is given to both --set and --delete")
-        changes[name] = None
-    if partitions is None and not changes:
-        raise typer.BadParameter("nothing to alter: give --partitions, --set or --delete")
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    wanted = _once(names)
-
-    async def run(admin: Admin) -> None:
-        documents: dict[str, dict[str, Json]] = {
-            name: {"name": name, "partitions_error": None, "configs_error": None} for name in wanted
-        }
-        done = "could be altered" if dry_run else "altered"
-        failed: set[str] = set()
-        async with admin:
-            if partitions is not None:
-                grown = await admin.create_partitions(
-                    dict.fromkeys(wanted, partitions), validate_only=dry_run
-                )
-                for name, error in grown.errors.items():
-                    documents[name]["partitions_error"] = error_json(error)
-                    out.problem(f"{name}: partitions", error)
-                    failed.add(name)
-            if changes:
-                altered = await admin.alter_configs(
-                    dict.fromkeys(wanted, changes), validate_only=dry_run
-                )
-                for resource, error in altered.errors.items():
-                    documents[resource.name]["configs_error"] = error_json(error)
-                    out.problem(f"{resource.name}: configs", error)
-                    failed.add(resource.name)
-        if out.as_json:
-            out.document(list(documents.values()))
-            return
-        for name in wanted:
-            if name not in failed:
-                out.line(f"{name}: {done}")
-
-    session.run(run(session.admin(bootstrap_servers, config)))
-    raise typer.Exit(out.exit_code)
-
-
-def _assignments(texts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
-        found[name] = value
-    return found
-
-
-def _once(names: list[str]) -> list[str]:
-    return list(dict.fromkeys(names))
+)(alter)

@@ -277,13 +277,15 @@ class Cluster:
         connection for short requests: one that waits long at the broker holds up the others.
 
         Args:
-            message: the request.
+            message: the request. It is sent in the newest version that both sides have and that
+                has every field it sets.
             node: a node id, "any", "controller", or a partition for its leader.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Raises:
             RequestTimeout: not in time; the cause says what was tried.
             ConnectionLost: the connection ended before the response, or there is no such node.
+            FieldNotSupported: no version that both sides have carries all that the message sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
         if not isinstance(message, Request):
@@ -357,7 +359,7 @@ class Cluster:
 
         Args:
             partition: topic and partition.
-            start: first offset, "earliest" or "latest".
+            start: first offset, "earliest" or "latest" (or Kafka's -2 and -1).
             stop: offset to end before; None for the end as it is now. One beyond the end is waited
                 for.
             isolation_level: as for `fetch`.
@@ -390,7 +392,8 @@ class Cluster:
             partition: topic and partition.
             timestamp: milliseconds since the epoch, for the first record at or after it; "earliest"
                 and "latest" for the ends of the log (``timestamp_ms`` is -1 then); "max_timestamp"
-                for the record with the greatest one.
+                for the record with the greatest one. Kafka's numbers for them (-2, -1, -3, and -4
+                to -6 for the parts of a tiered log) do as well.
             isolation_level: with "read_committed", "latest" is the last stable offset.
             timeout: seconds; default ``default_api_timeout_ms``.
 

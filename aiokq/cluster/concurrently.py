@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from aiokq.core.error_base import KafkaError
+from aiokq.core.errors import Closed
 from aiokq.core.supervisor import Supervisor
 
 __all__ = ["concurrently"]
@@ -35,7 +36,8 @@ async def concurrently(
         if tasks:
             await asyncio.wait(tasks)
         if any(task.cancelled() for task in tasks):
-            raise asyncio.CancelledError
+            # By the supervisor: to the caller, whom nobody cancelled, that is no cancellation.
+            raise Closed(f"{supervisor.name} was closed while this waited for it")
         return [task.result() for task in tasks]
     except BaseException:
         for task in tasks:

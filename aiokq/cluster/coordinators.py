@@ -17,7 +17,7 @@ from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.targets import CoordinatorKind
 from aiokq.connection.backoff import Backoff
 from aiokq.core.error_base import KafkaError, copy_error
-from aiokq.core.errors import RequestTimeout, error_for
+from aiokq.core.errors import CoordinatorNotAvailable, RequestTimeout, error_for
 from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 __all__ = ["Coordinators"]
@@ -40,6 +40,7 @@ class Coordinators:
     Args:
         find: sends a request to any broker; retries what can be retried elsewhere.
         learned: takes in the addresses that responses tell.
+        trouble: why brokers do not answer at present, if it is known.
         spawn: starts a task.
     """
 
@@ -49,12 +50,14 @@ class Coordinators:
         *,
         find: FindCoordinator,
         learned: Callable[[tuple[BrokerInfo, ...]], None],
+        trouble: Callable[[], KafkaError | None],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         random: random.Random,
     ) -> None:
         self._settings = settings
         self._find = find
         self._learned = learned
+        self._trouble = trouble
         self._spawn = spawn
         self._random = random
         self._known: dict[Key, int] = {}
@@ -66,9 +69,14 @@ class Coordinators:
         """Node id of the coordinator if it is known, else None."""
         return self._known.get((kind, key))
 
-    def forget(self, kind: CoordinatorKind, key: str) -> None:
-        """It answered that it is not the coordinator, or did not answer: look it up again."""
-        self._known.pop((kind, key), None)
+    def forget(self, kind: CoordinatorKind, key: str, node_id: int | None = None) -> None:
+        """It answered that it is not the coordinator, or did not answer: look it up again.
+
+        Args:
+            node_id: of the node that failed; if another is known by now, that one is kept.
+        """
+        if node_id is None or self._known.get((kind, key)) == node_id:
+            self._known.pop((kind, key), None)
 
     def forget_node(self, node_id: int) -> None:
         """Forget all that this node coordinated: it is gone."""
@@ -99,10 +107,10 @@ class Coordinators:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            cause = self._last_error.get(name)
+            cause = self._last_error.get(name) or self._trouble()
             raise RequestTimeout(
-                f"no coordinator of {kind.name.lower()} {key!r} within {timeout:.3g} s"
-                + (f": {cause}" if cause is not None else ""),
+                f"no coordinator of {kind.name.lower()} {key!r} within {timeout:.3g} s: "
+                + (str(cause) if cause is not None else "no broker answered the question"),
                 api="FindCoordinator",
             ) from (cause or error)
         finally:
@@ -142,21 +150,27 @@ class Coordinators:
 
     async def _ask(self, kind: CoordinatorKind, keys: list[str]) -> bool:
         """One request for ``keys``, or for the first only if the broker takes one at a time."""
-        asked = keys
+        asked, batched = keys, True
 
         def request(version: int) -> FindCoordinatorRequest:
-            nonlocal asked
+            nonlocal asked, batched
             if version >= BATCHED_SINCE:
+                asked, batched = keys, True
                 return FindCoordinatorRequest(key_type=int(kind), coordinator_keys=keys)
-            asked = keys[:1]
+            asked, batched = keys[:1], False
             return FindCoordinatorRequest(key=keys[0], key_type=int(kind))
 
         response = await self._find(request)
-        answers = [
-            (c.key, c.error_code, c.error_message, BrokerInfo(c.node_id, c.host, c.port))
-            for c in response.coordinators
-        ]
-        if asked is not keys or not answers:
+        if batched:
+            answers = [
+                (c.key, c.error_code, c.error_message, BrokerInfo(c.node_id, c.host, c.port))
+                for c in response.coordinators
+                if c.key in asked
+            ]
+            silent = set(asked) - {answer[0] for answer in answers}
+            for key in silent:
+                self._refused(kind, key, CoordinatorNotAvailable("the broker left it out"))
+        else:
             broker = BrokerInfo(response.node_id, response.host, response.port)
             answers = [(asked[0], response.error_code, response.error_message, broker)]
         progress = False
@@ -164,7 +178,7 @@ class Coordinators:
             if code:
                 error = error_for(code, message, api="FindCoordinator")
                 progress |= self._refused(kind, key, error)
-                if asked is not keys:
+                if not batched:
                     # One key at a time: let the next one have its turn while this one is retried.
                     self._rotate((kind, key))
             else:

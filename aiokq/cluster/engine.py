@@ -1,63 +1,56 @@
 """ClusterEngine: owns what is known of one cluster and the connections to it, for its clients.
 
 It wires the parts together, each of which has one job: view (state and events), refresher (when to
-ask), source (whom), recovery, coordinators, topics (waiting), router, reader, nodes.
+ask), source (whom), learning (what the answer changes), recovery, coordinators, topics (waiting),
+router, reading, nodes and peers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
-from aiokq.cluster.connecting import connection_options
 from aiokq.cluster.coordinators import Coordinators
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.events import LoopStalled, Throttled
 from aiokq.cluster.inputs import (
-    ConnectionLostTo,
     EndpointsLearned,
     LeaderHint,
     MetadataReceived,
-    NodeReached,
     PartitionErrored,
     PartitionServed,
-    TopicsForgotten,
 )
 from aiokq.cluster.interest import Interest
+from aiokq.cluster.learning import Learning
 from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
 from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
 from aiokq.cluster.nodes import Nodes
-from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
-from aiokq.cluster.partition_records import PartitionRecords
-from aiokq.cluster.reading import DEFAULT_FETCH_BYTES, PartitionReader
+from aiokq.cluster.peers import Peers
+from aiokq.cluster.reading import PartitionReader
 from aiokq.cluster.recovery import RecoveryMonitor
 from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
 from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
 from aiokq.cluster.router import Router
 from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.stalls import StallWatch
 from aiokq.cluster.targets import ANY, CoordinatorKind, Target
 from aiokq.cluster.topic_lookup import TopicLookup
 from aiokq.cluster.view import ClusterView
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
-from aiokq.connection.node import Node, NodeState, NodeUp
-from aiokq.connection.pool import FramePool
+from aiokq.connection.node import Node
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
 from aiokq.core.errors import (
-    AuthenticationFailed,
     BrokerError,
     Closed,
     ConnectionLost,
     KafkaError,
 )
-from aiokq.core.signal import Signal
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import OffsetAndTimestamp, TopicPartition
-from aiokq.core.watchdog import Watchdog
+from aiokq.core.types import TopicPartition
 from aiokq.wire import Request, Response
 from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -86,6 +79,9 @@ class ClusterEngine:
         environment: as given.
         counters: of this cluster and of all clients made from it.
         supervisor: of the engine's own tasks.
+        fetch: reads once without a consumer, see `PartitionReader.fetch`.
+        read: reads a range of offsets, see `PartitionReader.read`.
+        offsets: offsets by time, see `PartitionReader.offsets`.
         changes: the events, for clients that must act on them at once; the key says what an event
             is about, the latest one of each key is kept.
     """
@@ -100,24 +96,36 @@ class ClusterEngine:
         )
         self.view = ClusterView(changed=self._changed, dropped=self._event_dropped)
         self.changes = self.view.changes
-        self._options = connection_options(settings)
-        self._pool = FramePool()
         self._binding = LoopBinding("this Cluster")
         self._started = False
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
-        self._node_states: Signal[int, NodeState] = Signal()
-        self._node_states.subscribe(self._node_state_changed)
-        self._watchdog: Watchdog | None = None
+        clock = self.environment.clock
+        self._stalls = StallWatch(settings, self.counters, clock, self.view)
         random = self.environment.random
-        self.nodes = Nodes(self._make_node, random=random)
+        self._peers = Peers(
+            settings,
+            self.environment,
+            self.supervisor,
+            self.counters,
+            self.view,
+            lost=self._node_lost,
+        )
+        self.nodes = Nodes(self._peers.make, random=random)
         self.interest = Interest()
+        self._learning = Learning(
+            self.view,
+            self.interest,
+            self.counters,
+            max_idle=settings.metadata_max_age_ms / 1000,
+            now=self.now,
+        )
         self._source = MetadataSource(self, last_success=lambda: self.refresher.last_success)
         self.refresher = MetadataRefresher(
             settings,
             self.interest,
-            ask=self._ask_metadata,
-            apply=self._take_metadata,
+            ask=self._source.ask,
+            apply=self._learning.take,
             metadata=lambda: self.metadata,
             random=random,
         )
@@ -134,12 +142,14 @@ class ClusterEngine:
             settings,
             find=self._find_coordinator,
             learned=lambda brokers: self.view.apply(EndpointsLearned(brokers)),
+            trouble=lambda: self.last_error,
             spawn=self.spawn,
             random=random,
         )
         self.topics = TopicLookup(self)
         self.router = Router(self)
-        self.reader = PartitionReader(self)
+        reader = PartitionReader(self)
+        self.fetch, self.read, self.offsets = reader.fetch, reader.read, reader.offsets
 
     # -- life -------------------------------------------------------------------------------
 
@@ -155,19 +165,21 @@ class ClusterEngine:
         """
         self._binding.bind()
         self._raise_if_closed()
-        if self._started:
-            return
         check_bootstrap_servers(self.settings.bootstrap_addresses)
+        begins = not self._started
         self._started = True
         try:
-            await self.supervisor.start()
-            self.spawn(self.refresher.run(), "metadata")
-            self.spawn(self.recovery.run(), "recovery")
-            self._start_watchdog()
-            if self.settings.bootstrap_timeout_ms:
-                await self._first_metadata(self.settings.bootstrap_timeout_ms / 1000)
+            if begins:
+                await self.supervisor.start()
+                self.spawn(self.refresher.run(), "metadata")
+                self.spawn(self.recovery.run(), "recovery")
+                self._stalls.start()
+            if self.settings.bootstrap_timeout_ms and self.refresher.last_success is None:
+                timeout = self.settings.bootstrap_timeout_ms / 1000
+                await self._source.first(self.refresher.refresh(), timeout)
         except BaseException:
-            await self.close()
+            if begins:
+                await self.close()
             raise
 
     async def close(self) -> None:
@@ -189,8 +201,7 @@ class ClusterEngine:
     async def _shut_down(self) -> None:
         assert self._closed is not None
         try:
-            if self._watchdog is not None:
-                self._watchdog.stop()
+            self._stalls.stop()
             self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
             await self.nodes.close()
             await self.supervisor.close(CLOSE_TIMEOUT)
@@ -224,26 +235,6 @@ class ClusterEngine:
             raise Closed("the cluster is closed: make a new one")
         if self.supervisor.failed is not None:
             raise Closed("the cluster failed, see the cause") from self.supervisor.failed
-
-    async def _first_metadata(self, timeout: float) -> None:
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                await self.refresher.refresh()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self._source.bootstrap_failed(timeout) from None
-        except AuthenticationFailed as error:
-            raise self._source.bootstrap_failed(timeout) from error
-
-    def _start_watchdog(self) -> None:
-        if self.settings.loop_stall_ms:
-            threshold = self.settings.loop_stall_ms / 1000
-            self._watchdog = Watchdog(
-                self._loop_stalled, threshold=threshold, interval=threshold / 2
-            )
-            self._watchdog.start()
 
     def _on_internal_failure(self, error: BaseException) -> None:
         failure = Closed(f"the cluster failed: {error!r}")
@@ -441,19 +432,22 @@ class ClusterEngine:
         are the caller's as well.
 
         Args:
-            message: any request that does not wait long at the broker.
+            message: any request that does not wait long at the broker. It is sent in the newest
+                version that both sides have and that has every field it sets; who sends an
+                ApiVersions request is filled in.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
             timeout: seconds, all included; default ``default_api_timeout_ms``.
 
         Raises:
             RequestTimeout: not in time; the cause says what was tried.
             ConnectionLost: the connection ended before the response, or there is no such node.
+            FieldNotSupported: no version that both sides have carries all that the message sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
         self.bind()
         if timeout is None:
             timeout = self.settings.default_api_timeout
-        return await self.router.request(lambda _: message, type(message), node, timeout=timeout)
+        return await self.router.send(message, node, timeout=timeout)
 
     async def coordinator(
         self, kind: CoordinatorKind, key: str, *, timeout: float | None = None
@@ -472,64 +466,15 @@ class ClusterEngine:
             timeout = self.settings.default_api_timeout
         return await self.coordinators.find(kind, key, timeout=timeout)
 
-    def coordinator_failed(self, kind: CoordinatorKind, key: str) -> None:
-        """It did not answer, or said that it is not the coordinator: look it up again."""
-        self.coordinators.forget(kind, key)
+    def coordinator_failed(
+        self, kind: CoordinatorKind, key: str, node_id: int | None = None
+    ) -> None:
+        """It did not answer, or said that it is not the coordinator: look it up again.
 
-    # -- reading without a consumer ---------------------------------------------------------
-
-    async def fetch(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        max_bytes: int = DEFAULT_FETCH_BYTES,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        min_bytes: int = 1,
-        max_wait_ms: int = 0,
-        timeout: float | None = None,
-    ) -> PartitionRecords:
-        """Read once from one offset; see `PartitionReader.fetch`."""
-        self.bind()
-        return await self.reader.fetch(
-            tp,
-            offset,
-            max_bytes,
-            isolation_level=isolation_level,
-            min_bytes=min_bytes,
-            max_wait_ms=max_wait_ms,
-            timeout=timeout,
-        )
-
-    def read(
-        self,
-        tp: TopicPartition,
-        start: OffsetSpec,
-        stop: OffsetSpec | None = None,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        max_bytes: int = DEFAULT_FETCH_BYTES,
-        timeout: float | None = None,
-    ) -> AsyncGenerator[PartitionRecords, None]:
-        """Read a range of offsets; see `PartitionReader.read`."""
-        self.bind()
-        return self.reader.read(
-            tp, start, stop, isolation_level=isolation_level, max_bytes=max_bytes, timeout=timeout
-        )
-
-    async def offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        timestamp: OffsetSpec,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        timeout: float | None = None,
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Offsets by time, all leaders asked at once; see `PartitionReader.offsets`."""
-        self.bind()
-        return await self.reader.offsets(
-            partitions, timestamp, isolation_level=isolation_level, timeout=timeout
-        )
+        Args:
+            node_id: of the node that failed, so that one found by another member is kept.
+        """
+        self.coordinators.forget(kind, key, node_id)
 
     # -- how it comes to know ---------------------------------------------------------------
 
@@ -538,34 +483,6 @@ class ClusterEngine:
             self.nodes.update(after.metadata.brokers.values())
         if after.failed is not before.failed or after.down is not before.down:
             self.recovery.wake()
-
-    def _take_metadata(self, received: MetadataReceived) -> None:
-        self.counters.metadata_refreshes += 1
-        known = self.metadata.cluster_id
-        if known is not None and received.cluster_id not in (None, known):
-            logger.error(
-                "another cluster answers: expected=%s got=%s; check bootstrap_servers",
-                known,
-                received.cluster_id,
-            )
-        self.view.apply(received)
-        idle = self.interest.idle(
-            [*self.metadata.topics, *self.metadata.topic_errors],
-            self.now(),
-            self.settings.metadata_max_age_ms / 1000,
-        )
-        idle -= {topic.name for topic in received.topics}
-        if idle:
-            self.view.apply(TopicsForgotten(idle))
-            self.view.forget(idle)
-
-    async def _ask_metadata(self, ask: MetadataAsk) -> MetadataReceived:
-        try:
-            return await self._source.ask(ask)
-        except KafkaError:
-            if not self.metadata.brokers and self._source.hopeless:
-                self.refresher.fail_waiters(self._source.bootstrap_failed(0.0))
-            raise
 
     async def _ask_node(self, node_id: int, topics: frozenset[str]) -> MetadataReceived:
         return await ask_node(
@@ -579,39 +496,8 @@ class ClusterEngine:
             make, FindCoordinatorRequest, ANY, timeout=self.settings.request_timeout
         )
 
-    def _make_node(self, node_id: int, host: str, port: int) -> Node:
-        return Node(
-            node_id,
-            host,
-            port,
-            options=self._options,
-            environment=self.environment,
-            supervisor=self.supervisor,
-            counters=self.counters,
-            pool=self._pool,
-            state=self._node_states,
-            on_throttle=self._throttled,
-        )
-
-    def _node_state_changed(self, node_id: int, state: NodeState) -> None:
-        if node_id < 0:
-            return  # a bootstrap address; which broker that is was not known
-        if isinstance(state, NodeUp):
-            self.view.apply(NodeReached(node_id))
-        else:
-            self.view.apply(ConnectionLostTo(node_id, str(state.reason)))
-            self.coordinators.forget_node(node_id)
-
-    def _throttled(self, node: Node, seconds: float) -> None:
-        timestamp_ms = self.environment.clock.timestamp_ms()
-        event = Throttled(node.node_id, round(seconds * 1000), timestamp_ms)
-        self.view.announce(event)
-
-    def _loop_stalled(self, seconds: float, stack: str) -> None:
-        self.counters.loop_stalls += 1
-        timestamp_ms = self.environment.clock.timestamp_ms()
-        event = LoopStalled(round(seconds * 1000), stack, timestamp_ms)
-        self.view.announce(event)
+    def _node_lost(self, node_id: int) -> None:
+        self.coordinators.forget_node(node_id)
 
     def _event_dropped(self) -> None:
         self.counters.events_dropped += 1

@@ -6,6 +6,7 @@ only, Throttled from the router, LoopStalled from the watchdog, the group's from
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -43,13 +44,13 @@ class EventKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(ABC):
     """Something that happened in the cluster or in one of its clients."""
 
     @property
+    @abstractmethod
     def key(self) -> EventKey:
         """The subject whose latest state this event is."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,43 +226,58 @@ class DeliveriesFailed(Event):
         return EventKey("deliveries", self.client_id)
 
 
+def member_key(group_id: str, member_id: str) -> EventKey:
+    """The subject of the three events below.
+
+    They share it, so that the latest of them tells what a member owns, and partitions that are
+    given, taken and given again are news each time. Who leaves a group forgets its key.
+    """
+    return EventKey("assignment", (group_id, member_id))
+
+
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """Partitions were given to a consumer."""
+    """Partitions were given to a member of a group, beside those it kept."""
 
-    group_id: str | None
+    group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    """All that it owns after this."""
 
     @property
     def key(self) -> EventKey:
-        return EventKey("assigned", (self.group_id, self.member_id))
+        return member_key(self.group_id, self.member_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked(Event):
-    """Partitions were taken from a consumer in order; it could still commit."""
+    """Partitions were taken from a member in order; it could still commit."""
 
-    group_id: str | None
+    group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    """All that it owns after this."""
 
     @property
     def key(self) -> EventKey:
-        return EventKey("revoked", (self.group_id, self.member_id))
+        return member_key(self.group_id, self.member_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
     """Partitions were lost: another member may own them already, commits are refused."""
 
-    group_id: str | None
+    group_id: str
     member_id: str
     partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    """All that it owns after this."""
 
     @property
     def key(self) -> EventKey:
-        return EventKey("revoked", (self.group_id, self.member_id))
+        return member_key(self.group_id, self.member_id)
 
 
 MetadataEvent: TypeAlias = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -65,13 +66,41 @@ class MetadataSource:
         self._start_over = False
         self.failures: dict[str, KafkaError] = {}
 
+    async def first(self, answered: Awaitable[None], timeout: float) -> None:
+        """Wait for the first answer.
+
+        Raises:
+            BootstrapFailed: not in ``timeout`` seconds, or it will not come.
+        """
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                await answered
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            failed = self.bootstrap_failed(timeout)
+            raise failed from failed.__cause__
+        except AuthenticationFailed as error:
+            raise self.bootstrap_failed(timeout) from error
+
     async def ask(self, ask: MetadataAsk) -> MetadataReceived:
         """Ask the known brokers, then the bootstrap addresses.
+
+        Who waits for metadata hears at once if no address will ever give any.
 
         Raises:
             AuthenticationFailed: our credentials are refused.
             NoAnswer: nobody answered.
         """
+        try:
+            return await self._ask(ask)
+        except KafkaError:
+            if not self._engine.metadata.brokers and self.hopeless:
+                self._engine.refresher.fail_waiters(self.bootstrap_failed(0.0))
+            raise
+
+    async def _ask(self, ask: MetadataAsk) -> MetadataReceived:
         engine = self._engine
         failures: dict[str, KafkaError] = {}
         if engine.metadata.brokers and not self._overdue():
@@ -146,7 +175,7 @@ class MetadataSource:
         )
 
     def bootstrap_failed(self, waited: float) -> BootstrapFailed:
-        """The error that names each address and why it failed.
+        """The error that names each address and why it failed; its cause is a refusal, or else any.
 
         Args:
             waited: seconds that were given to addresses that did not even fail.
@@ -156,7 +185,10 @@ class MetadataSource:
         for address in map(str, self._engine.settings.bootstrap_addresses):
             error = self.failures.get(address)
             attempts.append((address, silent if error is None else error.message))
-        return BootstrapFailed(attempts)
+        failed = BootstrapFailed(attempts)
+        refusals = (e for e in self.failures.values() if isinstance(e, AuthenticationFailed))
+        failed.__cause__ = next(refusals, next(iter(self.failures.values()), None))
+        return failed
 
 
 def check_bootstrap_servers(addresses: tuple[object, ...]) -> None:

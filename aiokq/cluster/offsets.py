@@ -31,9 +31,18 @@ if TYPE_CHECKING:
 __all__ = ["IsolationLevel", "OffsetSpec", "isolation_level_code", "list_offsets", "offset_spec"]
 
 OffsetSpec: TypeAlias = (
-    int | Literal["earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered"]
+    int
+    | Literal[
+        "earliest",
+        "latest",
+        "max_timestamp",
+        "earliest_local",
+        "latest_tiered",
+        "earliest_pending_upload",
+    ]
 )
-"""A time in milliseconds since the epoch, or a name for a special offset."""
+"""A time in milliseconds since the epoch, or a special offset: its name, or Kafka's number for it,
+-1 for "latest" to -6 for "earliest_pending_upload"."""
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
@@ -43,26 +52,29 @@ SPECIAL: Final[Mapping[str, int]] = {
     "max_timestamp": -3,
     "earliest_local": -4,
     "latest_tiered": -5,
+    "earliest_pending_upload": -6,
 }
-SINCE: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9}
+SINCE: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9, -6: 11}
 """ListOffsets version that first understood a special timestamp."""
 
 
 def offset_spec(value: OffsetSpec) -> int:
     """The timestamp as the protocol has it.
 
+    Source: Kafka `ListOffsetsRequest` (KIP-734, KIP-405, KIP-1005, KIP-1023).
+
     Raises:
-        ConfigError: an unknown name, or a negative time.
+        ConfigError: an unknown name, or a negative number that stands for nothing.
     """
     if isinstance(value, str):
         if value not in SPECIAL:
             known = ", ".join(map(repr, SPECIAL))
             raise ConfigError(f"{value!r} is no offset: use a time in ms, or one of {known}")
         return SPECIAL[value]
-    if value < 0:
+    if value < min(SPECIAL.values()):
         raise ConfigError(
             f"{value} is no time: times are milliseconds since 1970; use 'earliest' or 'latest' "
-            "for the ends of the log"
+            "(Kafka's -2 and -1) for the ends of the log"
         )
     return value
 
@@ -121,11 +133,14 @@ class _Lookup:
 
     async def run(self) -> None:
         # Each topic goes its own way: one that does not exist holds up no other.
-        await concurrently(
+        ended = await concurrently(
             self._engine.supervisor,
             (self._settle_topic(topic) for topic in sorted({tp.topic for tp in self._pending})),
             name="list offsets",
         )
+        for error in ended:
+            if error is not None:  # what a leader answers is settled; this is our own end
+                raise error
 
     async def _settle_topic(self, topic: str) -> None:
         backoff = self._engine.new_backoff()

@@ -25,6 +25,7 @@ from aiokq.connection.node import Node
 from aiokq.connection.slot import DedicatedConnection
 from aiokq.core.error_base import KafkaError
 from aiokq.core.errors import (
+    Closed,
     LeaderNotAvailable,
     NoOffsetForPartition,
     OffsetOutOfRange,
@@ -96,9 +97,10 @@ class PartitionReader:
             UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
             RequestTimeout: no leader answered in time; the cause says why.
         """
-        if timeout is None:
-            timeout = self._engine.settings.default_api_timeout
         engine = self._engine
+        engine.bind()
+        if timeout is None:
+            timeout = engine.settings.default_api_timeout
         level = isolation_level_code(isolation_level)
         request = _Fetch(tp, offset, max_bytes, level, min_bytes, max_wait_ms)
         last_error: KafkaError | None = None
@@ -156,7 +158,7 @@ class PartitionReader:
                 topic_partition=tp,
             ) from (last_error or error)
 
-    async def read(
+    def read(
         self,
         tp: TopicPartition,
         start: OffsetSpec,
@@ -182,6 +184,18 @@ class PartitionReader:
         Raises:
             KafkaError: as `fetch`.
         """
+        self._engine.bind()
+        return self._read(tp, start, stop, isolation_level, max_bytes, timeout)
+
+    async def _read(
+        self,
+        tp: TopicPartition,
+        start: OffsetSpec,
+        stop: OffsetSpec | None,
+        isolation_level: IsolationLevel,
+        max_bytes: int,
+        timeout: float | None,
+    ) -> AsyncGenerator[PartitionRecords, None]:
         position = await self._resolve(tp, start, isolation_level, timeout)
         end = await self._resolve(tp, "latest" if stop is None else stop, isolation_level, timeout)
 
@@ -204,8 +218,11 @@ class PartitionReader:
             while position < end:
                 if ahead is None:
                     ahead = self._engine.spawn(outcome(position), f"read {tp}")
-                fetched = await ahead
-                ahead = None
+                # Not awaited itself: if the cluster is closed it is cancelled, the caller is not.
+                await asyncio.wait([ahead])
+                if ahead.cancelled():
+                    raise Closed("the cluster was closed while records were read from it")
+                fetched, ahead = ahead.result(), None
                 if isinstance(fetched, KafkaError):
                     raise fetched
                 position = fetched.next_offset
@@ -241,6 +258,7 @@ class PartitionReader:
             KafkaError: the error of the first partition that has one.
         """
         engine = self._engine
+        engine.bind()
         outcomes = await list_offsets(
             engine,
             dict.fromkeys(partitions, offset_spec(timestamp)),
@@ -261,7 +279,7 @@ class PartitionReader:
         isolation_level: IsolationLevel,
         timeout: float | None,
     ) -> int:
-        if isinstance(spec, int):
+        if isinstance(spec, int) and spec >= 0:
             return spec
         found = await self.offsets([tp], spec, isolation_level=isolation_level, timeout=timeout)
         offset = found[tp]

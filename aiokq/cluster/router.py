@@ -15,6 +15,7 @@ from aiokq.wire import Request, Response
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.connection.connection import Connection
 
 __all__ = ["Router"]
 
@@ -27,6 +28,15 @@ class Router:
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
 
+    async def send(self, message: Request[R], target: int | Target, *, timeout: float) -> R:
+        """Send a request as it is, in the newest version that carries it."""
+
+        def prepare(connection: Connection) -> tuple[Request[R], int]:
+            complete = connection.completed(message)
+            return complete, connection.version_carrying(complete)
+
+        return await self._route(prepare, type(message), target, timeout)
+
     async def request(
         self,
         make: Callable[[int], Request[R]],
@@ -36,6 +46,20 @@ class Router:
         timeout: float,
     ) -> R:
         """Send the request made for the negotiated version; see `ClusterEngine.request`."""
+
+        def prepare(connection: Connection) -> tuple[Request[R], int]:
+            version = connection.version_for(request_class)
+            return make(version), version
+
+        return await self._route(prepare, request_class, target, timeout)
+
+    async def _route(
+        self,
+        prepare: Callable[[Connection], tuple[Request[R], int]],
+        request_class: type[Request[R]],
+        target: int | Target,
+        timeout: float,
+    ) -> R:
         limit = asyncio.timeout(timeout)
         last_error: KafkaError | None = None
         try:
@@ -55,12 +79,13 @@ class Router:
                         self._engine.counters.retries[request_class.NAME] += 1
                         await asyncio.sleep(backoff.next())
                         continue
-                    message = make(connection.version_for(request_class))
+                    message, version = prepare(connection)
                     remaining = timeout
                     if (when := limit.when()) is not None:
                         remaining = when - asyncio.get_running_loop().time()
                     return await connection.request(
                         message,
+                        version=version,
                         timeout=max(0.0, min(remaining, self._engine.settings.request_timeout)),
                     )
         except TimeoutError as error:

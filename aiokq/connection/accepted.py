@@ -120,7 +120,7 @@ class AcceptedConnection:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         if isinstance(error, ProtocolError):
-            logger.warning("closing connection: peer=%s error=%s", self.transport.peer, error)
+            self._server.complain("none", self.transport.peer, error)
         else:
             logger.debug("connection closed: peer=%s reason=%s", self.transport.peer, error)
         self._account()
@@ -207,12 +207,10 @@ class AcceptedConnection:
             logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
             self.transport.fail(error)
         except ProtocolError as error:
-            logger.warning("closing connection: peer=%s api=%s error=%s", context.peer, api, error)
+            self._server.complain(api, context.peer, error)
             return False
-        except Exception:
-            logger.exception(
-                "handler failed, closing connection: peer=%s api=%s", context.peer, api
-            )
+        except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
+            self._server.complain(api, context.peer, error)
             return False
         counters.requests[api] += 1
         counters.request_seconds[api].observe(self._server.clock.monotonic() - arrived)

@@ -6,6 +6,7 @@ How it is opened is in `handshake.py`; which connections there are, and when, in
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -15,14 +16,16 @@ from aiokq.connection.protocol import ClientProtocol
 from aiokq.connection.throttling import throttle_seconds
 from aiokq.connection.timer import LazyTimer
 from aiokq.connection.transport import FrameTransport
+from aiokq.connection.versions import common_versions
 from aiokq.core.errors import (
     Closed,
     ConnectionLost,
     KafkaError,
     ProtocolError,
     RequestTimeout,
-    UnsupportedVersion,
 )
+from aiokq.wire.api_versions import ApiVersionsRequest
+from aiokq.wire.versions import newest_version
 
 if TYPE_CHECKING:
     from aiokq.connection.options import ConnectionOptions
@@ -124,8 +127,35 @@ class Connection:
         key = request_class.API_KEY
         version = self._versions.get(key)
         if version is None:
-            version = self._versions[key] = self._negotiate(request_class)
+            _, version = common_versions(request_class, self.api_versions, node=self.name)
+            self._versions[key] = version
         return version
+
+    def version_carrying(self, message: Request[Response]) -> int:
+        """The newest version that both sides have and that has every field the message sets.
+
+        Looks at every field: `version_for` is for messages that are made for a version.
+
+        Raises:
+            UnsupportedVersion: there is no version that both have.
+            FieldNotSupported: none of them has all the fields.
+        """
+        oldest, newest = common_versions(type(message), self.api_versions, node=self.name)
+        return newest_version(message, oldest, newest)
+
+    def completed(self, message: Request[R]) -> Request[R]:
+        """The message with what it leaves to the connection: in ApiVersions, who is asking.
+
+        Brokers refuse an ApiVersions request that does not say (KIP-511).
+        """
+        if isinstance(message, ApiVersionsRequest):
+            options = self._options
+            return dataclasses.replace(  # type: ignore[return-value]
+                message,
+                client_software_name=message.client_software_name or options.software_name,
+                client_software_version=message.client_software_version or options.software_version,
+            )
+        return message
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
         """Call `callback(self)` when it ends, in the loop; at once if it has."""
@@ -335,26 +365,6 @@ class Connection:
             callback(self)
 
     # -- inside
-
-    def _negotiate(self, request_class: type[Request[Response]]) -> int:
-        theirs = self.api_versions.get(request_class.API_KEY)
-        ours = (request_class.MIN_VERSION, request_class.MAX_VERSION)
-        if theirs is None:
-            raise UnsupportedVersion(
-                "the broker does not have this API: it is older than the feature needs, or has it"
-                " disabled",
-                api=request_class.NAME,
-                node=self.name,
-            )
-        version = min(theirs[1], ours[1])
-        if version < max(theirs[0], ours[0]):
-            raise UnsupportedVersion(
-                f"the broker has versions {theirs[0]}-{theirs[1]} of this API, aiokq has"
-                f" {ours[0]}-{ours[1]}",
-                api=request_class.NAME,
-                node=self.name,
-            )
-        return version
 
     def _lost_error(
         self, what: str, request_class: type[Request[Response]], *, written: bool

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aiokq.connection.sasl.mechanism import SaslMechanism
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
+    from aiokq.wire import Request
 
 __all__ = ["ClosedOnApiVersions", "open_connection"]
 
@@ -39,8 +40,8 @@ _ILLEGAL_SASL_STATE = 34
 
 TOO_OLD = (
     "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or"
-    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL), a proxy whose"
-    " broker is down, or not Kafka"
+    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL) or a certificate"
+    " of its clients (ssl_certfile), a proxy whose broker is down, or not Kafka"
 )
 
 
@@ -115,26 +116,28 @@ async def open_connection(
             may_have_been_written=False,
         ) from error
     try:
-        await _negotiate(connection, options)
+        await _negotiate(connection)
         if security.mechanism is not None:
             await _authenticate(connection, security.mechanism(hostname))
     except BaseException as error:
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
-        if isinstance(error, ConnectionLost) and isinstance(connection.error, ProtocolError):
+        if isinstance(error, ConnectionLost):
             # What the peer sent says more than that its connection is closed now.
-            raise connection.error from None
+            cause = await connection.wait_closed()
+            if isinstance(cause, ProtocolError):
+                raise cause from None
+            if isinstance(cause.__cause__, ssl.SSLError):
+                # TLS 1.3: the peer judges our certificate when our side is done with the handshake.
+                raise tls_error(cause.__cause__, str(address)) from error
         raise
     connection.ready()
     return connection
 
 
-async def _negotiate(connection: Connection, options: ConnectionOptions) -> None:
+async def _negotiate(connection: Connection) -> None:
     """Ask for the broker's versions: in our newest, then as it asks, then in the oldest."""
-    request = ApiVersionsRequest(
-        client_software_name=options.software_name,
-        client_software_version=options.software_version,
-    )
+    request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:
         response = await _ask_versions(connection, request, version)
@@ -155,7 +158,7 @@ async def _negotiate(connection: Connection, options: ConnectionOptions) -> None
 
 
 async def _ask_versions(
-    connection: Connection, request: ApiVersionsRequest, version: int
+    connection: Connection, request: Request[ApiVersionsResponse], version: int
 ) -> ApiVersionsResponse:
     try:
         return await connection.request(request, version=version)
@@ -206,11 +209,11 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
                 ) from error
             raise
         if answer.error_code:
+            message = answer.error_message
+            if message is not None and answer.error_code == AuthenticationFailed.code:
+                message += f"; check the credentials of this client (sasl_* of {mechanism.name})"
             raise error_for(
-                answer.error_code,
-                answer.error_message,
-                api="SaslAuthenticate",
-                node=connection.name,
+                answer.error_code, message, api="SaslAuthenticate", node=connection.name
             )
         lifetime_ms = answer.session_lifetime_ms
         token = mechanism.step(answer.auth_bytes)

@@ -12,18 +12,25 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too_old
 from aiokq.connection.pool import FramePool
 from aiokq.connection.slot import DedicatedConnection, Slot
-from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError, copy_error
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    Closed,
+    ConnectionLost,
+    KafkaError,
+    RequestTimeout,
+    copy_error,
+)
 from aiokq.core.repetition import Repetitions
 from aiokq.core.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from aiokq.connection.connection import Connection
     from aiokq.connection.options import ConnectionOptions
@@ -136,6 +143,8 @@ class Node:
         self._shared = {purpose: Slot(self, purpose.value) for purpose in Purpose}
         self._dedicated: dict[DedicatedConnection, None] = {}
         self._open: dict[Connection, None] = {}
+        self._attempts: set[asyncio.Timeout] = set()
+        """Attempts that wait for their time or for an answer; ended when the broker moves."""
 
     def __repr__(self) -> str:
         state = {None: "not tried", True: "up", False: "down"}[self._up]
@@ -232,6 +241,10 @@ class Node:
         self._setup.reset()
         for slot in (*self._shared.values(), *self._dedicated):
             slot.reset("the broker moved")
+        now = asyncio.get_running_loop().time()
+        attempts, self._attempts = self._attempts, set()  # each is ended once
+        for attempt in attempts:
+            attempt.reschedule(now)
 
     async def close(self) -> None:
         """Close all connections and give up attempts; waiters get `Closed`. Harmless twice."""
@@ -261,29 +274,57 @@ class Node:
     async def connect(self, purpose: str) -> Connection:
         """One attempt: wait out the backoff, resolve the name, try each address.
 
+        When the broker moves meanwhile, the attempt begins again, at once and there.
+
         Raises:
             KafkaError: none worked.
         """
-        await self._wait_until(lambda: self._retry_at)
-        host, port = self.host, self.port
-        try:
-            connection = await self._try_addresses(host, port)
-        except KafkaError as error:
-            self._counters.connections_failed += 1
-            self._failed(error)
-            raise
-        if self._closed or (host, port) != (self.host, self.port):
+        while True:
+            host, port = self.host, self.port
+            try:
+                connection = await self._unless_moved(self._attempt(host, port))
+            except KafkaError:
+                if (host, port) == (self.host, self.port):
+                    raise
+                continue  # it moved just then
+            if connection is None:
+                continue
+            if self._closed:
+                await connection.close("the node was closed")
+                raise Closed(f"connections to node {self.name} are closed")
+            if (host, port) == (self.host, self.port):
+                break
             await connection.close("the broker moved")
-            raise ConnectionLost(
-                f"node {self.name} moved from {host}:{port} while connecting",
-                node=self.name,
-                may_have_been_written=False,
-            )
         self._succeeded(connection)
         logger.debug("connected: node=%s for=%s peer=%s", self.name, purpose, connection)
         return connection
 
     # -- inside
+
+    async def _unless_moved(self, attempt: Coroutine[Any, Any, Connection]) -> Connection | None:
+        """What an attempt gives; None if it was ended because the broker moved."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._attempts.add(limit)
+                try:
+                    return await attempt
+                finally:
+                    self._attempts.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+
+    async def _attempt(self, host: str, port: int) -> Connection:
+        await self._wait_until(lambda: self._retry_at)
+        try:
+            return await self._try_addresses(host, port)
+        except KafkaError as error:
+            self._counters.connections_failed += 1
+            if (host, port) == (self.host, self.port):
+                self._failed(error)
+            raise
 
     @staticmethod
     async def _wait_until(when: Callable[[], float]) -> None:
@@ -327,8 +368,13 @@ class Node:
                         on_throttle=lambda seconds: self.throttled(seconds * 1000),
                         pool=self._pool,
                     )
-            except TimeoutError:
-                reasons.append(f"{address}: no answer within {timeout:.3g} s")
+            except TimeoutError as error:
+                # Of a request in the handshake, which tells its own limit; else of all of it.
+                told = error.message if isinstance(error, RequestTimeout) else None
+                reasons.append(
+                    f"{address}: {told or f'no answer within {timeout:.3g} s'}:"
+                    " a firewall, not Kafka, or a listener of another security_protocol"
+                )
             except ClosedOnApiVersions as error:
                 self._closed_on_api_versions += 1
                 reasons.append(f"{address}: {error.message}")

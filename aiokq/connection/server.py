@@ -19,7 +19,8 @@ from aiokq.connection.context import CloseConnection, RequestContext, RequestHan
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
 from aiokq.connection.limits import FrameBudget, ServerLimits
 from aiokq.connection.pool import FramePool
-from aiokq.core.errors import Closed, ConnectionLost
+from aiokq.core.errors import Closed, ConnectionLost, ProtocolError
+from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._next_id = 0
         self._refused = 0
+        self._complaints = Repetitions(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
         # All readers of the loop share one buffer; see FrameReader for why not on Windows.
@@ -182,6 +184,30 @@ class Server:
         self.counters.connections.value -= 1
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def complain(self, api: str, peer: str, error: Exception) -> None:
+        """Log that a connection is closed for what its client sent, or for a bug in the handler.
+
+        The first of a kind at once, then fewer and fewer, with a count: who sends garbage in a loop
+        must not fill the disk.
+
+        Args:
+            api: by name, so that there are few; "none" for what is no request.
+        """
+        bug = None if isinstance(error, ProtocolError) else error
+        level, times = self._complaints.note((api, bug is None))
+        if bug is not None and level == logging.WARNING:
+            level = logging.ERROR
+        logger.log(
+            level,
+            "%s: peer=%s api=%s error=%s times=%d",
+            "closing connection" if bug is None else "handler failed, closing connection",
+            peer,
+            api,
+            error,
+            times,
+            exc_info=bug,
+        )
 
     # -- inside
 

@@ -86,7 +86,7 @@ class Slot:
         """Close what there is; the next caller opens anew. For a node that moved."""
         if self._connection is not None:
             self._connection.shut(reason)
-        # An attempt under way goes on: its caller finds out where it leads.
+        # An attempt under way is begun again by the node.
 
     def _begin(self) -> asyncio.Future[Connection]:
         if self._closed:

@@ -265,10 +265,11 @@ class BrokerFetcher:
             raise error
         if version >= SESSIONS_SINCE:
             session.accept(response.session_id)
+        await self._owner.unpack(response)
+        news = self._owner.received(self.node_id, session.sent, response)
         self.last_error = None
         self._backoff.reset()
-        await self._owner.unpack(response)
-        return not self._owner.received(self.node_id, session.sent, response)
+        return not news
 
     async def _connect(self) -> Connection:
         node = self._owner.node(self.node_id)

@@ -11,22 +11,21 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
+from aiokq.consumer.catalog import Catalog
 from aiokq.consumer.health import ConsumerHealth
 from aiokq.consumer.inbox import Inbox
-from aiokq.consumer.limit import Limit
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.consumer.streams import Stream
-from aiokq.consumer.subscription import Mode, Subscription, checked_partition, checked_topic
-from aiokq.core.errors import Closed, ConfigError, KafkaError
+from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
+from aiokq.core.errors import Closed, ConfigError, copy_error
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
+from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicFilter, TopicPartition
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
@@ -39,13 +38,10 @@ __all__ = ["Consumer", "Partition"]
 
 logger = logging.getLogger("aiokq.consumer")
 
-T = TypeVar("T")
-
-CLOSE_TIMEOUT = 5.0
+CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a consumer's tasks may take to end once they are cancelled."""
 
-Partition: TypeAlias = TopicPartition | tuple[str, int]
-"""A partition as arguments take it."""
+_LAST_OFFSET: Final = 2**63 - 1
 
 
 class Consumer:
@@ -56,10 +52,15 @@ class Consumer:
 
     Records are fetched ahead while others are being worked on. A position moves where a record is
     handed over: a cancelled wait loses nothing, and after `break` another loop goes on with the
-    next record. One task reads at a time; for several use `streams(n)`. `async for` ends when
-    `close()` is called meanwhile. An error about one partition is raised once, and the others go on
-    when reading is taken up again: where it cannot mend itself, as with a corrupt batch, that
-    partition waits for `seek()` (`position()` tells where it stands).
+    next record. One task reads at a time, another is refused with a RuntimeError: while the first
+    waits, or the first at the end of the chunk in hand; for several use `streams(n)`. `async for`
+    ends when `close()` is called meanwhile.
+
+    An error about one partition is raised once, and the others go on when reading is taken up
+    again: where it cannot mend itself, as with a corrupt batch, that partition waits for `seek()`
+    (`position()` tells where it stands). A topic that is subscribed to and does not exist is waited
+    for, and logged; a partition that was assigned and does not exist is raised as
+    `UnknownTopicOrPartition` each `default_api_timeout_ms`.
 
     Args:
         topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.
@@ -79,9 +80,7 @@ class Consumer:
         _environment: Environment | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> None:
-        values: dict[str, object] = dict(overrides)
-        base = ConsumerSettings() if settings is None else settings
-        self._settings = base.with_overrides(**values) if values else base
+        self._settings = ConsumerSettings.combine(settings, overrides)
         self._subscription = Subscription()
         if topics:
             self._subscription.subscribe(topics, None)
@@ -95,7 +94,9 @@ class Consumer:
         self._positions = self._inbox.positions
         self._outlets = self._inbox.outlets
         self._reader = self._inbox.reader(self._outlets.main)
+        self._catalog = Catalog(self._settings, self._engine)
         self._started = False
+        self._failure: Closed | None = None
         self._closing: asyncio.Future[None] | None = None
 
     # -- lifecycle
@@ -125,6 +126,7 @@ class Consumer:
         try:
             if self._owns_engine:
                 await self._engine.start()
+            # Closed meanwhile, the supervisor takes no start.
             await self._supervisor.start()
             self._started = True
             self._inbox.start()
@@ -151,12 +153,17 @@ class Consumer:
         await shielded(self._shut_down(self._closing), name="close consumer")
 
     async def _shut_down(self, closing: asyncio.Future[None]) -> None:
+        # Each part is closed though one before it failed.
         try:
-            await self._inbox.close()
-            if self._started:
-                await self._supervisor.close(CLOSE_TIMEOUT)
-            if self._owns_engine:
-                await self._engine.close()
+            try:
+                self._catalog.close()
+                await self._inbox.close()
+            finally:
+                try:
+                    await self._supervisor.close(CLOSE_TIMEOUT)
+                finally:
+                    if self._owns_engine:
+                        await self._engine.close()
         finally:
             closing.set_result(None)
 
@@ -194,7 +201,8 @@ class Consumer:
         return self._reader.stream()
 
     def __anext__(self) -> Awaitable[Record]:
-        return self.__aiter__().__anext__()
+        self._check_readable()
+        return self._reader.next()
 
     async def getone(self, *partitions: Partition) -> Record:
         """The next record, of certain partitions if some are named.
@@ -344,8 +352,8 @@ class Consumer:
                 f"an offset is an int, not {offset!r}: seek_to_beginning() and seek_to_end() go to "
                 "the ends of the log, offsets_for_times() finds the offset of a time"
             )
-        if offset < 0:
-            raise ConfigError(f"{offset} is no offset: the first of a log is 0")
+        if not 0 <= offset <= _LAST_OFFSET:
+            raise ConfigError(f"{offset} is no offset: those of a log are 0 to 2**63 - 1")
         (state,) = self._states([partition])
         self._inbox.seek(state, offset)
 
@@ -357,7 +365,7 @@ class Consumer:
                 the call is cancelled, the partitions still go there as soon as they can.
 
         Raises:
-            RequestTimeout: not in time.
+            RequestTimeout, UnknownTopicOrPartition: as `position`.
             ConfigError: a partition is not assigned.
         """
         await self._seek_to(Start.EARLIEST, partitions, timeout)
@@ -376,14 +384,47 @@ class Consumer:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            RequestTimeout: not in time.
+            RequestTimeout: not in time; the cause says what was in the way.
+            UnknownTopicOrPartition: the partition did not come to exist in time.
             NoOffsetForPartition: there is none, and auto_offset_reset is "none".
             ConfigError: the partition is not assigned.
         """
         (state,) = self._states([partition])
-        async with self._limit(timeout, "the position"):
-            await self._inbox.await_positions([state])
+        await self._inbox.await_positions([state], timeout)
         return state.position
+
+    # -- what a group stores
+
+    async def commit(
+        self,
+        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Store with the group where to go on: by default, behind every record handed over.
+
+        Raises:
+            ConfigError: there is no `group_id`.
+        """
+        self._without_group("commit()")
+
+    async def committed(self, partition: Partition, *, timeout: float | None = None) -> int | None:
+        """Where the group goes on in a partition; None if nothing is stored.
+
+        Raises:
+            ConfigError: there is no `group_id`.
+        """
+        self._without_group("committed()")
+
+    async def seek_to_committed(self, *partitions: Partition, timeout: float | None = None) -> None:
+        """Go to what the group has stored for these partitions, for all if none is named.
+
+        Raises:
+            ConfigError: there is no `group_id`.
+        """
+        self._without_group("seek_to_committed()")
+
+    # -- how far it is
 
     def lag(self, partition: Partition) -> int | None:
         """Records between the position and the end that this consumer sees, as of the last
@@ -412,29 +453,22 @@ class Consumer:
         """Names of all topics that this client may see.
 
         Raises:
-            RequestTimeout: no answer in time.
+            RequestTimeout: no answer in time; the cause says why.
         """
         self._check_open()
-        engine = self._engine
-        engine.watch_all()
-        try:
-            async with self._limit(timeout, "topics()"):
-                await engine.refresh()
-        finally:
-            engine.unwatch_all()
-        return frozenset(engine.metadata.topics)
+        return await self._catalog.topics(timeout)
 
-    async def partitions_for_topic(
-        self, topic: str, *, timeout: float | None = None
-    ) -> frozenset[int]:
-        """The partitions of a topic, which need not be subscribed to.
+    def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
+        """The partitions of a topic, which need not be subscribed to, as far as it is known.
+
+        None if it is not known: then the cluster is asked for it, and a later call may know
+        (`await cluster.refresh(topic)` waits for the answer).
 
         Raises:
-            UnknownTopicOrPartition: it did not come to exist in time.
+            InvalidTopic: a name that cannot be a topic's.
         """
         self._check_open()
-        info = await self._engine.topic(checked_topic(topic), timeout=timeout)
-        return frozenset(info.partitions)
+        return self._catalog.partitions(topic)
 
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
@@ -442,10 +476,13 @@ class Consumer:
         """Offset of the first record of each.
 
         Raises:
-            RequestTimeout: not in time.
+            RequestTimeout: not in time; the cause says what was in the way.
+            UnknownTopicOrPartition: a topic did not come to exist in time; at once if it exists,
+                and does not have the partition.
             KafkaError: of the first partition that has an error.
         """
-        return await self._ends(partitions, "earliest", timeout)
+        self._check_open()
+        return await self._catalog.ends(partitions, "earliest", timeout)
 
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
@@ -454,7 +491,8 @@ class Consumer:
 
         Raises: as `beginning_offsets`.
         """
-        return await self._ends(partitions, "latest", timeout)
+        self._check_open()
+        return await self._catalog.ends(partitions, "latest", timeout)
 
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, int], *, timeout: float | None = None
@@ -464,86 +502,30 @@ class Consumer:
         Args:
             timestamps: milliseconds since 1970.
 
-        Raises: as `beginning_offsets`.
+        Raises: as `beginning_offsets`; ConfigError for what is no time.
         """
-        wanted = {checked_partition(tp): offset_spec(when) for tp, when in timestamps.items()}
-        return await self._list(wanted, "read_uncommitted", timeout)
+        self._check_open()
+        return await self._catalog.times(timestamps, timeout)
 
     def health(self) -> ConsumerHealth:
         """What is believed of the partitions and brokers right now."""
-        partitions = self._inbox.partitions_health()
-        missing = frozenset(
-            name for name in self._subscription.names if name not in self._engine.metadata.topics
-        )
-        ok = (
-            self._started
-            and self._closing is None
-            and self._supervisor.failed is None
-            and not missing
-            and all(
-                health.error is None and (health.node is not None) for health in partitions.values()
-            )
-        )
-        return ConsumerHealth(
-            ok, partitions, self._inbox.brokers_health(), self._inbox.buffers.used, missing
-        )
+        works = self._started and self._closing is None and self._failure is None
+        return self._inbox.health(works=works)
 
     # -- inside
 
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
+        self._check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:
             self._inbox.reset(state, start)
-        async with self._limit(timeout, "the position"):
-            await self._inbox.await_positions(states)
-
-    async def _ends(
-        self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
-    ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
-        found = await self._list(wanted, self._settings.isolation_level, timeout)
-        return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}
-
-    async def _list(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation_level: IsolationLevel,
-        timeout: float | None,
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        self._check_open()
-        outcomes = await list_offsets(
-            self._engine,
-            wanted,
-            isolation_level=isolation_level,
-            timeout=self._settings.default_api_timeout if timeout is None else timeout,
-        )
-        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-        for tp in wanted:
-            outcome = outcomes[tp]
-            if isinstance(outcome, KafkaError):
-                raise outcome
-            found[tp] = outcome
-        return found
-
-    def _limit(self, timeout: float | None, what: str) -> Limit:
-        return Limit(self._settings.default_api_timeout if timeout is None else timeout, what)
+        await self._inbox.await_positions(states, timeout)
 
     def _states(self, partitions: Iterable[Partition]) -> list[PartitionState]:
         self._check_open()
-        states = []
-        for partition in partitions:
-            tp = checked_partition(partition)
-            state = self._positions.get(tp)
-            if state is None:
-                assigned = ", ".join(map(str, sorted(self._positions.partitions)[:10])) or "nothing"
-                raise ConfigError(
-                    f"{tp} is not assigned to this consumer ({assigned} is): assign() it, or "
-                    "subscribe to its topic and wait until assignment() has it"
-                )
-            states.append(state)
-        return states
+        return self._positions.named(partitions)
 
     def _assigned_of(self, partitions: Sequence[Partition]) -> frozenset[TopicPartition]:
         return frozenset(state.tp for state in self._states(partitions)) if partitions else _NONE
@@ -552,6 +534,8 @@ class Consumer:
         self._binding.check()
         if not self._started or self._closing is not None:
             raise Closed("this consumer is closed: make a new one")
+        if self._failure is not None:
+            raise copy_error(self._failure)
 
     def _check_readable(self) -> None:
         self._check_open()
@@ -564,9 +548,16 @@ class Consumer:
             )
 
     def _on_internal_failure(self, error: BaseException) -> None:
-        failure = Closed(f"the consumer failed: {error!r}")
+        self._failure = failure = Closed(f"the consumer failed: {error!r}")
         failure.__cause__ = error
         self._inbox.fail(failure)
+
+    def _without_group(self, call: str) -> NoReturn:
+        self._check_open()
+        raise ConfigError(
+            f"{call} needs group_id, which is not supported yet: keep positions of your own, by "
+            "position() and seek()"
+        )
 
 
 _NONE: frozenset[TopicPartition] = frozenset()

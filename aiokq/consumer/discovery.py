@@ -22,7 +22,8 @@ from aiokq.cluster.events import (
 from aiokq.cluster.metadata import NO_LEADER, ZERO_ID, TopicInfo
 from aiokq.consumer.positions import PartitionState, Positions, Start
 from aiokq.consumer.subscription import Mode, Subscription
-from aiokq.core.errors import KafkaError, RequestTimeout, UnknownTopicOrPartition
+from aiokq.consumer.topic_search import TopicSearch
+from aiokq.core.errors import Closed, KafkaError
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,13 +81,24 @@ class Discovery:
         self._moved = moved
         self._report = report
         self._spawn = spawn
+        self._search = TopicSearch(
+            settings,
+            engine,
+            wanted=lambda topic: topic in self._watched,
+            assigned=self._of,
+            # What comes up from now on did not exist when it was subscribed to.
+            asked=lambda topic: self._unseen.discard(topic),
+            report=report,
+            spawn=spawn,
+        )
         self._watched: frozenset[str] = frozenset()
         self._watching_all = False
         self._unseen: set[str] = set()
         self._listed = False
-        self._finding: set[str] = set()
+        self._listing: asyncio.Task[None] | None = None
+        self._answered: asyncio.Future[None] | None = None
+        """Done when the listing has succeeded, or failed for the first time."""
         self._left: dict[TopicPartition, _Left] = {}
-        self._answers: set[asyncio.Future[None]] = set()
         self._changes = engine.changes.subscribe(self._changed, replay=False)
 
     def close(self) -> None:
@@ -96,8 +108,11 @@ class Discovery:
 
     async def settled(self, timeout: float) -> None:
         """Until it is known which of the topics exist, at most so many seconds."""
-        if self._answers:
-            await asyncio.wait(list(self._answers), timeout=timeout)
+        waiting = self._search.unanswered
+        if self._answered is not None:
+            waiting.append(self._answered)
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout)
 
     # -- what is wanted changed
 
@@ -108,13 +123,17 @@ class Discovery:
             if not self._wanted(state.tp.topic):
                 self._drop(state)
         self._left.clear()
+        if self._listing is not None:
+            self._listing.cancel()  # of what was wanted before
+            self._listing = None
         if mode is Mode.TOPICS:
             self._follow_names()
         elif mode is Mode.PATTERN:
             self._watch(frozenset(), everything=True)
             self._listed = False
             self._take_all()
-            self._spawn(self._list_topics(self._answer()), "list topics")
+            self._answered = asyncio.get_running_loop().create_future()
+            self._listing = self._spawn(self._list_topics(self._answered), "list topics")
         else:
             self._watch(frozenset(), everything=False)
 
@@ -128,8 +147,8 @@ class Discovery:
         for tp in wanted:
             if tp not in self._positions:
                 self._moved(self._assigned(tp, Start.POLICY))
-            if tp.topic not in self._engine.metadata.topics:
-                self._find(tp.topic)
+            if self._engine.metadata.partition(tp) is None:
+                self._search.find(tp.topic)
 
     def _follow_names(self) -> None:
         names = self._subscription.names
@@ -139,7 +158,7 @@ class Discovery:
             info = topics.get(name)
             if info is None:
                 self._unseen.add(name)
-                self._find(name)
+                self._search.find(name)
             else:
                 self._take(info, Start.POLICY)
         self._unseen &= names
@@ -153,6 +172,7 @@ class Discovery:
         engine = self._engine
         if topics != self._watched:
             before, self._watched = self._watched, topics
+            self._search.forget(topics)
             engine.watch(topics - before)
             engine.unwatch(before - topics)
         if everything != self._watching_all:
@@ -162,49 +182,24 @@ class Discovery:
             else:
                 engine.unwatch_all()
 
-    # -- finding topics
-
-    def _find(self, topic: str) -> None:
-        if topic not in self._finding:
-            self._finding.add(topic)
-            self._spawn(self._look_for(topic, self._answer()), f"find topic {topic}")
-
-    def _answer(self) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers.add(future)
-        future.add_done_callback(self._answers.discard)
-        return future
-
-    async def _look_for(self, topic: str, answered: asyncio.Future[None]) -> None:
-        """Until the topic exists; TopicAdded says so to all who care."""
-        engine = self._engine
-        try:
-            await engine.refresh([topic])
-            answered.set_result(None)
-            # It did not exist when it was subscribed to: all of its records are new.
-            self._unseen.discard(topic)
-            while topic in self._watched and topic not in engine.metadata.topics:
-                try:
-                    await engine.topic(topic)
-                except (UnknownTopicOrPartition, RequestTimeout) as error:
-                    logger.warning("topic does not exist: topic=%s error=%s", topic, error)
-        except KafkaError as error:
-            logger.warning("topic cannot be read: topic=%s error=%s", topic, error)
-            if topic in self._watched:
-                self._report(error)
-        finally:
-            self._finding.discard(topic)
-            answered.cancel()
+    # -- all topics
 
     async def _list_topics(self, answered: asyncio.Future[None]) -> None:
+        backoff = self._engine.new_backoff()
         try:
-            await self._engine.refresh()
-        except KafkaError as error:
-            self._report(error)
-        else:
-            if self._subscription.mode is Mode.PATTERN:
-                self._take_all()
-                self._listed = True
+            while not self._listed:
+                try:
+                    await self._engine.refresh()
+                except Closed:
+                    return
+                except KafkaError as error:
+                    logger.warning("topics cannot be listed: error=%s", error)
+                    self._report(error)
+                    answered.cancel()
+                    await asyncio.sleep(backoff.next())
+                else:
+                    self._take_all()
+                    self._listed = True
         finally:
             answered.cancel()
 
@@ -237,7 +232,9 @@ class Discovery:
         info = self._engine.metadata.topics.get(topic)
         if info is None:
             return
+        self._search.found(topic)
         for state in self._of(topic):  # assigned by hand, before the topic was known, or gone
+            state.outlet.forgive(state.tp)
             if ZERO_ID not in (state.topic_id, info.topic_id) and state.topic_id != info.topic_id:
                 self._recreated(state)
             self._moved(state)
@@ -273,6 +270,10 @@ class Discovery:
             self._moved(state)
         if info is not None and self._wanted(topic):
             self._take(info, self._start_of_new())
+        elif info is not None and any(
+            state.tp.partition not in info.partitions for state in self._of(topic)
+        ):
+            self._search.find(topic)
 
     def _gone(self, topic: str) -> None:
         by_hand = self._subscription.mode is Mode.PARTITIONS
@@ -286,7 +287,7 @@ class Discovery:
             logger.warning("topic is gone: partition=%s", state.tp)
             self._drop(state)
         if topic in self._watched:
-            self._find(topic)
+            self._search.lost(topic)
 
     # -- partitions
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.metadata import NO_LEADER
 from aiokq.cluster.reading import leader_hint
 from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
@@ -20,8 +22,10 @@ from aiokq.consumer.inflate import MOST_BYTES, inflate, wants_inflating
 from aiokq.consumer.positions import PartitionState, Stage
 from aiokq.consumer.sessions import Ask
 from aiokq.core.errors import (
+    Closed,
     KafkaError,
     LeaderNotAvailable,
+    ProtocolError,
     RecordTooLarge,
     error_for,
 )
@@ -73,6 +77,7 @@ class Fetcher:
         self._diverged = diverged
         self._spawn = spawn
         self._loops: dict[int, tuple[BrokerFetcher, asyncio.Task[None]]] = {}
+        self._stopped = False
         self._partition_bytes = max(1, settings.max_partition_fetch_bytes)
 
     @property
@@ -80,25 +85,35 @@ class Fetcher:
         """The loops, by node id."""
         return {node_id: loop for node_id, (loop, _) in self._loops.items()}
 
+    def stop(self) -> None:
+        """Fetch nothing any more, at once."""
+        self._stopped = True
+        for _, task in self._loops.values():
+            task.cancel()
+
     async def close(self) -> None:
         """End all loops, their sessions and connections."""
+        self.stop()
         loops, self._loops = self._loops, {}
-        tasks = [task for _, task in loops.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        closing = [
-            self._spawn(loop.close(), f"close fetches from node {node_id}")
-            for node_id, (loop, _) in loops.items()
-        ]
-        if closing:
-            await asyncio.wait(closing)
+        if loops:
+            await asyncio.wait([task for _, task in loops.values()])
+        # Tasks of the cluster: those of a consumer that failed are not to be had any more.
+        try:
+            await concurrently(
+                self._engine.supervisor,
+                [loop.close() for loop, _ in loops.values()],
+                name="end fetches",
+            )
+        except Closed as error:
+            # The cluster has ended, and with it all connections.
+            logger.debug("fetches not ended: error=%s", error)
 
     # -- what changed
 
     def update(self, state: PartitionState) -> None:
         """Something about the partition changed: position, pause, leader, what is buffered."""
+        if self._stopped:
+            return
         node_id = self._route(state)
         if node_id != state.node:
             self._leave(state)
@@ -138,6 +153,9 @@ class Fetcher:
         topic = metadata.topics.get(state.tp.topic)
         info = None if topic is None else topic.partitions.get(state.tp.partition)
         if topic is None or info is None:
+            if state.node >= 0:  # it is gone: nobody is to be asked for it
+                state.leader = state.preferred = NO_LEADER
+                self.update(state)
             return
         state.topic_id = topic.topic_id
         if info.leader != state.leader:
@@ -214,7 +232,12 @@ class Fetcher:
     def received(
         self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
     ) -> bool:
-        """Take a response in. Returns whether it brought anything."""
+        """Take a response in. Returns whether it brought anything.
+
+        Raises:
+            ProtocolError: all it brought is about partitions that nobody asked for; what was asked
+                would be asked again at once, for ever.
+        """
         size = 0
         for topic in response.responses:
             for data in topic.partitions:
@@ -223,6 +246,7 @@ class Fetcher:
         frame = self._buffers.frame(size)
         now = self._engine.now()
         names: dict[UUID, str] | None = None
+        strange = bool(response.responses)
         for topic in response.responses:
             name = topic.topic
             if not name:
@@ -230,8 +254,18 @@ class Fetcher:
                     names = {ask.topic_id: tp.topic for tp, ask in asked.items()}
                 name = names.get(topic.topic_id, "")
             for data in topic.partitions:
-                self._take(node_id, name, data, asked, response, frame, now)
+                ask = asked.get(TopicPartition(name, data.partition_index))
+                if ask is not None:
+                    strange = False
+                    self._take(node_id, ask, data, response, frame, now)
         self._buffers.discard(frame)
+        if strange:
+            error = ProtocolError(
+                "the broker sent only partitions that were not asked for", api="Fetch", node=node_id
+            )
+            # It may know a topic of the name by another id: metadata tells, and a new session.
+            error.retriable = error.refresh_metadata = True
+            raise error
         return bool(response.responses)
 
     def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:
@@ -255,16 +289,12 @@ class Fetcher:
     def _take(
         self,
         node_id: int,
-        topic: str,
+        ask: Ask,
         data: FetchPartitionData,
-        asked: dict[TopicPartition, Ask],
         response: FetchResponse,
         frame: Frame,
         now: float,
     ) -> None:
-        ask = asked.get(TopicPartition(topic, data.partition_index))
-        if ask is None:
-            return
         state: PartitionState = ask.state
         if state.generation != ask.generation or state.fetch_offset != ask.offset:
             return  # sought, reset or unassigned meanwhile: this answers another question
@@ -417,7 +447,8 @@ class Fetcher:
             return
         loop, task = running
         loop.remove(state.tp)
-        if not loop.states and state.node not in self._engine.metadata.brokers:
+        brokers = self._engine.metadata.brokers
+        if not (loop.states or self._stopped or state.node in brokers):
             del self._loops[state.node]
             task.cancel()
             self._spawn(loop.close(), f"close fetches from node {loop.node_id}")

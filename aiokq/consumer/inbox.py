@@ -7,20 +7,21 @@ How it leaves: outlet.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.consumer.buffers import Buffers
 from aiokq.consumer.deserializers import record_deserializer
 from aiokq.consumer.discovery import Discovery
 from aiokq.consumer.fetcher import Fetcher
-from aiokq.consumer.health import BrokerHealth, PartitionHealth, partition_health
+from aiokq.consumer.health import BrokerHealth, ConsumerHealth, partition_health
+from aiokq.consumer.limit import Limit
 from aiokq.consumer.offsets import PositionKeeper
 from aiokq.consumer.outlet import Outlet
 from aiokq.consumer.positions import PartitionState, Positions, Start
 from aiokq.consumer.reader import Reader
 from aiokq.consumer.streams import Outlets
-from aiokq.core.errors import Closed, copy_error
+from aiokq.core.errors import Closed, ConfigError, copy_error
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.codecs import RecordCodecs
@@ -118,13 +119,16 @@ class Inbox:
         if self._discovery is None:
             return
         self._discovery.close()
+        self.fetcher.stop()
         for state in list(self.positions):
             self._removed(state)
-        if self._supervisor.failed is None:
-            await self.fetcher.close()
+        await self.fetcher.close()
 
     def fail(self, failure: Closed) -> None:
-        """A bug ended a task of the consumer: whoever waits is told."""
+        """A bug ended a task of the consumer: whoever waits is told, and nothing is begun anew."""
+        if self._discovery is not None:
+            self._discovery.close()
+        self.fetcher.stop()
         self.outlets.close(failure)
         for state in self.positions:
             state.refused(failure)
@@ -168,33 +172,45 @@ class Inbox:
             state.outlet.arrived(state)
             self.fetcher.update(state)
 
-    async def await_positions(self, states: Iterable[PartitionState]) -> None:
+    async def await_positions(
+        self, states: Iterable[PartitionState], timeout: float | None
+    ) -> None:
         """Until all have a position.
+
+        Args:
+            timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
             KafkaError: why one has none.
         """
-        for state in states:
-            await state.has_position()
-            if state.fetch_offset < 0:
-                if state.error is not None:
-                    raise copy_error(state.error)
-                raise Closed(f"{state.tp} is not assigned any more")
+        seconds = self._settings.default_api_timeout if timeout is None else timeout
+        waiting: PartitionState
+        async with Limit(seconds, lambda waited: self._keeper.overdue(waiting, waited)):
+            for waiting in states:
+                await waiting.has_position()
+                if waiting.fetch_offset >= 0:
+                    continue
+                if waiting.error is not None:
+                    raise copy_error(waiting.error)
+                if self.outlets.main.closed:
+                    raise Closed("this consumer is closed: make a new one")
+                raise ConfigError(f"{waiting.tp} is not assigned to this consumer any more")
 
     # -- what is told of them
 
-    def partitions_health(self) -> Mapping[TopicPartition, PartitionHealth]:
-        """Of all assigned partitions."""
+    def health(self, *, works: bool) -> ConsumerHealth:
+        """What is believed of the partitions and brokers right now.
+
+        Args:
+            works: the consumer is open, and none of its tasks has failed.
+        """
         now = self._engine.environment.clock.timestamp_ms()
         committed_only = self._settings.committed_only
-        return {
+        partitions = {
             state.tp: partition_health(state, now, committed_only=committed_only)
             for state in self.positions
         }
-
-    def brokers_health(self) -> Mapping[int, BrokerHealth]:
-        """Of all brokers that are read from."""
-        return {
+        brokers = {
             node_id: BrokerHealth(
                 len(loop.states),
                 loop.in_flight,
@@ -202,6 +218,10 @@ class Inbox:
             )
             for node_id, loop in self.fetcher.brokers.items()
         }
+        missing = self._subscription.names - self._engine.metadata.topics.keys()
+        ok = works and not missing
+        ok = ok and all(p.error is None and p.node is not None for p in partitions.values())
+        return ConsumerHealth(ok, partitions, brokers, self.buffers.used, missing)
 
     def _lags(self) -> dict[tuple[str, ...], int]:
         committed_only = self._settings.committed_only

@@ -1,11 +1,12 @@
-"""Owns the time limit of a call, whose end is a RequestTimeout that says what was waited for."""
+"""Owns the time limit of a call, whose end is an error that says what was in the way."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
-from aiokq.core.errors import RequestTimeout
+from aiokq.core.errors import KafkaError
 
 __all__ = ["Limit"]
 
@@ -15,12 +16,12 @@ class Limit:
 
     Args:
         seconds: the limit.
-        what: is waited for.
+        overdue: gives the error to raise when it is reached, from the seconds.
     """
 
-    def __init__(self, seconds: float, what: str) -> None:
+    def __init__(self, seconds: float, overdue: Callable[[float], KafkaError]) -> None:
         self._seconds = seconds
-        self._what = what
+        self._overdue = overdue
         self._timeout = asyncio.timeout(seconds)
 
     async def __aenter__(self) -> None:
@@ -35,6 +36,5 @@ class Limit:
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError as ended:
-            raise RequestTimeout(f"{self._what} was not known within {self._seconds:.3g} s") from (
-                ended
-            )
+            overdue = self._overdue(self._seconds)
+            raise overdue from (overdue.__cause__ or ended)

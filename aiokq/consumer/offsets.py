@@ -11,13 +11,16 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokq.cluster.offsets import list_offsets, offset_spec
+from aiokq.cluster.offsets import list_offsets, no_such_partition, offset_spec
 from aiokq.consumer.positions import PartitionState, Positions, Stage, Start
 from aiokq.core.errors import (
     KafkaError,
+    LeaderNotAvailable,
     LogTruncated,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    RequestTimeout,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
     error_for,
 )
@@ -146,12 +149,31 @@ class PositionKeeper:
         self._settled(state)
         self.kick()
 
+    def overdue(self, state: PartitionState, waited: float) -> KafkaError:
+        """What to say of a partition that has no position after so many seconds."""
+        engine, tp = self._engine, state.tp
+        info = engine.metadata.topics.get(tp.topic)
+        if info is None:
+            return engine.topics.error(tp.topic, waited)
+        if tp.partition not in info.partitions:
+            return no_such_partition(tp, len(info.partitions))
+        cause = state.error or engine.last_error
+        if cause is None and state.leader not in engine.metadata.brokers:
+            cause = LeaderNotAvailable(topic_partition=tp)
+        error = RequestTimeout(
+            f"the position of {tp} was not known within {waited:.3g} s"
+            + (f": {cause}" if cause is not None else ""),
+            topic_partition=tp,
+        )
+        error.__cause__ = cause
+        return error
+
     # -- lookups
 
     def _start(self, now: float) -> float | None:
         """Begin all lookups that are due; the loop time when the next one is, None if none."""
         due: float | None = None
-        resets: dict[tuple[int, int], list[PartitionState]] = defaultdict(list)
+        resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)
         for state in self._positions:
             if state.stage not in (Stage.RESETTING, Stage.VALIDATING):
@@ -164,8 +186,10 @@ class PositionKeeper:
                 if state.leader >= 0:
                     checks[state.leader].append(state)
             elif (spec := self._spec(state)) is not None:
-                resets[state.leader, spec].append(state)
-        for (_, spec), states in resets.items():
+                # Without a leader the topic may be missing: that must hold up no other.
+                topic = "" if state.leader >= 0 else state.tp.topic
+                resets[state.leader, topic, spec].append(state)
+        for (_, _, spec), states in resets.items():
             self._begin(states, self._look_up(states, spec), "look up offsets")
         for leader, states in checks.items():
             self._begin(states, self._check(leader, states), "check positions")
@@ -220,6 +244,9 @@ class PositionKeeper:
                 "the partition has no offset to begin with", topic_partition=state.tp
             )
             state.later(now, error)
+            if isinstance(error, UnknownTopicOrPartition):
+                logger.debug("no offset yet: partition=%s error=%s", state.tp, error)
+                continue  # a search is under way, and tells who reads
             logger.warning("no offset yet: partition=%s error=%s", state.tp, error)
             if not error.retriable:
                 state.refused(error)

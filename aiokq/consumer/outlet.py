@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from aiokq.consumer.line import Line
 from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
+from aiokq.consumer.readers import TWO_READERS, Readers
 from aiokq.core.errors import Closed, KafkaError, copy_error
 from aiokq.fastpath import Cursor, Record, RecordStream
 
 if TYPE_CHECKING:
     from aiokq.consumer.buffers import Buffers, Chunk
+    from aiokq.consumer.pending_errors import Subject
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition
 
@@ -29,8 +31,6 @@ logger = logging.getLogger("aiokq.consumer")
 TURN_BYTES: Final = 256 * 1024
 """After so much from the buffers the loop gets a turn: a reader that never awaits anything else
 would starve the fetching behind it, and every other task."""
-
-_TWO_READERS: Final = "another task is reading from this consumer: use streams(n)"
 
 
 class TakenChunk(NamedTuple):
@@ -62,6 +62,7 @@ class Outlet:
         stream: what `async for` iterates.
         hungry: a reader waits, and nothing is there: its partitions are fetched even when the
             buffers are full.
+        readers: who loops over it.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Outlet:
         self.stream = RecordStream(self)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.hungry = False
+        self.readers = Readers()
         self._buffers = buffers
         self._consumed = consumed
         self._starved = starved
@@ -100,11 +102,14 @@ class Outlet:
 
         Raises:
             StopAsyncIteration: the consumer was closed.
+            RuntimeError: another task is reading, or has begun to since.
             KafkaError: what went wrong with one of the partitions; raised once, then the others
                 go on.
         """
         if self._busy:
-            raise RuntimeError(_TWO_READERS)
+            raise RuntimeError(TWO_READERS)
+        if self.readers.doubtful and self.readers.check():
+            self._since_turn = TURN_BYTES  # an older reader in its loop meets this one waiting
         self._finish_current()
         self._release_held()
         self._raise_if_any()
@@ -166,7 +171,7 @@ class Outlet:
             RuntimeError: another task is reading.
         """
         if self._busy or (self._stream_waits is not None and not self._stream_waits.done()):
-            raise RuntimeError(_TWO_READERS)
+            raise RuntimeError(TWO_READERS)
         self._busy = True
         try:
             yield
@@ -242,6 +247,8 @@ class Outlet:
             StopAsyncIteration: the consumer was closed.
             KafkaError: as `next_cursor`.
         """
+        if self.readers.doubtful:
+            self.readers.check()
         self._leave_current()
         self._release_held()
         self._raise_if_any()
@@ -343,6 +350,15 @@ class Outlet:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
         if self._errors.add(error):
             self.wake()
+
+    def leave_errors(self) -> list[tuple[Subject, Exception]]:
+        """What nobody saw, for another outlet: each error, and what it is about."""
+        return self._errors.leave()
+
+    def enter_error(self, about: Subject, error: Exception) -> None:
+        """What another outlet's reader did not see."""
+        self._errors.enter(about, error)
+        self.wake()
 
     def forgive(self, tp: TopicPartition) -> None:
         """The user has put the partition right: an error about it that nobody saw is history."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from aiokq.core.errors import KafkaError
     from aiokq.core.types import TopicPartition
 
-__all__ = ["PendingErrors"]
+__all__ = ["PendingErrors", "Subject"]
 
 Subject: TypeAlias = "TopicPartition | str | None"
 """What an error is about: a partition, a topic, or all."""
@@ -45,6 +45,16 @@ class PendingErrors:
     def forget(self, tp: TopicPartition) -> None:
         """What is about this partition is history."""
         self._errors = deque(entry for entry in self._errors if entry[0] != tp)
+
+    def leave(self) -> list[tuple[Subject, Exception]]:
+        """All of them, for another reader; none are here any more."""
+        errors = list(self._errors)
+        self._errors.clear()
+        return errors
+
+    def enter(self, about: Subject, error: Exception) -> None:
+        """To be raised, after those that are here."""
+        self._errors.append((about, error))
 
     def raise_next(self) -> None:
         """Raise the first of them, which is gone then; nothing if there is none."""

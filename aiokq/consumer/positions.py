@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.metadata import NO_LEADER, ZERO_ID
-from aiokq.core.errors import copy_error
+from aiokq.consumer.subscription import Partition, checked_partition
+from aiokq.core.errors import ConfigError, copy_error
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ class PartitionState:
         """Until there is a position, or an error in place of one; raised by who looks."""
         while self.fetch_offset < 0 and self.stage is not Stage.PARKED:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # Waits that timed out or were cancelled are in the way no longer than this.
+            self._ready = [waiting for waiting in self._ready if not waiting.done()]
             self._ready.append(future)
             await future
 
@@ -241,6 +244,26 @@ class Positions:
     def get(self, tp: TopicPartition) -> PartitionState | None:
         """The state, or None if the partition is not assigned."""
         return self._states.get(tp)
+
+    def named(self, partitions: Iterable[Partition]) -> list[PartitionState]:
+        """The states of the partitions that a user names.
+
+        Raises:
+            ConfigError: one of them is not assigned.
+            TypeError: what is no partition.
+        """
+        states = []
+        for partition in partitions:
+            tp = checked_partition(partition)
+            state = self._states.get(tp)
+            if state is None:
+                assigned = ", ".join(map(str, sorted(self._states)[:10])) or "nothing"
+                raise ConfigError(
+                    f"{tp} is not assigned to this consumer ({assigned} is): assign() it, or "
+                    "subscribe to its topic and wait until assignment() has it"
+                )
+            states.append(state)
+        return states
 
     def add(self, state: PartitionState) -> None:
         """It is assigned from now on."""

@@ -47,6 +47,7 @@ class BatchStream:
         self._reader = reader
 
     def __aiter__(self) -> BatchStream:
+        self._reader.outlet.readers.begins()
         return self
 
     def __anext__(self) -> Awaitable[RecordBatch[Record]]:
@@ -77,9 +78,15 @@ class Reader:
             self.records = DeserializedStream(self.records, deserialize)
 
     def stream(self) -> AsyncIterator[Record]:
-        """What `async for` iterates, one for all loops."""
+        """What `async for` iterates, one for all loops; one begins now."""
+        self.outlet.readers.begins()
         self.outlet.settle()
         return self.records
+
+    def next(self) -> Awaitable[Record]:
+        """The next record, for a single await."""
+        self.outlet.settle()
+        return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
         """The next record, of certain partitions if some are named.
@@ -90,7 +97,7 @@ class Reader:
         """
         if not wanted:
             try:
-                return await self.stream().__anext__()
+                return await self.next()
             except StopAsyncIteration:
                 raise _closed() from None
         outlet = self.outlet

@@ -102,6 +102,7 @@ class Outlets:
         for state in states:
             self.main.remove(state)
             self.place(state)
+        self._hand_on_errors(self.main)
         return list(self._split)
 
     def place(self, state: PartitionState) -> None:
@@ -117,7 +118,14 @@ class Outlets:
         for state in list(outlet.states.values()):
             outlet.remove(state)
             self.place(state)
+        self._hand_on_errors(outlet)
         outlet.close()
+
+    def _hand_on_errors(self, outlet: Outlet) -> None:
+        """What its reader did not see is raised where the partition is now."""
+        for about, error in outlet.leave_errors():
+            heir = next((other for other in self.open if about in other.states), self.open[0])
+            heir.enter_error(about, error)
 
     def report(self, error: KafkaError) -> None:
         """Raise an error that is about no partition: to the first reader."""

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
+from typing import Final, TypeAlias
 
 from aiokq.core.errors import ConfigError, InvalidTopic
 from aiokq.core.types import TopicFilter, TopicPartition
 
-__all__ = ["Mode", "Subscription", "checked_partition", "checked_topic"]
+__all__ = ["Mode", "Partition", "Subscription", "checked_partition", "checked_topic"]
+
+Partition: TypeAlias = TopicPartition | tuple[str, int]
+"""A partition as arguments take it."""
+
+_LAST_PARTITION: Final = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
@@ -140,7 +146,7 @@ def checked_topic(name: str) -> str:
     return name
 
 
-def checked_partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
+def checked_partition(tp: Partition) -> TopicPartition:
     """The partition; any (topic, number) tuple is one.
 
     Raises:
@@ -151,7 +157,7 @@ def checked_partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
         or len(tp) != 2
         or not isinstance(tp[1], int)
         or isinstance(tp[1], bool)
-        or tp[1] < 0
+        or not 0 <= tp[1] <= _LAST_PARTITION
     ):
         raise TypeError(
             f"a partition is a (topic, number) tuple or TopicPartition, not {tp!r}; assign(), "

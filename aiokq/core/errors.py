@@ -139,13 +139,17 @@ class BufferFull(KafkaError):
 
 
 class DeliveryFailed(KafkaError):
-    """Records were not delivered and nobody looked at their Delivery.
+    """Several records were not delivered.
+
+    Raised by `await deliveries`, for what one `send_many` took, and by `flush()` and a clean end
+    of `async with`, for failures that nobody looked at.
 
     Args:
         count: how many records failed.
-        errors: the outcome of each of the first records (None = delivered), in input order
-            where they came from one `send_many`; capped, so it may be shorter than `count`.
-        topic_partitions: the partitions they were for.
+        errors: of one `send_many` the outcome of each of its records, all of them, in input order
+            (None: delivered). Otherwise the errors of the first 100 records that failed, so it
+            may be shorter than `count`.
+        topic_partitions: the partitions that records failed for, all of them.
     """
 
     def __init__(

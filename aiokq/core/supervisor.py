@@ -55,6 +55,7 @@ class Supervisor:
         self._failed: BaseException | None = None
         self._group: asyncio.TaskGroup | None = None
         self._root: asyncio.Task[None] | None = None
+        self._entered: asyncio.Future[None] | None = None
         self._children: set[asyncio.Task[object]] = set()
 
     @property
@@ -69,11 +70,13 @@ class Supervisor:
     async def start(self) -> None:
         """Binds to the running loop. Harmless if started; raises Closed after close()."""
         if self._state is State.OPEN:
+            if self._entered is not None:  # another task began to start it
+                await asyncio.shield(self._entered)
             return
         if self._state is not State.NEW:
             raise self._closed_error()
         loop = asyncio.get_running_loop()
-        entered: asyncio.Future[None] = loop.create_future()
+        entered = self._entered = loop.create_future()
         self._state = State.OPEN
         self._root = loop.create_task(self._hold(entered), name=f"{self.name}: root")
         try:

@@ -17,7 +17,7 @@ MAX_BATCHES = 1_000
 """So many failed batches are remembered; of older ones only the numbers."""
 
 MAX_DETAILS = 100
-"""So many errors are in a DeliveryFailed."""
+"""So many errors are in the DeliveryFailed of a flush; that of `send_many` has all outcomes."""
 
 
 class Failures:

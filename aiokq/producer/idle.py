@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Batch
 
 __all__ = ["IdleWatch"]
+
+_NOTHING: Final = 0
+"""What the first look finds to compare with."""
+_UNAWAITED: Final = -1
+"""The first look found records that nobody awaits; the second one decides."""
 
 
 class IdleWatch:
@@ -21,7 +26,8 @@ class IdleWatch:
     one. So when all records that the producer holds are awaited, and none is on its way, lingering
     is a pause for everybody (Nagle's algorithm knows the case). When the loop has been through a
     turn without another record, the open batches are cut. A record that nobody awaits, or an
-    answer that is due, and lingering is as ever.
+    answer that is due, and lingering is as ever. Awaiting what `send_many` gave is one wait for
+    all its records, not one for each, so these linger: only their last, partly filled batches do.
 
     Nothing runs while nothing changes, and nothing at all per record.
 
@@ -46,19 +52,25 @@ class IdleWatch:
         """A batch was begun or finished."""
         if not self._looking and self._loop is not None:
             self._looking = True
-            self._loop.call_soon(self._look, 0)
+            self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
+        """One look; `before` is how many records the last one saw."""
+        assert self._loop is not None
         records = 0
+        awaited = True
         for batch in self._unfinished:
-            if batch.sealed or batch.waiters < batch.count:
+            if batch.sealed:
                 self._looking = False
                 return
+            awaited = awaited and batch.waiters >= batch.count
             records += batch.count
-        if records != before:
-            assert self._loop is not None
+        if not awaited and before == _NOTHING:
+            # gather() and wait_for() begin to wait in a task, which has its first turn now.
+            self._loop.call_soon(self._look, _UNAWAITED)
+        elif awaited and records != before:
             self._loop.call_soon(self._look, records)
-            return
-        self._looking = False
-        if records:
-            self._cut()
+        else:
+            self._looking = False
+            if awaited and records:
+                self._cut()

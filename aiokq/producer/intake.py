@@ -12,7 +12,13 @@ from aiokq.core.types import Buffer, TopicPartition
 from aiokq.fastpath import Deliveries
 from aiokq.producer.batch_builder import record_size
 from aiokq.producer.gathered import GatheredDeliveries
-from aiokq.producer.pipeline import NotPlaced, NotTaken, Pipeline, PreparedRecord
+from aiokq.producer.pipeline import (
+    NotKnown,
+    NotPlaced,
+    NotTaken,
+    Pipeline,
+    PreparedRecord,
+)
 from aiokq.producer.room import Room
 from aiokq.producer.serializers import Headers
 from aiokq.producer.topics import Topics
@@ -130,24 +136,19 @@ class Intake:
     ) -> Delivery:
         """Takes the record that `send_nowait` refused for lack of room or of metadata."""
         pipeline = self._pipeline
-        if isinstance(refusal, NotTaken):
-            return await self._append(refusal.record)
-        if pipeline is not None and isinstance(refusal, NotPlaced):
-            await self.topics.find(refusal.record.topic)
-            return await self._append(pipeline.place(refusal.record))
-        if partition is not None:
-            info = await self.topics.find(topic, partition=partition)
-            if partition not in info.partitions:
-                raise _no_partition(topic, partition, len(info.partitions))
-        if pipeline is not None:
-            record = pipeline.place(
-                pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
-            )
+        if isinstance(refusal, NotTaken | NotKnown | NotPlaced):
+            record = refusal.record  # it went through the hooks, which run once
+        elif pipeline is not None:
+            record = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
             # The core itself refuses what is no bytes, in words.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
             record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
-        return await self._append(record)
+        if pipeline is not None:
+            if pipeline.needs_metadata and record.partition is None:
+                await self.topics.find(record.topic)
+            record = pipeline.place(record)
+        return await self._append_known(record)
 
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
@@ -159,7 +160,13 @@ class Intake:
             "Sequence[RecordTuple]", records if isinstance(records, list | tuple) else list(records)
         )
         append_many = self._accumulator.append_many
-        deliveries, done = append_many(topic, batch, partition)
+        try:
+            deliveries, done = append_many(topic, batch, partition)
+        except UnknownTopicOrPartition:
+            if partition is None:
+                raise
+            await self._look_for(topic, partition)
+            deliveries, done = append_many(topic, batch, partition)
         while done < len(batch):
             start = done
 
@@ -181,9 +188,7 @@ class Intake:
         """Takes a batch that was filled by hand, whole."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
-        info = await self.topics.find(topic, partition=partition)
-        if partition not in info.partitions:
-            raise _no_partition(topic, partition, len(info.partitions))
+        await self._look_for(topic, partition)
 
         def put() -> GatheredDeliveries:
             return GatheredDeliveries(self._outbox.put(topic, partition, batch.records))
@@ -193,6 +198,26 @@ class Intake:
         return await self._wait_for_room(batch.size(), put)
 
     # -- inside
+
+    async def _append_known(self, record: PreparedRecord) -> Delivery:
+        """As `_append`; a partition that is not known may have been added since."""
+        try:
+            return await self._append(record)
+        except UnknownTopicOrPartition:
+            if record.partition is None:
+                raise
+            await self._look_for(record.topic, record.partition)
+        return await self._append(record)
+
+    async def _look_for(self, topic: str, partition: int) -> None:
+        """Raises unless the topic has that partition, by metadata newer than its absence."""
+        info = await self.topics.find(topic, partition=partition)
+        if partition not in info.partitions:
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} has no partition {partition}: it has {len(info.partitions)},"
+                " numbered from 0",
+                topic_partition=TopicPartition(topic, partition),
+            )
 
     async def _append(self, record: PreparedRecord) -> Delivery:
         try:
@@ -218,7 +243,7 @@ class Intake:
             key, value, headers, timestamp_ms = _parts(record)
             made = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
             prepared.append(pipeline.place(made))
-        return GatheredDeliveries([await self._append(record) for record in prepared])
+        return GatheredDeliveries([await self._append_known(record) for record in prepared])
 
     async def _wait_for_room(self, size: int, append: Callable[[], T]) -> T:
         self._outbox.hurry()  # what lingers holds the memory that is waited for
@@ -235,10 +260,3 @@ def _parts(record: ManyRecord) -> tuple[object, object, Headers | None, int | No
     """A record of send_many with what it leaves out."""
     padded = (*record, None, None)[:4]
     return cast("tuple[object, object, Headers | None, int | None]", padded)
-
-
-def _no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(
-        f"topic {topic!r} has no partition {partition}: it has {count}, numbered from 0",
-        topic_partition=TopicPartition(topic, partition),
-    )

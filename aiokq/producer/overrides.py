@@ -34,7 +34,9 @@ class ProducerOverrides(ClusterOverrides, total=False):
     linger_when_awaited: bool
     """Whether batches linger although every record that the producer holds is awaited and none
     is on its way. If not, they go as soon as the event loop has nothing else to do, and
-    linger_ms is the most they wait: `await send()` takes a round trip. Not Kafka's.
+    linger_ms is the most they wait: `await send()` takes a round trip. Records of `send_many`
+    linger as in Kafka, awaited or not: they are many, and full batches do not wait anyway.
+    Not Kafka's.
     """
     buffer_memory: int
     """Bytes of records that may be unacknowledged; then `send` and `enqueue` wait."""

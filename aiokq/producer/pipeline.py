@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Accumulator, Delivery
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]
+__all__ = ["NotKnown", "NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]
 
 
 class PreparedRecord(NamedTuple):
@@ -35,6 +35,14 @@ class NotTaken(BufferFull):
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
+        self.record = record
+
+
+class NotKnown(UnknownTopicOrPartition):
+    """The partition named is not known (yet), for a record that went through the hooks already."""
+
+    def __init__(self, record: PreparedRecord, error: UnknownTopicOrPartition) -> None:
+        super().__init__(error.message, topic_partition=error.topic_partition)
         self.record = record
 
 
@@ -96,6 +104,8 @@ class Pipeline:
             return self._accumulator.append(*record)
         except BufferFull:
             raise NotTaken(record) from None
+        except UnknownTopicOrPartition as error:
+            raise NotKnown(record, error) from None
 
     def prepare(
         self,

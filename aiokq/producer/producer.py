@@ -131,7 +131,7 @@ class Producer:
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
-            Closed: it was closed.
+            Closed: it was closed, or the Cluster that it was made from is not open.
             WrongLoop: it was started on another loop.
         """
         self._binding.bind()
@@ -139,9 +139,17 @@ class Producer:
             raise Closed("this producer is closed: make a new one")
         if self._loop is not None:
             return
-        if self._owns_engine:
-            await self._engine.start()
-        await self._supervisor.start()
+        if not self._owns_engine:
+            self._engine.bind()
+        try:
+            if self._owns_engine:
+                await self._engine.start()
+            await self._supervisor.start()
+        except BaseException:
+            await self.close()  # no __aexit__ follows, and the cluster may be open
+            raise
+        if self._loop is not None:
+            return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         _started.add(self)
@@ -191,13 +199,17 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
-        undelivered, self._undelivered = self._undelivered, None
-        if undelivered is None:
-            return
-        if error is None:
+        closed = False
+        try:
+            await self.close()
+            closed = True
+        finally:
+            undelivered, self._undelivered = self._undelivered, None
+            # An exception of the body, or the cancellation of this, must not be hidden.
+            if undelivered is not None and (error is not None or not closed):
+                self._announce(undelivered)
+        if undelivered is not None and error is None:
             raise undelivered
-        self._announce(undelivered)
 
     def __del__(self) -> None:
         if getattr(self, "_loop", None) is not None and self._closing is None:
@@ -290,7 +302,7 @@ class Producer:
 
         Returns:
             Deliveries: `len()`, indexing in input order; awaited, a list of RecordMetadata, or one
-            DeliveryFailed with each record's outcome.
+            DeliveryFailed whose `errors` has each record's outcome, in input order.
 
         Raises:
             BufferFull: no room for max_block_ms.
@@ -303,7 +315,8 @@ class Producer:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.
 
         Raises:
-            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery.
+            DeliveryFailed: records failed, and nobody awaited or looked at their Delivery; it
+                counts all of them, and has the errors of the first 100.
         """
         self._binding.check()
         if self._closing is not None:
@@ -375,6 +388,14 @@ class Producer:
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Everything must be closed after this, whatever was left to do."""
+        try:
+            closing.set_result(await self._shut_down())
+        except BaseException as error:
+            closing.set_exception(error)
+            closing.exception()  # raised here; who waits beside gets it, too
+            raise
+
+    async def _shut_down(self) -> CloseReport:
         self._intake.close(Closed("the producer was closed while this record waited for room"))
         self._give_up_rest()
         for forget in self._forget_gauges:
@@ -386,18 +407,18 @@ class Producer:
         if self._owns_engine:
             await self._engine.close()
         unsent = sum(self._unsent.values())
-        report = CloseReport(
+        return CloseReport(
             delivered=outbox.delivered_records,
             failed=outbox.failed_records - unsent,
             unsent=unsent,
             unsent_by_partition=dict(self._unsent),
         )
-        closing.set_result(report)
 
     def _give_up_rest(self) -> None:
         cause = self._supervisor.failed
         for queued in self._outbox.take_all():
             error = _unsent_error(cause, queued.in_flight or queued.uncertain)
+            error.__cause__ = error.__cause__ or queued.error or queued.queue.blocked_by
             self._note_unsent(queued.batch)
             self._outbox.give_up(queued.batch, error)
         for batch in self._intake.topics.pending():
@@ -409,7 +430,7 @@ class Producer:
         self._unsent[place] = self._unsent.get(place, 0) + batch.count
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """The body of `async with` has its own exception: this one must not hide it."""
+        """Another exception leaves `async with`: what this one says is told all the same."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,

@@ -6,14 +6,15 @@ It sends nothing and has no timer: its owner (outbox.py) does, and is told.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
+from aiokq.core.errors import KafkaError, copy_error
 from aiokq.core.types import TopicPartition
+from aiokq.producer.final_errors import final_error, timed_out
 from aiokq.producer.idempotence import Sequences, advance
 from aiokq.producer.outcomes import Outcome, outcome_of, wrote_nothing
 from aiokq.producer.queued import NEVER, QueuedBatch
+from aiokq.producer.round import Round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +29,7 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """The batches of one partition; the owner of its native Slot.
 
-    `entries[:cursor]` were handed to a connection in this round, the others wait. A refused batch
-    ends the round: nothing more is sent until all of it is answered, then the cursor goes back to
-    the head. So order is kept, and a change of leader is no more than a moved cursor.
+    What is on its way is a Round (round.py), which a refused batch ends.
 
     Without sequence numbers a broker cannot keep the order of a repetition, so then a partition
     has one batch in flight, unless nothing is ever sent again.
@@ -43,12 +42,9 @@ class PartitionQueue:
         "_backoff",
         "_limits",
         "_owner",
-        "_rewound",
+        "_round",
         "_single",
         "blocked_by",
-        "cursor",
-        "entries",
-        "flying",
         "leader",
         "leader_epoch",
         "partition",
@@ -72,10 +68,6 @@ class PartitionQueue:
         self.partition = partition
         self.slot: Slot | None = None
         """Set once the native side has made it."""
-        self.entries: deque[QueuedBatch] = deque()
-        self.cursor = 0
-        self.flying = 0
-        """Attempts whose answer is due."""
         self.leader = -1
         self.leader_epoch = -1
         self.retry_at = 0.0
@@ -87,20 +79,26 @@ class PartitionQueue:
         self._owner = owner
         self._limits = limits
         self._backoff = backoff
-        self._rewound = False
+        self._round = Round()
         self._single = sequences is None and limits.required_acks != 0 and limits.retries > 0
 
     def __repr__(self) -> str:
-        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.entries)} batches>"
+        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self._round.batches)} batches>"
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def batches(self) -> Sequence[QueuedBatch]:
+        """Those that take no more records, oldest first, each until its end is known."""
+        return self._round.batches
+
+    @property
     def waiting(self) -> int:
         """Batches that are not on their way, the open one included."""
-        return len(self.entries) - self.flying + (self._open() is not None)
+        going = self._round
+        return len(going.batches) - going.flying + (self._open() is not None)
 
     # -- what the native slot tells, once per batch
 
@@ -141,24 +139,24 @@ class PartitionQueue:
 
     def peek(self, now: float) -> QueuedBatch | None:
         """The batch to send now, sealed; None if nothing may be sent."""
-        if self.leader < 0 or (self._rewound and self.flying):
+        going = self._round
+        if self.leader < 0 or going.ending:
             return None
         if now < self.retry_at:
             # Who began to wait after the pause was scheduled for others is not forgotten.
             self._owner.schedule(self, self.retry_at)
             return None
-        if self.flying >= self._limit():
+        if going.flying >= self._limit():
             return None
         sequences = self.sequences
         if sequences is not None and sequences.broken:
-            if self.flying:
+            if going.flying:
                 return None
             probe = self._resolve(sequences)
             if probe is not None:
                 return probe
-        if self.cursor < len(self.entries):
-            queued = self.entries[self.cursor]
-        else:
+        queued = going.next
+        if queued is None:
             batch = self._take_ripe(now)
             if batch is None:
                 return None
@@ -175,13 +173,8 @@ class PartitionQueue:
         if self.sequences is not None and queued.stamp is None:
             queued.stamp = self.sequences.stamp(queued.batch.count)
         queued.attempts += 1
-        queued.in_flight = True
         queued.node_id = node_id
-        self.flying += 1
-        if self.cursor < len(self.entries) and self.entries[self.cursor] is queued:
-            self.cursor += 1
-        else:
-            self._rewound = True  # a probe out of turn: see _resolve
+        self._round.launched(queued)
         return queued.attempts
 
     # -- answers
@@ -193,17 +186,16 @@ class PartitionQueue:
         if queued.done:
             return
         if queued.in_flight:
-            queued.in_flight = False
-            self.flying -= 1
+            self._round.landed(queued)
         if self.sequences is not None and queued.stamp is not None:
             self.sequences.acknowledged(queued.stamp, queued.batch.count)
-        self._remove(queued)
+        self._round.remove(queued)
         self._backoff.reset()
         self.retry_at = 0.0
         self.blocked_by = None
         if not queued.expired:
             self._owner.delivered(queued, base_offset, log_append_time_ms)
-        self._end_round()
+        self._round.end_if_landed()
 
     def refused(
         self,
@@ -221,10 +213,9 @@ class PartitionQueue:
         """
         if queued.done or attempt != queued.attempts or not queued.in_flight:
             return
-        queued.in_flight = False
+        self._round.landed(queued)
+        self._round.spoil()
         queued.error = error
-        self.flying -= 1
-        self._rewound = True
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker looks for a repetition first: whatever was sent before is not in the log.
@@ -232,19 +223,20 @@ class PartitionQueue:
         elif not wrote_nothing(error):
             queued.uncertain = True
         if queued.expired:
-            self._remove(queued)
+            self._round.remove(queued)
             self._break_off(queued)
         else:
             self._act(queued, outcome, error, now, bad_records or {})
-        self._end_round()
+        self._round.end_if_landed()
 
     # -- time and place
 
     def on_time(self, now: float) -> None:
         """What is due: batches that lingered enough, pauses that are over, deadlines."""
         timeout = self._limits.delivery_timeout
-        if self.entries and self.entries[0].deadline <= now:
-            for queued in list(self.entries):
+        batches = self._round.batches
+        if batches and batches[0].deadline <= now:
+            for queued in list(batches):
                 if queued.deadline > now:
                     break
                 if not queued.expired:
@@ -262,11 +254,11 @@ class PartitionQueue:
         if batch is not None:
             ripe = batch.created + self._limits.linger
             when = ripe if ripe > now else batch.created + self._limits.delivery_timeout
-        for queued in self.entries:
+        for queued in self._round.batches:
             if not queued.expired:
                 when = min(when, queued.deadline)
                 break
-        if self.retry_at > now and (self.entries or batch is not None):
+        if self.retry_at > now and (self._round.batches or batch is not None):
             when = min(when, self.retry_at)
         if when < NEVER:
             self._owner.schedule(self, when)
@@ -276,7 +268,7 @@ class PartitionQueue:
         if self.leader >= 0 and now < self.retry_at:
             return
         batch = self._open()
-        if self.cursor < len(self.entries) or (batch is not None and self._ripe(batch, now)):
+        if self._round.next is not None or (batch is not None and self._ripe(batch, now)):
             self._owner.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
@@ -290,16 +282,15 @@ class PartitionQueue:
         if self.sequences is not None:
             # The new leader finds repetitions by their numbers, so nobody has to wait for what
             # the old one says, or does not say. Without numbers its answer is waited for.
-            for queued in list(self.entries):
+            for queued in list(self._round.batches):
                 if queued.in_flight and queued.node_id != leader:
-                    queued.in_flight = False
+                    self._round.landed(queued)
+                    self._round.spoil()
                     queued.uncertain = True
-                    self.flying -= 1
-                    self._rewound = True
                     if queued.expired:  # failed already: there is nothing to send again
-                        self._remove(queued)
+                        self._round.remove(queued)
                         self._break_off(queued)
-            self._end_round()
+            self._round.end_if_landed()
         self.offer_if_ripe(now)
 
     # -- the end
@@ -308,18 +299,15 @@ class PartitionQueue:
         """Everything that is not done, taken out: the caller fails it."""
         if self._open() is not None:
             self._append(self._take())
-        left = [queued for queued in self.entries if not queued.expired]
-        for queued in self.entries:
-            queued.done = True
-        self.entries.clear()
-        self.cursor = self.flying = 0
+        left = [queued for queued in self._round.batches if not queued.expired]
+        self._round.clear()
         return left
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fails what waits; what is in flight is awaited."""
         if self._open() is not None:
             self._append(self._take())
-        for queued in [q for q in self.entries if not q.in_flight and not q.expired]:
+        for queued in [q for q in self._round.batches if not q.in_flight and not q.expired]:
             self._fail(queued, error)
 
     # -- inside
@@ -407,58 +395,27 @@ class PartitionQueue:
         self._break_off(queued)
 
     def _replace(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
-        place = self.entries.index(queued)
         parts = self._owner.regroup(queued, groups)
-        self._remove(queued)
-        for part in reversed(parts):
-            self.entries.insert(place, part)
-        self.cursor = min(self.cursor, place)
+        self._round.replace(queued, parts)
         return parts
 
     def _fail(self, queued: QueuedBatch, error: KafkaError) -> None:
-        self._remove(queued)
+        self._round.remove(queued)
         self._break_off(queued)
-        self._owner.failed(queued, self._final(queued, error))
-
-    def _final(self, queued: QueuedBatch, error: KafkaError) -> KafkaError:
-        """The batch's own copy of an error, with what is known of the batch."""
-        own = copy_error(error)
-        own.add_context(
-            topic_partition=self.topic_partition, api="Produce", attempt=queued.attempts or None
-        )
-        own.may_have_been_written = queued.uncertain or (
-            queued.attempts > 0 and not wrote_nothing(error)
-        )
-        return own
+        self._owner.failed(queued, final_error(queued, error))
 
     def _expire(self, queued: QueuedBatch) -> None:
         uncertain = queued.uncertain or queued.in_flight
         cause = queued.error or self.blocked_by
-        error = self._timeout(cause)
+        error = timed_out(cause, self._limits.delivery_timeout, led=self.leader >= 0)
         if queued.in_flight:
             queued.expired = True  # its answer decides whether its numbers were used
         else:
-            self._remove(queued)
+            self._round.remove(queued)
             self._break_off(queued)
-        own = self._final(queued, error)
+        own = final_error(queued, error)
         own.may_have_been_written = uncertain
         self._owner.failed(queued, own)
-
-    def _timeout(self, cause: KafkaError | None) -> KafkaError:
-        milliseconds = int(self._limits.delivery_timeout * 1000)
-        if cause is not None and getattr(cause, "code", 0) in (3, 100):
-            gone = copy_error(cause)
-            gone.args = (f"{cause.message} All of delivery_timeout_ms={milliseconds} long.",)
-            return gone
-        if cause is None:
-            reason = "no answer came" if self.leader >= 0 else "the partition has no leader"
-        else:
-            reason = f"the last error was {cause}"
-        error = RequestTimeout(
-            f"not delivered within delivery_timeout_ms={milliseconds}: {reason}", origin="client"
-        )
-        error.__cause__ = cause
-        return error
 
     def _break_off(self, queued: QueuedBatch) -> None:
         """A batch leaves without an acknowledgement: were its numbers given out?"""
@@ -473,16 +430,16 @@ class PartitionQueue:
         as out of order, which settles that it was not written.
         """
         numbered = False
-        for queued in self.entries:
+        for queued in self._round.batches:
             if queued.stamp is not None:
                 if queued.uncertain:
                     return queued
                 numbered = True
         if numbered or not sequences.mend():
             sequences.renumber()
-            for queued in self.entries:
+            for queued in self._round.batches:
                 queued.stamp = None
-        self.cursor = 0
+        self._round.rewind()
         return None
 
     def _limit(self) -> int:
@@ -491,17 +448,12 @@ class PartitionQueue:
         sequences = self.sequences
         if sequences is not None and sequences.fresh:
             return 1
-        entries = self.entries
-        if entries and sequences is not None:
-            head = entries[0]
+        batches = self._round.batches
+        if batches and sequences is not None:
+            head = batches[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
                 return 1  # what is sent again goes alone, so that five do not fail over and over
         return self._limits.max_in_flight
-
-    def _end_round(self) -> None:
-        if self._rewound and not self.flying:
-            self._rewound = False
-            self.cursor = 0
 
     def _open(self) -> Batch | None:
         return None if self.slot is None else self.slot.batch
@@ -523,20 +475,5 @@ class PartitionQueue:
 
     def _append(self, batch: Batch) -> QueuedBatch:
         queued = QueuedBatch(self, batch, batch.created + self._limits.delivery_timeout)
-        self.entries.append(queued)
+        self._round.batches.append(queued)
         return queued
-
-    def _remove(self, queued: QueuedBatch) -> None:
-        queued.done = True
-        entries = self.entries
-        if entries and entries[0] is queued:
-            entries.popleft()
-            if self.cursor:
-                self.cursor -= 1
-            return
-        for index, other in enumerate(entries):
-            if other is queued:
-                del entries[index]
-                if index < self.cursor:
-                    self.cursor -= 1
-                return

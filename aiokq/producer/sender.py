@@ -139,6 +139,7 @@ class Sender:
         self._in_flight = 0
         self._spawn = spawn
         self._connecting = False
+        self._silence: asyncio.TimerHandle | None = None
         self._woken = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
@@ -198,8 +199,13 @@ class Sender:
         silence = self.node.throttle_until - loop.time()
         if silence <= 0:
             return False
-        loop.call_later(silence, self._woken.set)
+        if self._silence is None:  # one, however often it is looked at
+            self._silence = loop.call_later(silence, self._silence_over)
         return True
+
+    def _silence_over(self) -> None:
+        self._silence = None
+        self._woken.set()
 
     async def _send(self, connection: Connection) -> None:
         try:

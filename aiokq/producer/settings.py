@@ -58,7 +58,8 @@ class ProducerSettings(ClusterSettings):
         description="Whether batches linger although every record that the producer holds is "
         "awaited and none is on its way. If not, they go as soon as the event loop has nothing "
         "else to do, and linger_ms is the most they wait: `await send()` takes a round trip. "
-        "Not Kafka's.",
+        "Records of `send_many` linger as in Kafka, awaited or not: they are many, and full "
+        "batches do not wait anyway. Not Kafka's.",
     )
     buffer_memory: int = Field(
         default=33_554_432,

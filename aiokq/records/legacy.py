@@ -224,7 +224,7 @@ def upconvert(
             timestamp_type=LOG_APPEND_TIME if append_time else CREATE_TIME,
         )
     except ValueError as error:
-        raise CorruptRecord(f"message set with offsets that do not rise: {error}") from None
+        raise CorruptRecord(f"message set with offsets that no batch can have: {error}") from None
 
 
 def downconvert(batches: Buffer, magic: int, *, limit: int = DEFAULT_LIMIT) -> bytes:

@@ -133,7 +133,7 @@ def encode_batch(
         attributes: further bits (transactional, control).
 
     Raises:
-        ValueError: no records, or offsets that do not rise.
+        ValueError: no records, or offsets that do not rise, or that lie 2**31 apart.
     """
     section = bytearray()
     base_timestamp = max_timestamp = last = first = None
@@ -151,6 +151,8 @@ def encode_batch(
         count += 1
     if first is None or last is None or base_timestamp is None or max_timestamp is None:
         raise ValueError("a batch needs a record")
+    if last - first >= 2**31:
+        raise ValueError(f"offsets {first} to {last}, too far apart for a batch")
     content = compression.compress(codec, section, level) if codec else bytes(section)
     header = BatchHeader(
         base_offset=first,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
@@ -77,7 +78,7 @@ def has_records(cls: type[Struct]) -> bool:
     return False
 
 
-class Source:
+class Source(ABC):
     """Source being written: lines, indentation, names it refers to, a pending fixed-width run."""
 
     verb: str
@@ -146,9 +147,9 @@ class Source:
         """Return the tagged fields that the version has."""
         return [f for f in cls.__fields__ if f.in_version(self.at.version) and f.tag is not None]
 
+    @abstractmethod
     def body(self) -> None:
         """Write the main function."""
-        raise NotImplementedError
 
     def source(self) -> str:
         """Return the whole source."""

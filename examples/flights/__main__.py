@@ -134,10 +134,9 @@ async def run(bootstrap: str, topic: str, flights: list[Flight], progress: Progr
         consumers = [cluster.consumer(auto_offset_reset="latest") for _ in range(CONSUMERS)]
         for consumer in consumers:
             await consumer.start()
-        partitions = [
-            aiokq.TopicPartition(topic, partition)
-            for partition in sorted(await consumers[0].partitions_for_topic(topic))
-        ]
+        while (numbers := consumers[0].partitions_for_topic(topic)) is None:
+            await cluster.refresh(topic)
+        partitions = [aiokq.TopicPartition(topic, number) for number in sorted(numbers)]
         first = await consumers[0].end_offsets(partitions)
         for index, consumer in enumerate(consumers):
             mine = partitions[index::CONSUMERS]

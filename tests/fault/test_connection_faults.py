@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from aiokq.core.errors import AuthenticationFailed, ConnectionLost, ProtocolErro
 from tests.fault.proxy import FaultProxy
 from tests.fault.support import LoopFactory, both_loops, client_tls, node_at, run, server_tls
 from tests.peers.scripted import ScriptedCluster, ScriptedTopic
+from tests.peers.wrong import listener
 
 QUICK = ConnectionOptions(
     request_timeout=5.0, setup_timeout=1.0, reconnect_backoff=0.02, reconnect_backoff_max=0.1
@@ -263,6 +265,33 @@ def test_a_certificate_nobody_vouches_for_is_an_authentication_error(
         async with over_tls(options) as node:
             with pytest.raises(AuthenticationFailed, match="ssl_cafile"):
                 await node.request(metadata())
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_listener_that_wants_a_certificate_of_ours_says_so(loop_factory: LoopFactory) -> None:
+    """With TLS 1.3 our side of the handshake is done by then: the refusal comes as an alert."""
+    demanding = server_tls()
+    demanding.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(connection: socket.socket) -> None:
+        with demanding.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ) as encrypted:
+            with pytest.raises(ssl.SSLError):
+                encrypted.do_handshake()
+            encrypted.shutdown(socket.SHUT_WR)
+            while socket.socket.recv(encrypted, 1000):
+                pass
+
+    async def main() -> None:
+        options = ConnectionOptions(security=security("SSL", ssl_context=client_tls()))
+        with listener(refuse) as address:
+            host, _, port = address.rpartition(":")
+            async with node_at(host, int(port), options) as node:
+                with pytest.raises(AuthenticationFailed, match="ssl_certfile"):
+                    await node.request(metadata())
 
     run(loop_factory, main)
 

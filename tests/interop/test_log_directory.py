@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed directory: several segments, all codecs, three epochs, an idempotent producer."""
     path = tmp_path_factory.mktemp("log")
     source = random.Random(7)
-    opened = LogDirectory.open(OsFiles(), str(path), crc32c=crc32c, random=source)
+    opened = LogDirectory.open(
+        OsFiles(), str(path), crc32c=crc32c, random=source, now=time.monotonic
+    )
     log = opened.open_partition(
         TP,
         random_id(source),

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,7 +76,13 @@ def _random_id() -> str:
 
 
 class ApacheKafka:
-    """A cluster in a directory; each node can be stopped, killed, paused and started again."""
+    """A cluster in a directory; each node can be stopped, killed, paused and started again.
+
+    Args:
+        listeners: more listeners of each node, name to security protocol; `listener_ports` has
+            their ports by node and name. The brokers go on talking in plaintext to each other.
+        properties: of every node, `_` for `.`.
+    """
 
     def __init__(
         self,
@@ -85,15 +91,20 @@ class ApacheKafka:
         *,
         heap: str = "1G",
         optimised: bool = False,
+        listeners: Mapping[str, str] | None = None,
         **properties: str,
     ) -> None:
         self.directory = directory
         self.heap = heap
         self.optimised = optimised
+        self.listeners = dict(listeners or {})
         self.properties = {key.replace("_", "."): value for key, value in properties.items()}
-        ports = free_ports(2 * nodes)
-        self.ports = {node: ports[2 * (node - 1)] for node in range(1, nodes + 1)}
-        self.controller_ports = {node: ports[2 * node - 1] for node in range(1, nodes + 1)}
+        free = iter(free_ports((2 + len(self.listeners)) * nodes))
+        self.ports = {node: next(free) for node in range(1, nodes + 1)}
+        self.controller_ports = {node: next(free) for node in self.ports}
+        self.listener_ports = {
+            node: {name: next(free) for name in self.listeners} for node in self.ports
+        }
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -103,14 +114,20 @@ class ApacheKafka:
     def configuration(self, node: int) -> str:
         replicas = min(3, len(self.ports))
         voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in self.controller_ports.items())
+        ports = {"PLAINTEXT": self.ports[node], **self.listener_ports[node]}
+        advertised = [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
+        controller = f"CONTROLLER://127.0.0.1:{self.controller_ports[node]}"
+        protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **self.listeners}
         settings = {
             "process.roles": "broker,controller",
             "node.id": node,
             "broker.rack": f"rack-{node}",
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[node]},"
-            f"CONTROLLER://127.0.0.1:{self.controller_ports[node]}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.ports[node]}",
+            "listeners": ",".join([*advertised, controller]),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in protocols.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.directory / f"node-{node}",
@@ -216,10 +233,12 @@ class ApacheKafka:
 
 
 @contextmanager
-def apache_kafka(nodes: int = 1, **properties: str) -> Iterator[ApacheKafka]:
+def apache_kafka(
+    nodes: int = 1, *, listeners: Mapping[str, str] | None = None, **properties: str
+) -> Iterator[ApacheKafka]:
     """A cluster of Apache Kafka in a temporary directory, for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="aiokq-apache-kafka-") as directory:
-        cluster = ApacheKafka(Path(directory), nodes, **properties)
+        cluster = ApacheKafka(Path(directory), nodes, listeners=listeners, **properties)
         try:
             cluster.start()
             yield cluster

@@ -40,7 +40,7 @@ class Story:
 
     def open(self) -> None:
         self.directory = LogDirectory.open(
-            self.files, "/data", crc32c=crc32c, random=self.random, node_id=0
+            self.files, "/data", crc32c=crc32c, random=self.random, now=lambda: 0.0, node_id=0
         )
         self.logs: dict[TopicPartition, PartitionLog] = {
             tp: self.directory.open_partition(tp, None, SETTINGS, now_ms=NOW_MS)

@@ -25,6 +25,7 @@ from tests.unit.broker.log.samples import (
     batch,
     fetched,
     open_partition,
+    record_since,
     records,
 )
 
@@ -241,7 +242,7 @@ class LogMachine(RuleBasedStateMachine):
             ),
             None,
         )
-        found = self.log.offset_for_timestamp(NOW_MS + time)
+        found = record_since(self.log, NOW_MS + time)
         assert (found and found[:2]) == expected
 
     @invariant()

@@ -142,6 +142,8 @@ class Kafka(ScriptedCluster):
         """Nodes that serve as well, though the leader sends nobody to them."""
         self.max_bytes: int | None = None
         self._session_ids = 0
+        self._names: dict[Any, str] = {}
+        """Topic ids to names, of deleted topics too: a session forgets those by id."""
         self._appended = asyncio.Event()
         self.on(wire.FetchRequest, self._fetch)
         self.on(wire.ListOffsetsRequest, self._list_offsets)
@@ -203,7 +205,8 @@ class Kafka(ScriptedCluster):
         return self._response(session_id, session, incremental, found, request, version)
 
     def _open(self, node_id: int, request: Any, version: int) -> Any:
-        ids = {topic.topic_id: name for name, topic in self.topics.items()}
+        ids = self._names
+        ids.update({topic.topic_id: name for name, topic in self.topics.items()})
 
         def name_of(topic: Any) -> str:
             return str(topic.topic) if version < 13 else ids.get(topic.topic_id, "?")
@@ -332,7 +335,9 @@ class Kafka(ScriptedCluster):
                             node_id=leader, host=self.host, port=self[leader].port
                         )
                     )
-            extra: dict[str, Any] = {} if topic is None else {"topic_id": topic.topic_id}
+            ids = {known: topic_id for topic_id, known in self._names.items()}
+            topic_id = ids.get(name) if topic is None else topic.topic_id
+            extra: dict[str, Any] = {} if topic_id is None else {"topic_id": topic_id}
             response.responses.append(
                 wire.FetchableTopicResponse(topic=name, partitions=[data], **extra)
             )

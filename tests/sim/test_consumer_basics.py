@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from aiokq import wire
 from aiokq.consumer.consumer import Consumer
-from aiokq.core.errors import Closed, ConfigError, NoOffsetForPartition
+from aiokq.core.errors import Closed, ConfigError, InvalidTopic, NoOffsetForPartition
 from aiokq.core.types import TopicFilter, TopicPartition
 from tests.sim.consumer_world import consumer, read, simulate, values
 
@@ -129,6 +130,76 @@ def test_a_second_reader_at_the_same_time_is_refused() -> None:
             with pytest.raises(RuntimeError):
                 await c.getone()
             assert await waiting == {}
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("way", ["records", "batches", "deserialized"])
+def test_a_loop_that_another_task_has_taken_over_is_refused(way: str) -> None:
+    """As long as there was something buffered, both went on, each with a random share."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 20)
+        for n in range(2000):
+            kafka.append("orders", n % 20, b"%d" % n)
+        options = {"value_deserializer": bytes} if way == "deserialized" else {}
+        async with consumer(world, kafka, "orders", **options) as c:
+            await asyncio.sleep(2)
+
+            async def loop() -> list[bytes]:
+                seen: list[bytes] = []
+                try:
+                    async with asyncio.timeout(5):
+                        if way == "batches":
+                            async for batch in c.batches():
+                                seen += values(batch)
+                                await asyncio.sleep(0)
+                        else:
+                            async for record in c:
+                                seen.append(record.value)
+                                await asyncio.sleep(0)
+                except RuntimeError:
+                    refused.append(asyncio.current_task())
+                except TimeoutError:
+                    pass
+                return seen
+
+            refused: list[Any] = []
+            first = asyncio.create_task(loop())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            second = asyncio.create_task(loop())
+            both = await first + await second
+            assert len(refused) == 1
+            assert sorted(map(int, both)) == list(range(2000)), "nothing is lost, nothing doubled"
+            assert len(refused[0].result()) <= 400, "a few chunks at most"
+
+    simulate(body)
+
+
+def test_tasks_may_read_one_after_the_other() -> None:
+    """A loop that was left is no reader, whether its task goes on or not."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1] * 4)
+        for n in range(40):
+            kafka.append("orders", n % 4, b"%d" % n)
+        async with consumer(world, kafka, "orders") as c:
+            seen = await read(c, 3)
+            seen += await asyncio.create_task(read(c, 15))
+            seen += await read(c, 3)
+            seen.append(await asyncio.wait_for(anext(c), 1))
+            async for record in c:
+                seen.append(record)
+                seen.append(await anext(c))
+                seen.append(await asyncio.create_task(c.getone()))
+                if len(seen) == 34:
+                    break
+            iterator = aiter(c)
+            seen += await asyncio.create_task(read(c, 2))
+            while len(seen) < 40:
+                seen.append(await asyncio.wait_for(anext(iterator), 1))
+            assert sorted(int(r.value) for r in seen) == list(range(40))
 
     simulate(body)
 
@@ -317,7 +388,7 @@ def test_positions_lag_and_ends_are_told() -> None:
             assert found[T0] is not None
             assert (found[T0].offset, found[T0].timestamp_ms) == (4, 5_004)
             assert await c.offsets_for_times({T0: 9_000}) == {T0: None}
-            assert await c.partitions_for_topic("orders") == {0}
+            assert c.partitions_for_topic("orders") == {0}
             kafka.topic("other", [1])
             assert await c.topics() == {"orders", "other"}
             assert (await c.getone()).offset == 5
@@ -330,15 +401,97 @@ def test_positions_lag_and_ends_are_told() -> None:
 
 
 def test_only_what_waits_is_a_coroutine_function() -> None:
-    """The split that aiokafka's users know."""
-    for name in ("position", "seek_to_beginning", "seek_to_end", "beginning_offsets"):
+    """The split that aiokafka's users know: the same names wait, and the same do not."""
+    waits = (
+        "start close getone getmany position beginning_offsets end_offsets offsets_for_times "
+        "seek_to_beginning seek_to_end seek_to_committed commit committed topics"
+    )
+    does_not = (
+        "subscribe unsubscribe subscription assign assignment seek pause paused resume highwater "
+        "last_stable_offset last_poll_timestamp partitions_for_topic lag streams batches health"
+    )
+    for name in waits.split():
         assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("end_offsets", "offsets_for_times", "topics", "getone", "getmany", "close"):
-        assert inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("seek", "pause", "resume", "paused", "assign", "assignment", "subscribe"):
+    for name in does_not.split():
         assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
-    for name in ("unsubscribe", "subscription", "lag", "highwater", "streams", "batches"):
-        assert not inspect.iscoroutinefunction(getattr(Consumer, name)), name
+    theirs = pytest.importorskip("aiokafka").AIOKafkaConsumer
+    for name in {*waits.split(), *does_not.split()} & set(dir(theirs)):
+        expected = inspect.iscoroutinefunction(getattr(theirs, name))
+        assert inspect.iscoroutinefunction(getattr(Consumer, name)) == expected, name
+    missing = {name for name in dir(theirs) if not name.startswith("_")} - set(dir(Consumer))
+    assert missing == {"stop"}, "which is close() here"
+
+
+def test_the_partitions_of_a_topic_are_told_from_what_is_known() -> None:
+    """aiokafka's users call it without await; awaiting what it gave was a TypeError."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with consumer(world, kafka, metadata_max_age_ms=5_000) as c:
+            assert c.partitions_for_topic("orders") is None
+            await asyncio.sleep(0.5)
+            assert c.partitions_for_topic("orders") == {0, 1}, "the question asked for it"
+            assert c.partitions_for_topic("nosuch") is None
+            await asyncio.sleep(20)
+            assert c.partitions_for_topic("nosuch") is None
+            kafka.topics["orders"].leaders.append(1)
+            await asyncio.sleep(6)
+            assert c.partitions_for_topic("orders") == {0, 1, 2}, "it is kept current"
+            asked = [
+                topic.name
+                for request in kafka[1].seen_of(wire.MetadataRequest)
+                for topic in request.topics or ()
+            ]
+            assert asked.count("nosuch") < 5, "nobody waits for it"
+            assert not c.assignment()
+            with pytest.raises(InvalidTopic):
+                c.partitions_for_topic("no such")
+        with pytest.raises(Closed):
+            c.partitions_for_topic("orders")
+
+    simulate(body)
+
+
+def test_commits_without_a_group_are_refused_in_words() -> None:
+    """An AttributeError sends people to the source."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka, "orders") as c:
+            for call in (
+                lambda: c.commit(),
+                lambda: c.commit({T0: 5}),
+                lambda: c.committed(T0),
+                lambda: c.seek_to_committed(),
+            ):
+                with pytest.raises(ConfigError, match=r"needs group_id.*not supported yet"):
+                    await call()
+        with pytest.raises(Closed):
+            await c.commit()
+
+    simulate(body)
+
+
+def test_numbers_that_the_protocol_cannot_carry_are_refused() -> None:
+    """They would end the task that encodes the request, and the consumer with it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.append("orders", 0, b"a")
+        async with consumer(world, kafka) as c:
+            c.assign([T0])
+            with pytest.raises(ConfigError):
+                c.seek(T0, 2**63)
+            with pytest.raises(TypeError):
+                c.assign([("orders", 2**31)])
+            for time_ms in (2**63, -1):
+                with pytest.raises(ConfigError, match="1970"):
+                    await c.offsets_for_times({T0: time_ms})
+            with pytest.raises(TypeError):
+                await c.offsets_for_times({T0: 1.5})  # type: ignore[dict-item]
+            assert values(await read(c, 1)) == [b"a"]
+
+    simulate(body)
 
 
 def test_the_place_to_start_follows_the_policy() -> None:

@@ -18,7 +18,6 @@ from aiokq.core.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     RecordTooLarge,
-    RequestTimeout,
     TopicAuthorization,
     UnknownTopicOrPartition,
 )
@@ -418,6 +417,41 @@ def test_garbage_instead_of_batches_is_an_error_and_no_loop() -> None:
 
 
 # -- sessions
+
+
+def test_answers_about_something_else_are_no_reason_for_a_hot_loop() -> None:
+    """They come at once, and so would the next question."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        answer = kafka._response
+
+        def confused(*args: Any) -> Any:
+            response = answer(*args)
+            response.responses = [
+                wire.FetchableTopicResponse(
+                    topic="other",
+                    partitions=[
+                        wire.FetchPartitionData(
+                            partition_index=0, error_code=0, high_watermark=0, records=b""
+                        )
+                    ],
+                )
+            ]
+            return response
+
+        async with consumer(world, kafka, "orders", fetch_max_wait_ms=0) as c:
+            await asyncio.sleep(1)
+            kafka._response = confused
+            before = len(kafka.requests)
+            assert await c.getmany(timeout=10) == {}
+            assert len(kafka.requests) - before < 50
+            assert "not asked for" in str(c.health().brokers[1].error)
+            kafka._response = answer
+            kafka.append("orders", 0, b"a")
+            assert values(await read(c, 1)) == [b"a"]
+
+    simulate(body)
 
 
 def test_a_session_tells_only_what_changed() -> None:
@@ -954,14 +988,14 @@ def test_a_partition_that_does_not_exist_is_an_error_in_words() -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with consumer(world, kafka) as c:
+        async with consumer(world, kafka, default_api_timeout_ms=10_000) as c:
             c.assign([("orders", 5)])
             with pytest.raises(UnknownTopicOrPartition, match="there is no partition 5"):
                 await read(c, 1)
-            with pytest.raises(UnknownTopicOrPartition):
+            with pytest.raises(UnknownTopicOrPartition, match="there is no partition 5"):
                 await c.position(("orders", 5), timeout=5)
             c.assign([("nowhere", 0)])
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'nowhere'"):
                 await c.position(("nowhere", 0), timeout=5)
 
     simulate(body)

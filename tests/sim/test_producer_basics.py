@@ -429,6 +429,30 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once() -> None:
     simulate(body)
 
 
+def test_send_many_lists_every_outcome_and_flush_the_first_hundred() -> None:
+    """Who awaits the records of one call must find each; a flush has no input order to give."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka) as p:
+            await p.partitions_for("orders")
+            await (await p.send_many("orders", [(None, b"%d" % n) for n in range(300)]))
+            kafka.faults.append(lambda a: 29 if a.partition == 1 else None)
+            lost = await p.send_many("orders", [(b"%d" % n, b"v") for n in range(500)])
+            with pytest.raises(DeliveryFailed) as caught:
+                await lost
+            places = [delivery.partition for delivery in lost]
+            assert [error is not None for error in caught.value.errors] == [n == 1 for n in places]
+            assert caught.value.count == places.count(1) > 100
+            await p.send_many("orders", [(b"k", b"v")] * 500, partition=1)
+            with pytest.raises(DeliveryFailed) as caught:
+                await p.flush()
+            assert caught.value.count == 500
+            assert len(caught.value.errors) == 100
+
+    simulate(body)
+
+
 def test_failures_that_somebody_awaited_are_not_raised_again() -> None:
     """The task that awaits a Delivery has dealt with its error."""
 
@@ -465,8 +489,9 @@ def test_leaving_the_block_raises_what_nobody_saw() -> None:
     simulate(body)
 
 
-def test_the_body_s_own_error_wins_and_the_failures_become_an_event() -> None:
-    """The exception of the block must not be hidden by that of its end."""
+@pytest.mark.parametrize("how", ["error", "cancelled"])
+def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> None:
+    """The exception of the block, or a cancelled end, must not be hidden, nor hide what failed."""
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.events import DeliveriesFailed
     from aiokq.producer.settings import ProducerSettings
@@ -480,10 +505,20 @@ def test_the_body_s_own_error_wins_and_the_failures_become_an_event() -> None:
         await engine.start()
         seen = []
         engine.changes.subscribe(lambda key, event: seen.append(event))
-        with pytest.raises(ZeroDivisionError):
+
+        async def fail() -> None:
             async with Producer(settings=settings, _engine=engine) as p:
                 p.send_nowait("orders", b"a")
-                raise ZeroDivisionError
+                if how == "error":
+                    raise ZeroDivisionError
+                kafka.delays[1] = 10.0
+
+        task = asyncio.create_task(fail())
+        if how == "cancelled":
+            await asyncio.sleep(1)
+            task.cancel()
+        with pytest.raises(ZeroDivisionError if how == "error" else asyncio.CancelledError):
+            await task
         events = [event for event in seen if isinstance(event, DeliveriesFailed)]
         assert [event.count for event in events] == [1]
         await engine.close()

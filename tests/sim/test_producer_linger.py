@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.sim.producer_world import producer, simulate
 
 
@@ -108,5 +110,39 @@ def test_it_lingers_all_the_same_if_it_is_to() -> None:
             start = world.loop.time()
             await p.send("orders", b"v")
             assert 1.0 <= world.loop.time() - start < 1.5
+
+    simulate(body)
+
+
+def test_records_of_send_many_linger_awaited_or_not() -> None:
+    """Awaiting all of them is one wait: it does not say that nobody else adds to the batch."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            await (await p.send_many("orders", [(None, b"1"), (None, b"2")]))
+            assert 1.0 <= world.loop.time() - start < 1.5
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("how", ["gather", "wait_for", "tasks"])
+def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
+    """gather() and wait_for() wait a turn later than `await` does: each took linger_ms."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            if how == "gather":
+                await asyncio.gather(*await p.send_many("orders", [(None, b"1"), (None, b"2")]))
+            elif how == "wait_for":
+                await asyncio.wait_for(await p.enqueue("orders", b"1"), 10)
+            else:
+                await asyncio.gather(*[asyncio.create_task(p.send("orders", b"v"))] * 3)
+            assert world.loop.time() - start < 0.5
 
     simulate(body)

@@ -223,3 +223,77 @@ def test_a_cancelled_close_of_the_cluster_closes_all_its_producers() -> None:
             assert (await p.close()).unsent == 1
 
     simulate(body, limit=10_000)
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
+    """No __aexit__ follows a start that fails: its own cluster stayed open for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        for turns in range(1, 40):
+            p = producer(world, kafka)
+            starting = asyncio.create_task(p.start())
+            for _ in range(turns):
+                await asyncio.sleep(0.0003)
+            if not starting.cancel():
+                break
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            with pytest.raises(Closed):
+                await p.start()
+            assert (await p.close()).complete
+        else:
+            pytest.fail("it never came to start")
+        await p.close()
+        left = {task.get_name() for task in asyncio.all_tasks()}
+        assert not [name for name in left if name.startswith(("producer", "cluster"))]
+
+    simulate(body)
+
+
+def test_two_tasks_may_start_it() -> None:
+    """The second one started everything once more: two timers, two subscriptions."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka)
+        await asyncio.gather(p.start(), p.start(), p.start())
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert sum(name.endswith(": timers") for name in names) == 1
+        assert (await p.send("orders", b"v")).offset == 0
+        assert (await p.close()).delivered == 1
+
+    simulate(body)
+
+
+def test_a_producer_of_a_cluster_that_is_not_open_says_so() -> None:
+    """It started, and its records waited for metadata that nobody asked for."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        cluster = Cluster(kafka.bootstrap_servers, _environment=world.environment(CLIENT))
+        with pytest.raises(Closed, match="not started"):
+            await cluster.producer().start()
+        await cluster.close()
+
+    simulate(body)
+
+
+def test_a_long_silence_is_one_timer() -> None:
+    """Each record sent while a broker wants silence (KIP-219) set a timer of its own."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=0) as p:
+            await p.send("orders", b"v")
+            (sender,) = p._outbox._senders.values()
+            sender.node.throttled(5_000)
+            set_before = world.loop.time()
+            deliveries = []
+            for _ in range(50):
+                deliveries.append(await p.enqueue("orders", b"v"))
+                await asyncio.sleep(0.01)
+            timers = [h for h in world.loop._scheduled if h._callback == sender._silence_over]
+            assert len(timers) == 1
+            await asyncio.gather(*deliveries)
+            assert 5 <= world.loop.time() - set_before < 6
+
+    simulate(body)

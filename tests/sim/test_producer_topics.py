@@ -127,6 +127,41 @@ def test_hooks_run_once_for_a_record_that_waits_for_the_partitions() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("hooks", [True, False])
+def test_a_partition_that_was_just_added_is_found_by_every_way_in(hooks: bool) -> None:
+    """Metadata is older than the partition; the hooks run once, and who may wait is served."""
+
+    class Counting(Interceptor):
+        calls = 0
+
+        def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            self.calls += 1
+            return record
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        counting = Counting()
+        options = {"interceptors": (counting,)} if hooks else {}
+        async with producer(world, kafka, **options) as p:
+            await p.send("orders", b"0")
+            topic.leaders.append(1)
+            with pytest.raises(UnknownTopicOrPartition):
+                p.send_nowait("orders", b"refused", partition=1)
+            assert (await p.send("orders", b"1", partition=1)).partition == 1
+            topic.leaders.append(1)
+            metas = await (await p.send_many("orders", [(None, b"2"), (None, b"3")], partition=2))
+            assert [meta.partition for meta in metas] == [2, 2]
+            for way in (p.send("orders", b"v", partition=9), p.enqueue("orders", b"v", None, 9)):
+                with pytest.raises(UnknownTopicOrPartition, match="no partition 9: it has 3"):
+                    await way
+            with pytest.raises(UnknownTopicOrPartition, match="no partition 9"):
+                await p.send_many("orders", [(None, b"v")], partition=9)
+        assert kafka.values("orders") == [b"0", b"1", b"2", b"3"]
+        assert counting.calls == (8 if hooks else 0)
+
+    simulate(body)
+
+
 def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
     """A topic per customer and day: each metadata request named all there had ever been."""
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "aiokq"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -48,11 +46,11 @@ def tree(module: str) -> ast.Module:
     return ast.parse((ROOT / module).read_text(), module)
 
 
-def calls(module: str) -> Iterator[tuple[ast.Call, str]]:
+@cache
+def calls(module: str) -> list[tuple[ast.Call, str]]:
     """Every call, with the dotted name of what is called ("" where it has none)."""
-    for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Call):
-            yield node, dotted(node.func)
+    nodes = ast.walk(tree(module))
+    return [(node, dotted(node.func)) for node in nodes if isinstance(node, ast.Call)]
 
 
 def dotted(node: ast.expr) -> str:
@@ -96,60 +94,70 @@ def allowed(table: dict[str, set[str]], module: str) -> set[str]:
     return table.get(module, set())
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_supervisor_starts_tasks(module: str):
+def test_the_rules_are_held_against_the_whole_package():
+    """The package moved, and every rule below holds for no module at all."""
+    assert len(MODULES) > 200
+    assert {"aiokq/_core.py", "aiokq/cli/app.py", *STARTS_TASKS, *ENTERS_A_LOOP} <= {*MODULES}
+
+
+def test_only_the_supervisor_starts_tasks():
     """A task that nobody owns fails unseen and outlives close()."""
-    may = allowed(STARTS_TASKS, module)
-    for node, name in calls(module):
-        last = name.rsplit(".", 1)[-1]
-        assert last not in {"create_task", "ensure_future", "TaskGroup"} - may, (
-            f"{module}:{node.lineno}: {name}() starts a task: use core.supervisor"
-        )
-        if last in {"gather", "as_completed", "shield", "wait_for"} and name != f"self.{last}":
-            # On coroutines these start tasks behind the caller's back.
-            for argument in node.args:
-                argument = argument.value if isinstance(argument, ast.Starred) else argument
-                assert top(name) != "asyncio" or not isinstance(argument, ast.Call), (
-                    f"{module}:{node.lineno}: {name}() on a call may start a task"
-                )
-    for line, origin, names in imports(module):
-        assert origin != "asyncio" or not {"create_task", "ensure_future", "TaskGroup"} & set(
-            names
-        ), f"{module}:{line}: call them as asyncio.<name>, so that this test sees it"
+    for module in MODULES:
+        may = allowed(STARTS_TASKS, module)
+        for node, name in calls(module):
+            last = name.rsplit(".", 1)[-1]
+            assert last not in {"create_task", "ensure_future", "TaskGroup"} - may, (
+                f"{module}:{node.lineno}: {name}() starts a task: use core.supervisor"
+            )
+            if last in {"gather", "as_completed", "shield", "wait_for"} and name != f"self.{last}":
+                # On coroutines these start tasks behind the caller's back.
+                for argument in node.args:
+                    argument = argument.value if isinstance(argument, ast.Starred) else argument
+                    assert top(name) != "asyncio" or not isinstance(argument, ast.Call), (
+                        f"{module}:{node.lineno}: {name}() on a call may start a task"
+                    )
+        for line, origin, names in imports(module):
+            assert origin != "asyncio" or not {"create_task", "ensure_future", "TaskGroup"} & set(
+                names
+            ), f"{module}:{line}: call them as asyncio.<name>, so that this test sees it"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_loops_are_entered_by_entry_points_only(module: str):
+def test_loops_are_entered_by_entry_points_only():
     """A library that runs a loop of its own cannot be used from one."""
-    if module.startswith((*FORWARD, *COMMAND_LINE)):
-        return
-    may = allowed(ENTERS_A_LOOP, module)
-    for node, name in calls(module):
-        for banned in ("run", "Runner", "run_coroutine_threadsafe", "new_event_loop"):
-            assert name != f"asyncio.{banned}" or banned in may, f"{module}:{node.lineno}: {name}()"
-        assert not name.endswith("set_event_loop_policy"), f"{module}:{node.lineno}: {name}()"
+    for module in MODULES:
+        if module.startswith((*FORWARD, *COMMAND_LINE)):
+            continue
+        may = allowed(ENTERS_A_LOOP, module)
+        for node, name in calls(module):
+            for banned in ("run", "Runner", "run_coroutine_threadsafe", "new_event_loop"):
+                assert name != f"asyncio.{banned}" or banned in may, (
+                    f"{module}:{node.lineno}: {name}()"
+                )
+            assert not name.endswith("set_event_loop_policy"), f"{module}:{node.lineno}: {name}()"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_clock_and_chance_are_handed_in(module: str):
+def test_clock_and_chance_are_handed_in():
     """What reaches for them cannot be run under a virtual clock with a seed."""
-    if module.startswith(("aiokq/core/", *FORWARD, *COMMAND_LINE)):
-        return
-    may = allowed(CLOCK_AND_CHANCE, module)
-    imported = {name for _, name, _ in imports(module)}
-    for node, name in calls(module):
-        first = top(name)
-        reaches = (
-            (first in ("time", "secrets") and first in imported)
-            or (first == "random" and "random" in imported and name != "random")
-            or name in ("os.urandom", "uuid.uuid1", "uuid.uuid4")
-            or name.endswith(("datetime.now", "datetime.utcnow", "date.today"))
-        )
-        if reaches and not shadowed(module, node, first):
-            assert name in may, f"{module}:{node.lineno}: {name}(): use environment.clock/.random"
-    for line, origin, names in imports(module):
-        taken = {"time": {"strftime", "gmtime"}, "random": {"Random"}}.get(origin)
-        assert taken is None or set(names) <= taken, f"{module}:{line}: from {origin} import"
+    for module in MODULES:
+        if module.startswith(("aiokq/core/", *FORWARD, *COMMAND_LINE)):
+            continue
+        may = allowed(CLOCK_AND_CHANCE, module)
+        imported = {name for _, name, _ in imports(module)}
+        for node, name in calls(module):
+            first = top(name)
+            reaches = (
+                (first in ("time", "secrets") and first in imported)
+                or (first == "random" and "random" in imported and name != "random")
+                or name in ("os.urandom", "uuid.uuid1", "uuid.uuid4")
+                or name.endswith(("datetime.now", "datetime.utcnow", "date.today"))
+            )
+            if reaches and not shadowed(module, node, first):
+                assert name in may, (
+                    f"{module}:{node.lineno}: {name}(): use environment.clock/.random"
+                )
+        for line, origin, names in imports(module):
+            taken = {"time": {"strftime", "gmtime"}, "random": {"Random"}}.get(origin)
+            assert taken is None or set(names) <= taken, f"{module}:{line}: from {origin} import"
 
 
 def shadowed(module: str, call: ast.Call, name: str) -> bool:
@@ -163,38 +171,38 @@ def shadowed(module: str, call: ast.Call, name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_heavy_packages_are_imported_where_they_are_used(module: str):
+def test_heavy_packages_are_imported_where_they_are_used():
     """A broker must accept connections 150 ms after its start."""
-    for line, name, _ in imports(module):
-        where = f"{module}:{line}: {name}"
-        if top(name) == "prometheus_client":
-            assert module == "aiokq/metrics.py", where
-        if top(name) in ("typer", "rich", "click"):
-            assert module.startswith(COMMAND_LINE), where
-    for line, name, _ in imports(module, only_on_import=True):
-        where = f"{module}:{line}: {name}"
-        assert top(name) != "pyarrow" or module.startswith("aiokq/spark/"), where
-        assert top(name) not in ("pyspark", "numpy", "pandas") or module.startswith(
-            "aiokq/spark/"
-        ), where
+    for module in MODULES:
+        for line, name, _ in imports(module):
+            where = f"{module}:{line}: {name}"
+            if top(name) == "prometheus_client":
+                assert module == "aiokq/metrics.py", where
+            if top(name) in ("typer", "rich", "click"):
+                assert module.startswith(COMMAND_LINE), where
+        for line, name, _ in imports(module, only_on_import=True):
+            where = f"{module}:{line}: {name}"
+            assert top(name) != "pyarrow" or module.startswith("aiokq/spark/"), where
+            assert top(name) not in ("pyspark", "numpy", "pandas") or module.startswith(
+                "aiokq/spark/"
+            ), where
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_below_imports_the_lazy_exports(module: str):
+def test_nothing_below_imports_the_lazy_exports():
     """`from aiokq import Producer` in a lower layer would be a cycle that no linter sees."""
-    if module.startswith((*FORWARD, *COMMAND_LINE)) or module == "aiokq/__main__.py":
-        return
-    for line, name, names in imports(module):
-        where = f"{module}:{line}"
-        assert name != "aiokq" or names, f"{where}: import aiokq"
-        if name == "aiokq":
-            for imported in names:
-                target = PACKAGE / imported
-                module_of_ours = target.is_dir() or target.with_suffix(".py").exists()
-                assert module_of_ours or imported == "_compiled", (
-                    f"{where}: from aiokq import {imported}: import it from its own module"
-                )
+    for module in MODULES:
+        if module.startswith((*FORWARD, *COMMAND_LINE)) or module == "aiokq/__main__.py":
+            continue
+        for line, name, names in imports(module):
+            where = f"{module}:{line}"
+            assert name != "aiokq" or names, f"{where}: import aiokq"
+            if name == "aiokq":
+                for imported in names:
+                    target = PACKAGE / imported
+                    module_of_ours = target.is_dir() or target.with_suffix(".py").exists()
+                    assert module_of_ours or imported == "_compiled", (
+                        f"{where}: from aiokq import {imported}: import it from its own module"
+                    )
 
 
 def test_the_package_itself_imports_nothing_of_its_own():
@@ -206,49 +214,53 @@ def test_the_package_itself_imports_nothing_of_its_own():
         assert name not in ("asyncio", "ssl"), f"aiokq/__init__.py:{line}: {name}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_owns(module: str):
+def test_every_module_says_what_it_owns():
     """The first line is what a reader has to choose by."""
-    docstring = ast.get_docstring(tree(module))
-    assert docstring, f"{module} has no docstring"
-    assert docstring.splitlines()[0].strip(), f"{module}: the first line is empty"
+    for module in MODULES:
+        docstring = ast.get_docstring(tree(module))
+        assert docstring, f"{module} has no docstring"
+        assert docstring.splitlines()[0].strip(), f"{module}: the first line is empty"
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "aiokq",
-        *(
-            f"aiokq.core.{name}"
-            for name in (
-                "clock",
-                "counters",
-                "environment",
-                "errors",
-                "files",
-                "offload",
-                "properties",
-                "signal",
-                "supervisor",
-                "types",
-                "watchdog",
-            )
-        ),
-        "aiokq.broker.process",
-        "aiokq.broker.embedded",
-    ],
+START_PATH = (
+    "aiokq",
+    "aiokq.core.clock",
+    "aiokq.core.counters",
+    "aiokq.core.environment",
+    "aiokq.core.errors",
+    "aiokq.core.files",
+    "aiokq.core.offload",
+    "aiokq.core.properties",
+    "aiokq.core.signal",
+    "aiokq.core.supervisor",
+    "aiokq.core.types",
+    "aiokq.core.watchdog",
+    "aiokq.broker.process",
+    "aiokq.broker.embedded",
 )
-def test_the_brokers_start_path_is_light(module: str):
+
+
+def test_the_brokers_start_path_is_light():
     """pydantic alone costs 90 ms; one import in a wrong place brings it back."""
     code = (
-        f"import importlib, sys; importlib.import_module({module!r}); "
-        "print(*{m.split('.')[0] for m in sys.modules})"
+        "import importlib, sys\n"
+        "for module in sys.argv[1:]:\n"
+        "    importlib.import_module(module)\n"
+        "    print(module, *{m.split('.')[0] for m in sys.modules})"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", code, *START_PATH],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     heavy = {"pydantic", "pydantic_core", "typer", "rich", "prometheus_client", "pyarrow", "numpy"}
-    assert not heavy & set(done.stdout.split())
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(START_PATH)
+    for line in lines:
+        module, *loaded = line.split()
+        assert not heavy & set(loaded), f"{module} loads them"
 
 
 def test_the_generated_overrides_are_current():

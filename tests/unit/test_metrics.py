@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from aiokq import metrics
 from aiokq.core.counters import METRICS, BrokerCounters, ClientCounters
+from aiokq.core.errors import ConfigError
 
 
 @dataclass
@@ -71,14 +72,52 @@ def test_without_arguments_everything_alive_is_exported_and_equal_names_added_up
     assert 'aiokq_client_queue_seconds_count{client="twice-in-test-metrics"} 2.0' in text
 
 
-def test_registering_twice_is_refused():
-    """Every value would be scraped twice."""
+def test_registering_twice_is_harmless_and_counts_once():
+    """A web application that reloads runs its setup again."""
     registry = CollectorRegistry()
     collector = metrics.register(registry)
-    with pytest.raises(ValueError, match="Duplicated"):
-        metrics.register(registry)
+    assert metrics.register(registry) is collector
+    counters = ClientCounters("registered-twice")
+    counters.records_sent += 3
+    text = generate_latest(registry).decode()
+    assert text.count('aiokq_client_records_sent_total{client="registered-twice"} 3.0') == 1
     registry.unregister(collector)
+    assert metrics.register(registry) is not collector
+
+
+def test_a_further_client_joins_the_collector_of_the_registry():
+    """Each part of an application registers its own cluster; then one wants everything."""
+    registry = CollectorRegistry()
+    first, second, other = (ClientCounters(f"joined-{n}") for n in range(3))
+    collector = metrics.register(registry, cluster=Owner(first))
+    for _ in range(2):
+        assert metrics.register(registry, cluster=Owner(second)) is collector
+    text = generate_latest(registry).decode()
+    assert 'client="joined-0"' in text
+    assert 'client="joined-1"' in text
+    assert 'client="joined-2"' not in text
     metrics.register(registry)
+    assert 'client="joined-2"' in generate_latest(registry).decode()
+    assert other.name == "joined-2"
+
+
+def test_a_registration_that_was_taken_back_does_not_linger():
+    """Unregistered, then registered for one cluster only: that one only."""
+    registry = CollectorRegistry()
+    registry.unregister(metrics.register(registry))
+    mine, other = ClientCounters("taken-back-0"), ClientCounters("taken-back-1")
+    metrics.register(registry, cluster=Owner(mine))
+    text = generate_latest(registry).decode()
+    assert 'client="taken-back-0"' in text
+    assert f'client="{other.name}"' not in text
+
+
+def test_names_that_somebody_else_registered_are_a_config_error():
+    """prometheus_client's own error names a series and nothing to do."""
+    registry = CollectorRegistry()
+    registry.register(metrics.Collector())
+    with pytest.raises(ConfigError, match="CollectorRegistry"):
+        metrics.register(registry)
 
 
 def test_every_metric_of_the_table_is_exported():

@@ -10,16 +10,16 @@ Of versions 0-2, `legacy` takes message formats 0 and 1 and stores them as forma
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import functools
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
     InvalidRecords,
     InvalidTimestamps,
+    looks_inside_long,
     produced_headers,
-    stored_form,
-    validate_batch,
 )
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import (
@@ -35,8 +35,6 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
-from aiokq.records.compression import GZIP, NONE
 from aiokq.records.header import HEADER_SIZE, TRANSACTIONAL_MASK, read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.produce import (
@@ -51,11 +49,8 @@ from aiokq.wire.produce import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.log.config import LogConfig
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.partitions import Partition
-    from aiokq.core.types import Buffer
-    from aiokq.records.header import BatchHeader
 
 FIRST_V2_VERSION: Final = 3
 MAGIC_POSITION: Final = 16
@@ -135,9 +130,29 @@ async def _append(
     needed = min(partition.topic.config.min_insync_replicas, len(partition.replicas))
     if request.acks == -1 and len(partition.isr) < needed:
         raise NotEnoughReplicas(f"{len(partition.isr)} replicas in sync, {needed} needed")
-    if _recompresses_long(partition.topic.config, headers[0].codec, len(records)):
-        records, headers = await _recompress(node, partition, records, headers[0])
-    result = partition.append(records, headers, now_ms=node.environment.clock.timestamp_ms())
+    config = partition.topic.config
+    now_ms = node.environment.clock.timestamp_ms()
+    if not looks_inside_long(config, headers[0], now_ms):
+        result = partition.append(records, headers, now_ms=now_ms)
+    else:
+        while True:
+            prepared = await node.environment.offload.run(
+                functools.partial(
+                    prepare_append,
+                    records,
+                    headers,
+                    config,
+                    now_ms=now_ms,
+                    origin=Origin.CLIENT,
+                    crc32c=node.crc32c,
+                )
+            )
+            # Meanwhile the topic may have been deleted, or its settings changed.
+            partition = _find(node, topic, data.index, version)
+            if partition.topic.config is config:
+                break
+            config = partition.topic.config
+        result = partition.append_prepared(prepared)
     counters = node.counters
     if not result.duplicate:
         counters.batches_appended += len(headers)
@@ -214,36 +229,3 @@ async def _convert_up(node: BrokerNode, records: memoryview) -> memoryview:
             raise InvalidRecord("no whole message in the message set") from None
 
     return memoryview(await node.environment.offload.run(convert))
-
-
-def _recompresses_long(config: LogConfig, codec: int, size: int) -> bool:
-    """Whether the topic wants another codec, and giving it would hold up the loop."""
-    if config.compression_type == "producer":
-        return False
-    wanted = _CODECS[config.compression_type]
-    if wanted == codec:
-        return False
-    # What a compressed batch holds nobody knows: it may be a thousand times its size.
-    return codec != NONE or size >= (GZIP_THRESHOLD if wanted == GZIP else FAST_CODEC_THRESHOLD)
-
-
-_CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-
-
-async def _recompress(
-    node: BrokerNode, partition: Partition, records: memoryview, header: BatchHeader
-) -> tuple[memoryview, list[BatchHeader]]:
-    """Do off the loop what an append would do on it, where the batch is large."""
-    config = partition.topic.config
-    # The append stamps LogAppendTime: a batch that claims to be stamped already it refuses.
-    unstamped = dataclasses.replace(config, message_timestamp_type="CreateTime")
-    now_ms = node.environment.clock.timestamp_ms()
-
-    def convert() -> tuple[Buffer, BatchHeader]:
-        validate_batch(
-            records, header, config, origin=Origin.CLIENT, now_ms=now_ms, crc32c=node.crc32c
-        )
-        return stored_form(records, header, unstamped, now_ms=now_ms, crc32c=node.crc32c)
-
-    stored, changed = await node.environment.offload.run(convert)
-    return memoryview(stored), [changed]

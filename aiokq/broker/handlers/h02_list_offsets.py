@@ -78,7 +78,7 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
                 partition = node.topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition()
-                answers.append(_answer(partition, asked, request, call.version))
+                answers.append(await _answer(node, partition, asked, request, call.version))
             except BrokerError as error:
                 node.counters.errors[error.name] += 1
                 answers.append(
@@ -90,7 +90,8 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
     return ListOffsetsResponse(topics=topics)
 
 
-def _answer(
+async def _answer(
+    node: BrokerNode,
     partition: Partition,
     asked: ListOffsetsPartition,
     request: ListOffsetsRequest,
@@ -105,9 +106,9 @@ def _answer(
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index,
             error_code=0,
-            old_style_offsets=_old_style(partition, asked, end),
+            old_style_offsets=await _old_style(node, partition, asked, end),
         )
-    found = _find(partition, asked.timestamp, end)
+    found = await _find(node, partition, asked.timestamp, end)
     answer = ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=0,
@@ -119,7 +120,7 @@ def _answer(
     return answer
 
 
-def _find(partition: Partition, timestamp: int, end: int) -> Found:
+async def _find(node: BrokerNode, partition: Partition, timestamp: int, end: int) -> Found:
     log = partition.log
     if timestamp == LATEST:
         return Found(-1, end, partition.leader_epoch)
@@ -128,18 +129,39 @@ def _find(partition: Partition, timestamp: int, end: int) -> Found:
         return Found(-1, start, log.epoch_for_offset(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    found = (
-        log.offset_of_max_timestamp()
-        if timestamp == MAX_TIMESTAMP
-        else log.offset_for_timestamp(timestamp)
-    )
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = log.max_timestamp_ms()
+        if timestamp < 0:
+            return NOTHING
+    return await _first_since(node, partition, timestamp, end)
+
+
+async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, end: int) -> Found:
+    """The first record not earlier than `timestamp`.
+
+    Read off the loop: from the index entry on it may be a whole segment, and to look into one
+    compressed batch takes milliseconds.
+    """
+    log = partition.log
+    offset = log.log_start_offset
     # What lies above the visible end is not found: a consumer could not read it.
-    if found is None or found[1] >= end:
-        return NOTHING
-    return Found(*found)
+    while offset < end and (search := log.search_timestamp(timestamp, offset)) is not None:
+        try:
+            record = await node.environment.offload.run(search.run)
+        except OSError as error:
+            raise log.read_refused(error) from error
+        if record is not None:
+            if record.offset >= end:
+                break
+            epoch = log.epoch_for_offset(record.offset)
+            return Found(record.timestamp_ms, record.offset, epoch)
+        offset = search.end_offset
+    return NOTHING
 
 
-def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
+async def _old_style(
+    node: BrokerNode, partition: Partition, asked: ListOffsetsPartition, end: int
+) -> list[int]:
     """Version 0 lists segment starts, newest first; two of them are enough for any client."""
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:
@@ -147,6 +169,6 @@ def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> l
     elif asked.timestamp == EARLIEST:
         offsets = [start]
     else:
-        found = _find(partition, asked.timestamp, end)
+        found = await _find(node, partition, asked.timestamp, end)
         offsets = [start if found.offset < 0 else found.offset]
     return offsets[: max(asked.max_num_offsets, 0)]

@@ -44,7 +44,7 @@ async def handle(
     )
     results = [result for topic in response.topics for result in topic.partitions]
     try:
-        node.storage.directory.write_log_starts()  # what was hidden stays hidden over a kill
+        await node.storage.save_log_starts()  # what was hidden stays hidden over a kill
     except BrokerError as error:
         node.counters.errors[error.name] += 1
         for result in results:

@@ -1,4 +1,4 @@
-"""Owns the batches of one append: checked, in the form they are stored in, then placed in the log.
+"""Owns the batches of one append: prepared as they are stored, checked, then placed in the log.
 
 Writes nothing and changes nothing: what is wrong with an append is found here, before its first
 byte is in the file.
@@ -32,30 +32,55 @@ class PlacedAppend(NamedTuple):
     Attributes:
         buffers: to be written one behind the other.
         headers: of the batches, with their offsets in the log.
+        size: their bytes.
         next_offset: the log's end once they are written.
         max_timestamp_ms: the largest of their timestamps; -1 without one.
     """
 
     buffers: list[Buffer]
     headers: list[BatchHeader]
+    size: int
     next_offset: int
     max_timestamp_ms: int
 
 
-class CheckedAppend(NamedTuple):
-    """Batches that may be appended.
+class PreparedAppend(NamedTuple):
+    """Batches in the form that a topic stores, which their producers may still not append.
 
     Attributes:
-        batches: in the form they are stored in, with their headers.
-        markers: of the control batches that end a transaction, by number of the batch.
+        batches: each with its header.
         size: bytes of all batches.
-        duplicate: the earlier batch that the append repeats: nothing is to be written then.
+        config: the topic's settings that they obey.
+        origin: who appends them.
+        now_ms: the broker's time, which LogAppendTime has stamped on them.
     """
 
     batches: list[tuple[Buffer, BatchHeader]]
-    markers: dict[int, EndTransactionMarker]
     size: int
-    duplicate: BatchMetadata | None
+    config: LogConfig
+    origin: Origin
+    now_ms: int
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the records have the time of the append."""
+        return self.config.log_append_time and self.origin is Origin.CLIENT
+
+    def check(self, producers: ProducerState) -> CheckedAppend:
+        """What a producer's earlier batches say of these.
+
+        Raises:
+            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
+        """
+        markers: dict[int, EndTransactionMarker] = {}
+        if self.origin is not Origin.CLIENT:
+            for index, (batch, header) in enumerate(self.batches):
+                marker = read_marker(batch, header) if header.is_control else None
+                if marker is not None:
+                    producers.check_marker(header, marker)
+                    markers[index] = marker
+        data_headers = (header for _, header in self.batches if not header.is_control)
+        return CheckedAppend(markers, producers.check(data_headers, self.origin))
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
         """The batches with their offsets, from ``offset`` on, and leader epoch patched in."""
@@ -69,20 +94,34 @@ class CheckedAppend(NamedTuple):
             headers.append(header)
             offset = header.next_offset
             max_timestamp = max(max_timestamp, header.max_timestamp_ms)
-        return PlacedAppend(buffers, headers, offset, max_timestamp)
+        return PlacedAppend(buffers, headers, self.size, offset, max_timestamp)
 
 
-def check_append(
-    data: memoryview,
+class CheckedAppend(NamedTuple):
+    """What the log's producers make of an append.
+
+    Attributes:
+        markers: of the control batches that end a transaction, by number of the batch.
+        duplicate: the earlier batch that the append repeats: nothing is to be written then.
+    """
+
+    markers: dict[int, EndTransactionMarker]
+    duplicate: BatchMetadata | None
+
+
+def prepare_append(
+    data: Buffer,
     headers: Sequence[BatchHeader],
     config: LogConfig,
-    producers: ProducerState,
     *,
     now_ms: int,
     origin: Origin,
     crc32c: Checksum,
-) -> CheckedAppend:
-    """The batches of an append, if they may be appended.
+) -> PreparedAppend:
+    """The batches of an append as the topic wants them stored, if they may be.
+
+    Knows nothing of the log, so it may run in an executor: on a compacted topic, or where the
+    codec changes, it goes through all records.
 
     Args:
         data: the batches, one after the other; bytes behind the last header's are ignored.
@@ -92,11 +131,9 @@ def check_append(
     Raises:
         InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
         RecordBatchTooLarge: more than a segment may hold.
-        OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
     """
     view = memoryview(data)
     batches: list[tuple[Buffer, BatchHeader]] = []
-    markers: dict[int, EndTransactionMarker] = {}
     position = size = 0
     for header in headers:
         batch: Buffer = view[position : position + header.size]
@@ -104,16 +141,10 @@ def check_append(
         validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=crc32c)
         if origin is Origin.CLIENT:
             batch, header = stored_form(batch, header, config, now_ms=now_ms, crc32c=crc32c)
-        elif header.is_control:
-            marker = read_marker(batch, header)
-            if marker is not None:
-                producers.check_marker(header, marker)
-                markers[len(batches)] = marker
         batches.append((batch, header))
         size += header.size
     if size > config.segment_bytes:
         raise RecordBatchTooLarge(
             f"append of {size} bytes is larger than segment.bytes {config.segment_bytes}"
         )
-    data_headers = (header for _, header in batches if not header.is_control)
-    return CheckedAppend(batches, markers, size, producers.check(data_headers, origin))
+    return PreparedAppend(batches, size, config, origin, now_ms)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final
 
 from aiokq.broker.log import names
 from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
 from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
+from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import Progress, open_log
 from aiokq.broker.log.text_files import (
@@ -57,6 +60,7 @@ class LogDirectory:
         *,
         crc32c: Checksum,
         random: Random,
+        now: Callable[[], float],
         clean: bool,
     ) -> None:
         self.path = path
@@ -66,11 +70,15 @@ class LogDirectory:
         self._lock = lock
         self._crc32c = crc32c
         self._random = random
+        self._disk = DiskTrouble(now)
+        self._open_files = OpenFiles()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self._starts = self._read(names.LOG_STARTS)
         self._points = self._read(names.RECOVERY_POINTS)
-        self._closed = False
+        self._not_closed: list[KafkaStorage] = []
+        self._closed = self._unlocked = False
+        self._checkpoints = threading.Lock()
 
     @classmethod
     def open(
@@ -80,12 +88,14 @@ class LogDirectory:
         *,
         crc32c: Checksum,
         random: Random,
+        now: Callable[[], float],
         node_id: int | None = None,
         cluster_id: str | None = None,
     ) -> LogDirectory:
         """Open a log directory, which is made if it is missing, and lock it.
 
         Args:
+            now: seconds, by a clock that goes on; for how often trouble is logged.
             node_id: the broker's; None takes the stored one, 0 in a new directory.
             cluster_id: None takes the stored one, a new one in a new directory.
 
@@ -102,7 +112,7 @@ class LogDirectory:
                 " choose another directory"
             ) from error
         except OSError as error:
-            raise _unusable(path, error) from error
+            raise unusable(path, error) from error
         try:
             properties = _adopt(files, path, node_id, cluster_id, random)
             marker = f"{path}/{names.CLEAN_SHUTDOWN}"
@@ -112,12 +122,19 @@ class LogDirectory:
                 files.remove(marker)
                 files.sync_dir(path)
             directory = cls(
-                files, path, properties, lock, crc32c=crc32c, random=random, clean=clean
+                files,
+                path,
+                properties,
+                lock,
+                crc32c=crc32c,
+                random=random,
+                now=now,
+                clean=clean,
             )
             directory._remove_leftovers()
         except OSError as error:
             lock.release()
-            raise _unusable(path, error) from error
+            raise unusable(path, error) from error
         except BaseException:
             lock.release()
             raise
@@ -182,6 +199,8 @@ class LogDirectory:
                 config=config,
                 crc32c=self._crc32c,
                 now_ms=now_ms,
+                disk=self._disk,
+                open_files=self._open_files,
                 clean=self.clean or not exists,
                 log_start_offset=self._starts.get(partition, 0),
                 recovery_point=self._points.get(partition, 0),
@@ -197,7 +216,8 @@ class LogDirectory:
                 self._write(names.RECOVERY_POINTS, self._points)
         except OSError as error:
             raise KafkaStorage(
-                f"log of {partition} cannot be opened: {error.strerror or error} ({directory})",
+                f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
+                f" {remedy(error)}",
                 topic_partition=partition,
             ) from error
         self._logs[partition] = log
@@ -233,6 +253,14 @@ class LogDirectory:
                 topic_partition=partition,
             ) from error
 
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Rename the directory of a partition that no topic owns, as Kafka does; its new path.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        return self._rename_away(partition, names.STRAY_DIRECTORY)
+
     def _rename_away(self, partition: TopicPartition, suffix: str) -> str:
         """Give a partition's directory a name that is no partition's; the new path."""
         directory = f"{self.path}/{names.partition_directory(partition)}"
@@ -254,7 +282,7 @@ class LogDirectory:
         except CorruptRecord:
             return
         if stored is not None and stored != topic_id:
-            renamed = self._rename_away(partition, names.STRAY_DIRECTORY)
+            renamed = self.set_aside(partition)
             logger.warning(
                 "directory of another topic set aside partition=%s topic_id=%s kept=%s",
                 partition,
@@ -282,17 +310,40 @@ class LogDirectory:
         Raises:
             KafkaStorage: the disk refused.
         """
+        self.note_log_starts()
+        self.save_log_starts()
+
+    def note_log_starts(self) -> None:
+        """Take note of where each log starts now, for ``save_log_starts``."""
         for partition, log in self._logs.items():
             # Also where it is the base of the first segment: a power cut may bring back the
             # segments before it.
             if log.log_start_offset > 0:
                 self._starts[partition] = log.log_start_offset
+
+    def save_log_starts(self) -> None:
+        """Write what was noted; waits for the disk. May run in any thread.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
         try:
             self._write(names.LOG_STARTS, self._starts)
         except OSError as error:
-            raise _unusable(self.path, error) from error
+            raise unusable(self.path, error) from error
 
     # --- end
+
+    def close_logs(self, logs: Iterable[PartitionLog], clean: bool = True) -> None:
+        """Close some of the logs, before ``close``; what fails is told there.
+
+        Waits for the disk, mostly: several threads may each close a share of the logs.
+        """
+        for log in logs:
+            try:
+                log.close(clean)
+            except KafkaStorage as error:
+                self._not_closed.append(error)
 
     def close(self, clean: bool = True) -> None:
         """Close every log and let go of the directory; twice is harmless.
@@ -307,20 +358,20 @@ class LogDirectory:
         if self._closed:
             return
         self._closed = True
-        failure: KafkaStorage | None = None
         try:
-            for log in self._logs.values():
-                try:
-                    log.close(clean)
-                except KafkaStorage as error:
-                    logger.error("log not closed clean partition=%s error=%s", log, error.message)
-                    failure = error
-            if clean and failure is None:
+            self.close_logs(self._logs.values(), clean)
+            if self._not_closed:
+                raise KafkaStorage(
+                    f"{len(self._not_closed)} of {len(self._logs)} logs in {self.path} were not"
+                    " closed clean, the next start checks them and needs room on the disk for that:"
+                    f" {self._not_closed[0].message}"
+                )
+            if clean:
                 self._close_clean()
         finally:
-            self._lock.release()
-        if failure is not None:
-            raise failure
+            with self._checkpoints:
+                self._unlocked = True
+                self._lock.release()
 
     def _close_clean(self) -> None:
         self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
@@ -336,7 +387,7 @@ class LogDirectory:
             marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
             self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
         except OSError as error:
-            raise _unusable(self.path, error) from error
+            raise unusable(self.path, error) from error
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -346,7 +397,11 @@ class LogDirectory:
             return {}
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        write_offsets(self._files, f"{self.path}/{name}", offsets)
+        with self._checkpoints:
+            if not self._unlocked:
+                # Copied only now: who comes last writes the latest. Once unlocked, the file is
+                # another process's.
+                write_offsets(self._files, f"{self.path}/{name}", dict(offsets))
 
     def _remove_leftovers(self) -> None:
         """Directories that a stop left half deleted."""
@@ -361,13 +416,6 @@ class LogDirectory:
             pass
         except OSError as error:
             logger.warning("deleted log not removed directory=%s error=%s", directory, error)
-
-
-def _unusable(path: str, error: OSError) -> KafkaStorage:
-    return KafkaStorage(
-        f"log directory {path} cannot be used: {error.strerror or error}; make it writable for"
-        " this user, or choose another directory"
-    )
 
 
 def _adopt(

@@ -9,13 +9,10 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 
 from __future__ import annotations
 
-import logging
-import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
-from aiokq.broker.log.appending import CheckedAppend, check_append
+from aiokq.broker.log.appending import CheckedAppend, PreparedAppend, prepare_append
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -23,8 +20,9 @@ from aiokq.broker.log.producer_snapshot import (
 )
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
-from aiokq.broker.log.segment import RollLimits, Segment
-from aiokq.broker.log.segments import Segments
+from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.segments import Segments, TimestampSearch
+from aiokq.broker.log.tail import LogTail
 from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
 from aiokq.core.files import FileRange, Files
 from aiokq.core.types import TopicPartition
@@ -32,11 +30,11 @@ from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.open_files import OpenFiles
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
-
-logger = logging.getLogger("aiokq.broker.log")
 
 
 class PartitionLog:
@@ -65,6 +63,8 @@ class PartitionLog:
         epochs: LeaderEpochs,
         log_start_offset: int,
         changed: bool,
+        disk: DiskTrouble,
+        open_files: OpenFiles,
     ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
@@ -72,15 +72,22 @@ class PartitionLog:
         self.append_listeners: list[Callable[[int], None]] = []
         self._files = files
         self._crc32c = crc32c
-        self._segments = Segments(segments)
+        self._disk = disk
+        self._segments = Segments(segments, open_files)
+        self._tail = LogTail(
+            topic_partition,
+            directory,
+            files=files,
+            config=config,
+            segments=self._segments,
+            disk=disk,
+        )
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
-        self._failure: KafkaStorage | None = None
         self._closed = False
         # what a clean stop has to do: anything at all, and make new names durable
         self._changed = self._renamed = changed
-        self._limits = self._roll_limits()
         self.high_watermark = self.log_end_offset
 
     # --- what it is
@@ -124,12 +131,12 @@ class PartitionLog:
     @property
     def failed(self) -> bool:
         """Whether a failed write left it unusable for appends until it is opened anew."""
-        return self._failure is not None
+        return self._tail.failure is not None
 
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
-        self._limits = self._roll_limits()
+        self._tail.update_config(config)
 
     # --- append
 
@@ -146,6 +153,8 @@ class PartitionLog:
 
         # hot: benchmarks/raw_load.py. One write, no copy but for what a topic setting changes.
 
+        Awaits nothing: when it returns, readers see the records, and the next append follows them.
+
         Args:
             data: the batches, one after the other; bytes behind the last header's are ignored.
             headers: of the batches in ``data``.
@@ -158,109 +167,73 @@ class PartitionLog:
             KafkaStorage: the disk refused; nothing of the append is in the log.
         """
         self._check_usable()
-        checked = check_append(
-            data,
-            headers,
-            self.config,
-            self._producers,
-            now_ms=now_ms,
-            origin=origin,
-            crc32c=self._crc32c,
+        prepared = prepare_append(
+            data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
         )
-        stamped = self.config.log_append_time and origin is Origin.CLIENT
+        return self.append_prepared(prepared, leader_epoch=leader_epoch)
+
+    def append_prepared(self, prepared: PreparedAppend, *, leader_epoch: int) -> AppendResult:
+        """Append what ``prepare_append`` has looked through, with ``config`` as it is now.
+
+        Raises:
+            OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
+        """
+        self._check_usable()
+        checked = prepared.check(self._producers)
         duplicate = checked.duplicate
         if duplicate is not None:
             return AppendResult(
                 duplicate.first_offset,
                 duplicate.last_offset,
-                duplicate.timestamp_ms if stamped else NO_TIMESTAMP,
+                duplicate.timestamp_ms if prepared.stamped else NO_TIMESTAMP,
                 self._log_start_offset,
                 duplicate=True,
             )
         base_offset = self.log_end_offset
-        last_offset = self._write(checked, leader_epoch, now_ms)
+        last_offset = self._write(prepared, checked, leader_epoch)
         for listener in self.append_listeners:
-            listener(checked.size)
+            listener(prepared.size)
         return AppendResult(
-            base_offset, last_offset, now_ms if stamped else NO_TIMESTAMP, self._log_start_offset
+            base_offset,
+            last_offset,
+            prepared.now_ms if prepared.stamped else NO_TIMESTAMP,
+            self._log_start_offset,
         )
 
-    def _write(self, checked: CheckedAppend, leader_epoch: int, now_ms: int) -> int:
+    def _write(self, prepared: PreparedAppend, checked: CheckedAppend, leader_epoch: int) -> int:
         """Write batches, all or none, and take note of them; the last offset they got."""
+        now_ms = prepared.now_ms
         base_offset = self.log_end_offset
-        buffers, headers, next_offset, max_timestamp = checked.placed_at(base_offset, leader_epoch)
-        segment = self._segments.active
+        placed = prepared.placed_at(base_offset, leader_epoch)
         # All that can fail comes before the write: what is written is not taken back.
-        try:
-            full = segment.should_roll(
-                checked.size, max_timestamp, next_offset - 1, now_ms, self._limits
-            )
-            segment.prepare()
-        except (OSError, CorruptRecord) as error:
-            # Of a damaged log too: CORRUPT_MESSAGE would blame the producer's batch.
-            raise self._storage_error("append failed", error) from error
-        if full:
-            segment = self._roll(now_ms)
+        if self._tail.is_full(placed, now_ms):
+            self._roll(now_ms)
         if leader_epoch > self._epochs.latest_epoch:
             self.assign_epoch(leader_epoch, base_offset)
         self._changed = True
-        try:
-            segment.write(buffers)
-        except OSError as error:
-            raise self._write_failed(segment, error) from error
-        for index, header in enumerate(headers):
-            segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+        self._tail.write(placed)
+        for index, header in enumerate(placed.headers):
             if header.has_producer_id:
                 if index in checked.markers:
                     self._producers.end_transaction(header, checked.markers[index], now_ms)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
-        self._producers.map_end_offset = next_offset
+        self._producers.map_end_offset = placed.next_offset
         # The only replica: what is written is committed. (With replicas, they move it.)
-        self.high_watermark = next_offset
-        return next_offset - 1
+        self.high_watermark = placed.next_offset
+        return placed.next_offset - 1
 
-    def _write_failed(self, segment: Segment, error: OSError) -> KafkaStorage:
-        """Cut off whatever part of the append reached the file, so that the next can follow."""
-        reason = f"{error.strerror or error} ({segment.path(names.LOG)})"
-        failure = KafkaStorage(
-            f"append to {self.topic_partition} failed: {reason}",
-            topic_partition=self.topic_partition,
-        )
-        try:
-            segment.cut_tail()
-        except OSError as second:
-            self._failure = KafkaStorage(
-                f"{self.topic_partition} is offline until the broker restarts: an append failed"
-                f" ({reason}) and its part on disk cannot be removed ({second.strerror})",
-                topic_partition=self.topic_partition,
-            )
-            logger.error(
-                "log offline partition=%s path=%s append=%s truncate=%s",
-                self.topic_partition,
-                segment.path(names.LOG),
-                error,
-                second,
-            )
-        else:
-            logger.error(
-                "append failed partition=%s path=%s error=%s",
-                self.topic_partition,
-                segment.path(names.LOG),
-                error,
-            )
-        return failure
+    def read_refused(self, error: OSError) -> KafkaStorage:
+        """A read that somebody else did of this log's files failed: logged, and what to answer."""
+        return self._refused("read failed", error)
 
-    def _storage_error(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
-        reason = error.message if isinstance(error, CorruptRecord) else error.strerror or error
-        return KafkaStorage(
-            f"{what}: {reason} (log of {self.topic_partition})",
-            topic_partition=self.topic_partition,
-        )
+    def _refused(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
+        return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise KafkaStorage(self._failure.message, topic_partition=self.topic_partition)
+        failure = self._tail.failure
+        if failure is not None:
+            raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
         if self._closed:
             raise KafkaStorage(
                 f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
@@ -274,44 +247,9 @@ class PartitionLog:
         if self._segments.active.size:
             self._roll(now_ms)
 
-    def _roll(self, now_ms: int) -> Segment:
-        old = self._segments.active
-        self._changed = True
-        try:
-            old.seal()
-            self.take_snapshot()
-            segment = self._new_segment(self.log_end_offset, now_ms)
-        except (OSError, CorruptRecord) as error:
-            raise self._storage_error("no new segment", error) from error
-        self._segments.append(segment)
-        old.release()
-        self._limits = self._roll_limits()
-        logger.debug(
-            "rolled partition=%s base_offset=%d", self.topic_partition, segment.base_offset
-        )
-        return segment
-
-    def _roll_limits(self) -> RollLimits:
-        config = self.config
-        segment_ms = config.segment_ms
-        if config.segment_jitter_ms:
-            # of no matter how random, as long as logs differ: so from the segment's name
-            name = f"{self.topic_partition}-{self._segments.active.base_offset}"
-            segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
-        return RollLimits(config.segment_bytes, segment_ms)
-
-    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment(
-            self._files,
-            self.directory,
-            base_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
-            index_bytes=self.config.segment_index_bytes,
-            now_ms=now_ms,
-        )
-        segment.create()
-        self._renamed = True
-        return segment
+    def _roll(self, now_ms: int) -> None:
+        self._changed = self._renamed = True
+        self._tail.roll(self.log_end_offset, now_ms, before=self.take_snapshot)
 
     def take_snapshot(self) -> None:
         """Write the producer state at the log's end."""
@@ -361,7 +299,7 @@ class PartitionLog:
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except OSError as error:
-                raise self._storage_error("read", error) from error
+                raise self._refused("read failed", error) from error
         return LogRead(
             fragments,
             size,
@@ -370,26 +308,26 @@ class PartitionLog:
             self._log_start_offset,
         )
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """The first record not earlier than ``timestamp_ms``: (timestamp, offset, epoch).
+    def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
+        """Where to look for the first record not earlier than ``timestamp_ms``; None if all are.
 
-        Only records at or behind the log's start count; None if all are earlier.
+        The log says where, the search reads: it may run in an executor while the log goes on. One
+        that finds nothing is followed by another from its ``end_offset`` on.
+
+        Args:
+            start_offset: records before it do not count, nor those before the log's start.
         """
         try:
-            found = self._segments.find_timestamp(timestamp_ms, self._log_start_offset)
+            return self._segments.search(timestamp_ms, max(start_offset, self._log_start_offset))
         except OSError as error:
-            raise self._storage_error("read", error) from error
-        if found is None:
-            return None
-        return found.timestamp_ms, found.offset, self._epochs.epoch_for_offset(found.offset)
+            raise self._refused("read failed", error) from error
 
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """The first record with the largest timestamp: (timestamp, offset, epoch)."""
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp of all records; -1 without one."""
         try:
-            latest = self._segments.max_timestamp_ms()
+            return self._segments.max_timestamp_ms()
         except OSError as error:
-            raise self._storage_error("read", error) from error
-        return self.offset_for_timestamp(latest) if latest >= 0 else None
+            raise self._refused("read failed", error) from error
 
     # --- epochs
 
@@ -404,7 +342,7 @@ class PartitionLog:
             if self._epochs.assign(epoch, start):
                 self._changed = self._renamed = True
         except OSError as error:
-            raise self._storage_error("epoch not written", error) from error
+            raise self._refused("epoch not written", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above ``epoch`` and where it ends; (-1, -1) if not known."""
@@ -437,7 +375,7 @@ class PartitionLog:
                 if len(kept) < len(older):
                     self._segments.replace([*kept, active])
             except OSError as error:
-                raise self._storage_error("records not deleted", error) from error
+                raise self._refused("records not deleted", error) from error
         return self._log_start_offset
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
@@ -449,14 +387,15 @@ class PartitionLog:
         try:
             self._truncate(offset, now_ms)
         except OSError as error:
-            raise self._storage_error("not truncated", error) from error
+            raise self._refused("not truncated", error) from error
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
         if kept:
             kept[-1].truncate_to(offset)
         else:  # nothing of it is the leader's: the log goes on elsewhere
-            kept = [self._new_segment(offset, now_ms)]
+            kept = [self._tail.new_segment(offset, now_ms)]
+            self._renamed = True
         self._segments.replace(kept)
         end = self.log_end_offset
         self._epochs.truncate_from_end(end)
@@ -501,12 +440,12 @@ class PartitionLog:
             return
         self._closed = True
         try:
-            if clean and self._failure is not None:
-                raise KafkaStorage(self._failure.message)
+            if clean and self._tail.failure is not None:
+                raise KafkaStorage(self._tail.failure.message)
             if clean and self._changed:
                 self._close_clean()
         except (OSError, CorruptRecord) as error:
-            raise self._storage_error("not closed", error) from error
+            raise self._refused("not closed", error) from error
         finally:
             self._segments.close()
 

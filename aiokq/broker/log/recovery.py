@@ -38,6 +38,8 @@ from aiokq.records.header import Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.open_files import OpenFiles
 
 logger = logging.getLogger("aiokq.broker.log")
 
@@ -65,6 +67,8 @@ def open_log(
     config: LogConfig,
     crc32c: Checksum,
     now_ms: int,
+    disk: DiskTrouble,
+    open_files: OpenFiles,
     clean: bool,
     log_start_offset: int = 0,
     recovery_point: int = 0,
@@ -73,6 +77,7 @@ def open_log(
     """The log in ``directory``, which is made with an empty segment if nothing is there.
 
     Args:
+        disk: of the log directory, as ``open_files``.
         clean: the last stop was clean: nothing is scanned.
         log_start_offset: what DeleteRecords or retention left, from the checkpoint.
         recovery_point: records before it are known to be sound; whole segments are skipped.
@@ -119,6 +124,8 @@ def open_log(
         epochs=epochs,
         log_start_offset=start,
         changed=not clean or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
+        disk=disk,
+        open_files=open_files,
     )
 
 

@@ -7,17 +7,21 @@ Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.p
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
-from aiokq.broker.log.walk import read_batch, walk_headers
+from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
-from aiokq.core.files import File, Files
+from aiokq.core.files import File, FileRange, Files
 from aiokq.core.types import Buffer
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
-from aiokq.records.record import RawRecord, iter_records
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.open_files import OpenFiles
 
 POSITION_MAX: Final = 2**31 - 1
 """Positions are int32 in the index: a segment is smaller than 2 GiB."""
@@ -38,6 +42,7 @@ class Segment:
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after its last record; ``base_offset`` if it is empty.
         created_ms: when it was made or last loaded, for rolling a log without timestamps.
+        open_files: told when its file is opened again; None while one thread of its own loads it.
     """
 
     __slots__ = (
@@ -50,10 +55,12 @@ class Segment:
         "_index",
         "_interval",
         "_max_timestamp",
+        "_reopened",
         "_time_index",
         "base_offset",
         "created_ms",
         "next_offset",
+        "open_files",
         "size",
     )
 
@@ -73,7 +80,9 @@ class Segment:
         self.created_ms = now_ms
         self._files = files
         self._directory = directory
+        self.open_files: OpenFiles | None = None
         self._file: File | None = None
+        self._reopened = False
         self._interval = index_interval_bytes
         self._bytes_since_index = 0
         self._dirty = False
@@ -143,9 +152,13 @@ class Segment:
     @property
     def file(self) -> File:
         """The open ``.log`` file."""
-        if self._file is None or self._file.closed:
-            self._file = self._files.open(self.path(names.LOG))
-        return self._file
+        file = self._file
+        if file is None or file.closed:
+            file = self._file = self._files.open(self.path(names.LOG))
+            self._reopened = self.open_files is not None
+        if self._reopened and self.open_files is not None:
+            self.open_files.used(self)
+        return file
 
     @property
     def is_open(self) -> bool:
@@ -158,6 +171,12 @@ class Segment:
         Not closed: responses may still be sent from it, and the last of them closes it.
         """
         self._file = None
+        self._forget_file()
+
+    def _forget_file(self) -> None:
+        if self._reopened and self.open_files is not None:
+            self.open_files.closed(self)
+        self._reopened = False
 
     def flush_indexes(self) -> None:
         """Bring the index files up to the log."""
@@ -181,6 +200,7 @@ class Segment:
         """Close the ``.log``; the segment can be used again."""
         if self._file is not None:
             self._file.close()
+            self._forget_file()
 
     def rename_away(self, suffix: str) -> None:
         """Add ``suffix`` to the names of its files; the open file goes on being readable."""
@@ -328,29 +348,16 @@ class Segment:
             )
         return self._first_timestamp
 
-    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> RawRecord | None:
-        """The first record from ``start_offset`` on that is not earlier than ``timestamp_ms``."""
+    def since_timestamp(self, timestamp_ms: int, start_offset: int) -> FileRange:
+        """Where the first record lies, if any, that is not earlier than ``timestamp_ms``.
+
+        Its batches, from the first that may hold it to the segment's end; that may be far, and
+        is read up to the record only.
+        """
         self._load_indexes()
         from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)
         begin = self._index.lookup(from_offset)
-        for position, header in self.headers(begin):
-            if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
-                continue
-            for record in self.records(position, header):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return record
-        return None
-
-    def records(self, position: int, header: BatchHeader) -> Iterator[RawRecord]:
-        """The records of one batch, whatever its magic."""
-        data = read_batch(self.file, position, header)
-        if header.magic >= 2:
-            yield from iter_records(data, header)
-            return
-        from aiokq.records.legacy import decode_message_set
-
-        for message in decode_message_set(data):
-            yield RawRecord(*message[:4])
+        return FileRange(self.file, begin, self.size - begin)
 
     # --- indexes on demand
 
@@ -386,3 +393,15 @@ class RollLimits(NamedTuple):
 
     segment_bytes: int
     segment_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig, name: str) -> RollLimits:
+        """The limits of a segment of this name.
+
+        The jitter takes logs apart that began together: of no matter how random, as long as they
+        differ, so it is made from the name.
+        """
+        segment_ms = config.segment_ms
+        if config.segment_jitter_ms:
+            segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
+        return cls(config.segment_bytes, segment_ms)

@@ -9,15 +9,38 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.walk import first_record_since
 from aiokq.core.files import FileRange
 from aiokq.records.record import RawRecord
 
+if TYPE_CHECKING:
+    from aiokq.broker.log.open_files import OpenFiles
+
 POSITIONS_REMEMBERED: Final = 64
 """Ends of recent reads kept per log: a consumer that reads on needs no index."""
+
+
+class TimestampSearch(NamedTuple):
+    """A search for a record by its time, in one segment.
+
+    ``run`` reads, and may decompress, so it is for an executor; it touches the file only.
+
+    Attributes:
+        end_offset: where to go on if nothing was found.
+    """
+
+    range: FileRange
+    timestamp_ms: int
+    start_offset: int
+    end_offset: int
+
+    def run(self) -> RawRecord | None:
+        """The first record that fits. Raises CorruptRecord or OSError."""
+        return first_record_since(self.range, self.timestamp_ms, self.start_offset)
 
 
 class Segments:
@@ -28,9 +51,10 @@ class Segments:
         active: the newest, which is appended to.
     """
 
-    __slots__ = ("_bases", "_ends", "_let_go", "active", "all")
+    __slots__ = ("_bases", "_ends", "_let_go", "_open_files", "active", "all")
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
+        self._open_files = open_files
         self._let_go: list[Segment] = []
         # where recent reads ended: the offset that comes next, to its segment and position
         self._ends: dict[int, tuple[Segment, int]] = {}
@@ -40,6 +64,8 @@ class Segments:
         self.all = tuple(segments)
         self.active = self.all[-1]
         self._bases = tuple(segment.base_offset for segment in segments)
+        for segment in segments:
+            segment.open_files = self._open_files
 
     def append(self, segment: Segment) -> None:
         """A new active segment."""
@@ -75,14 +101,16 @@ class Segments:
                 break
         return fragments, size
 
-    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> RawRecord | None:
-        """The first record from ``start_offset`` on that is not earlier than ``timestamp_ms``."""
+    def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
+        """The first segment that may hold a record of this time or later, and where to look."""
         for segment in self.all:
-            if segment.next_offset <= start_offset or segment.max_timestamp()[0] < timestamp_ms:
-                continue
-            found = segment.find_timestamp(timestamp_ms, start_offset)
-            if found is not None:
-                return found
+            if segment.next_offset > start_offset and segment.max_timestamp()[0] >= timestamp_ms:
+                return TimestampSearch(
+                    segment.since_timestamp(timestamp_ms, start_offset),
+                    timestamp_ms,
+                    start_offset,
+                    segment.next_offset,
+                )
         return None
 
     def max_timestamp_ms(self) -> int:

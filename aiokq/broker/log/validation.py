@@ -23,6 +23,7 @@ from aiokq.core.errors import (
     RecordTooLarge,
     UnsupportedCompressionType,
 )
+from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
 from aiokq.core.types import Buffer
 from aiokq.records import compression
 from aiokq.records.header import (
@@ -45,6 +46,9 @@ ZSTD_SINCE: Final = 7
 
 MAX_RECORD_ERRORS: Final = 1000
 """More indexes than this help nobody, and a batch may hold millions."""
+
+WALK_THRESHOLD: Final = 16 * 1024
+"""Bytes of records from which a walk through them leaves the loop: small ones take some 1 ms."""
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
 """The most a batch may decompress to where the broker must look inside, in bytes."""
@@ -173,13 +177,10 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
                     break
         if keyless:
             raise InvalidRecords("one or more records of a compacted topic have no key", keyless)
-    if config.log_append_time:
+    if not _times_need_records(header, config, now_ms):
         return
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
-    limited = config.message_timestamp_before_max_ms != LONG_MAX
-    if header.max_timestamp_ms <= latest and not limited:
-        return
     outside: list[RecordError] = []
     largest = NO_TIMESTAMP
     for index, record in enumerate(_records(batch, header)):
@@ -199,6 +200,28 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
             f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
             f" {largest}"
         )
+
+
+def looks_inside_long(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
+    """Whether to prepare a producer's batch would hold up the loop: an executor should do it.
+
+    What a compressed batch holds nobody knows: it may be a thousand times its size.
+    """
+    codec = _wanted_codec(config, header.codec)
+    if codec != header.codec:
+        threshold = GZIP_THRESHOLD if codec == compression.GZIP else FAST_CODEC_THRESHOLD
+        return header.codec != compression.NONE or header.size >= threshold
+    if config.compacted or _times_need_records(header, config, now_ms):
+        return header.codec != compression.NONE or header.size >= WALK_THRESHOLD
+    return False
+
+
+def _times_need_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Whether the limits of timestamps are not settled by the header's largest."""
+    if config.log_append_time:
+        return False
+    latest = now_ms + config.message_timestamp_after_max_ms
+    return header.max_timestamp_ms > latest or config.message_timestamp_before_max_ms != LONG_MAX
 
 
 def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:

@@ -126,7 +126,7 @@ async def test_assigned_partitions_are_read_from_where_one_seeks(apache, topic):
         ]
         assert await reader.beginning_offsets(tps) == dict.fromkeys(tps, 0)
         assert await reader.end_offsets(tps) == dict.fromkeys(tps, 100)
-        assert await reader.partitions_for_topic(topic) == {0, 1, 2}
+        assert reader.partitions_for_topic(topic) == {0, 1, 2}
         assert topic in await reader.topics()
 
 

@@ -27,6 +27,9 @@ def test_frames_come_out_as_they_went_in(
     position, turn = 0, 0
     while position < len(data):
         step = steps[turn % len(steps)]
+        if turn >= 500:
+            # A megabyte byte by byte is the same state over and over.
+            step = max(step, len(data) // 500)
         frames += reader.feed(data[position : position + step])
         position += step
         turn += 1

@@ -105,23 +105,26 @@ def in_version(message: Struct, version: int, *, flexible: bool) -> Struct:
     return type(message)(unknown_tags=tags, **values)
 
 
-def filled(cls: type[Struct], seed: int = 1) -> Struct:
+def filled(cls: type[Struct], seed: int = 1, *, structs_in_arrays: int = 2) -> Struct:
     """Return a message with something in every field, the same for the same seed."""
     values: dict[str, object] = {}
     for field in cls.__fields__:
         seed = seed * 31 + 7
-        values[field.name] = _filling(field, seed)
+        values[field.name] = _filling(field, seed, structs_in_arrays)
     return cls(**values)
 
 
-def _filling(field: Field, seed: int) -> object:
+def _filling(field: Field, seed: int, structs_in_arrays: int) -> object:
     of = field.of
     if field.kind == "struct":
         assert isinstance(of, type)
-        return filled(of, seed)
+        return filled(of, seed, structs_in_arrays=structs_in_arrays)
     if field.kind == "array":
         if isinstance(of, type):
-            return [filled(of, seed + index) for index in range(2)]
+            return [
+                filled(of, seed + index, structs_in_arrays=structs_in_arrays)
+                for index in range(structs_in_arrays)
+            ]
         return [_value(str(of), seed + index) for index in range(3)]
     return _value(field.kind, seed)
 

@@ -13,6 +13,7 @@ from tests.property.wire.messages import in_version, message_classes, structs, v
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_any_message_survives_the_wire_in_every_version(
     cls: type[Message], data: st.DataObject
@@ -31,7 +32,7 @@ def test_any_message_survives_the_wire_in_every_version(
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
 def test_values_that_a_version_cannot_carry_are_refused_by_both_codecs(
     cls: type[Message], data: st.DataObject

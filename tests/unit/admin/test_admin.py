@@ -682,3 +682,38 @@ def test_an_admin_left_open_warns():
         await engine.close()
 
     simulate(main)
+
+
+@pytest.mark.parametrize("call", ["list_topics", "describe_topics", "describe_cluster"])
+def test_a_question_is_asked_again_when_its_broker_goes_down(call: str):
+    """A rolling restart made listings fail: the request had been sent, and nobody repeated it."""
+
+    async def main(cluster: ScriptedCluster, admin: Admin) -> None:
+        cluster.add_topic("t", [3])
+        died: list[int] = []
+
+        def dies(then: Callable[..., Any]) -> Callable[..., Any]:
+            def handle(broker: ScriptedBroker, request: Any, version: int) -> Any:
+                refresh = isinstance(request, wire.MetadataRequest) and request.topics is not None
+                if not died and not refresh:
+                    died.append(broker.node_id)
+                    broker.die()
+                    return None
+                return then(broker, request, version)
+
+            return handle
+
+        cluster.handlers[wire.DescribeTopicPartitionsRequest] = dies(
+            lambda b, r, v: wire.DescribeTopicPartitionsResponse(
+                topics=[wire.DescribeTopicPartitionsResponseTopic(name="t")]
+            )
+        )
+        cluster.handlers[wire.DescribeClusterRequest] = dies(
+            lambda b, r, v: wire.DescribeClusterResponse(cluster_id="c", controller_id=1)
+        )
+        if call == "list_topics":
+            cluster.handlers[wire.MetadataRequest] = dies(lambda b, r, v: cluster.metadata(r))
+        assert await getattr(admin, call)(timeout=10)
+        assert len(died) == 1
+
+    with_admin(main)

@@ -158,6 +158,19 @@ class Broker:
         return data
 
 
+def watch_offload(broker: Broker) -> list[object]:
+    """What is handed to the executor from now on."""
+    inline = broker.node.environment.offload.run
+    moved: list[object] = []
+
+    async def run(fn, *args):
+        moved.append(fn)
+        return await inline(fn, *args)
+
+    broker.node.environment.offload.run = run
+    return moved
+
+
 def batch(count: int = 1, *, key=b"k", value=b"v", timestamp_ms=NOW_MS, **header) -> bytes:
     """A batch as a producer sends it."""
     return encode_batch(

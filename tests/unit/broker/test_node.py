@@ -9,6 +9,8 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.walk import read_batches
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import (
@@ -18,8 +20,9 @@ from aiokq.core.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from aiokq.records.header import iter_headers
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
 
 
 async def exchange(world: Simulation, address: str, *requests):
@@ -231,3 +234,68 @@ async def test_one_partition_that_cannot_be_removed_keeps_no_other():
             await broker.node.topics.delete(broker.node.topics.get("t"))
         assert broker.node.storage.directory.logs == {}
         assert not broker.files.is_dir("/data/t-2")
+
+
+async def test_after_a_clean_stop_a_full_disk_still_serves_what_it_holds():
+    """Consumers go on, producers are told the cause; with room again both do, without a restart."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+        files = broker.files
+    files.capacity = files.used()
+    async with Broker(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+        result = await broker.produce("t", batch())
+        assert result.error_code == 56
+        assert "No space left on device" in result.error_message
+        files.capacity = None
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+async def test_after_a_kill_a_full_disk_refuses_the_start_and_says_what_to_do():
+    """The check after a kill writes; to serve what was not checked could serve damage."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+        files = broker.files
+        files.capacity = files.used()
+        with pytest.raises(KafkaStorage, match=r"1 of 1 logs .* not closed clean.* No space left"):
+            await broker.node.close()
+    killed = Broker(files)
+    with pytest.raises(KafkaStorage, match=r"No space left on device .*free space"):
+        await killed.node.open()
+    files.capacity = None
+    async with Broker(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+
+
+async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
+    """A group coordinator loads its partition when it leads it, and forgets it when it is gone."""
+    heard = []
+
+    class Coordinator:
+        def elected(self, partition):
+            heard.append(("elected", str(partition.name), partition.leader_epoch))
+            encoded = batch(2, key=b"group")
+            result = partition.append(
+                memoryview(encoded),
+                list(iter_headers(encoded)),
+                now_ms=NOW_MS,
+                origin=Origin.COORDINATOR,
+            )
+            assert partition.log.high_watermark == result.last_offset + 1
+
+        def resigned(self, partition):
+            heard.append(("resigned", str(partition.name), partition.leader_epoch))
+
+    async with Broker() as broker:
+        broker.node.leadership_listeners.append(Coordinator())
+        await broker.create("__consumer_offsets", cleanup_policy="compact")
+        partition = broker.node.topics.partition("__consumer_offsets", 0)
+        replayed = read_batches(partition.replay().fragments)
+        assert [header.base_offset for header, _ in replayed] == [0]
+        await broker.node.topics.delete(broker.node.topics.get("__consumer_offsets"))
+    assert heard == [
+        ("elected", "__consumer_offsets-0", 0),
+        ("resigned", "__consumer_offsets-0", 0),
+    ]

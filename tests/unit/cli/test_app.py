@@ -173,3 +173,10 @@ def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
     done = cli("-v", "topics", "list", servers="127.0.0.1:1")
     assert "node failed" in done.err
     assert "node failed" not in cli("topics", "list", servers="127.0.0.1:1").err
+
+
+def test_help_has_the_exit_codes(alone: CommandLine):
+    """Scripts rely on them."""
+    text = " ".join(alone("--help", servers=None).out.decode().split())
+    for code in ("0 done", "1 it failed", "2 wrong usage", "130 and 143", "141"):
+        assert code in text

@@ -177,3 +177,20 @@ def test_an_end_that_is_never_reached_is_an_error(
     assert done.code == 1
     assert "nothing of t-0 came for 5 s" in done.complaint
     assert world.loop.time() - began[0] < 30
+
+
+def test_json_is_one_document_a_line(cli: CommandLine):
+    """As --json does on every listing; --format json is the same."""
+    cli("produce", "t", stdin=b"one\ntwo\n")
+    done = cli("consume", "t", "--until-end", "--json")
+    assert done.code == 0
+    assert [json.loads(line)["value"] for line in done.lines] == ["one", "two"]
+    assert cli("consume", "t", "--until-end", "--format", "json").out == done.out
+    assert cli("consume", "t", "--until-end", "--format", "json", "--json").out == done.out
+
+
+def test_json_and_another_format_are_refused(alone: CommandLine):
+    """One of the two would be ignored."""
+    done = alone("consume", "t", "--json", "--format", "raw")
+    assert done.code == 2
+    assert "--format raw" in done.complaint

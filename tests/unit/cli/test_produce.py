@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from tests.unit.cli.harness import CommandLine
 
 
 def records(cli: CommandLine, topic: str = "t") -> list[dict[str, object]]:
-    done = cli("consume", topic, "--until-end", "--format", "json")
+    done = cli("consume", topic, "--until-end", "--json")
     assert done.code == 0, done.err
     return sorted(map(json.loads, done.lines), key=lambda r: (r["partition"], r["offset"]))
 
@@ -58,13 +60,24 @@ def test_a_line_without_a_separator_is_named_and_the_others_are_sent(cli: Comman
     assert [r["value"] for r in records(cli)] == ["1", "2"]
 
 
-def test_many_broken_lines_are_counted(cli: CommandLine):
+def test_lines_that_fail_alike_are_one_complaint(cli: CommandLine):
     """A million complaints are no help."""
     done = cli("produce", "t", "-K", ":", stdin=b"broken\n" * 50)
     assert done.code == 1
-    lines = done.err.splitlines()
-    assert len(lines) == 11
-    assert "40 more" in lines[-1]
+    assert done.complaint == "aiokq: lines 1 to 50: there is no key separator in it"
+    done = cli("produce", "t", "-K", ":", stdin=b"a:1\nbroken\nb:2\nbroken\nc:3\n")
+    assert done.complaint == "aiokq: 2 lines from 2 to 4: there is no key separator in it"
+
+
+def test_many_different_complaints_are_counted(cli: CommandLine):
+    """Ten are read; the number of the others says how bad it is."""
+    cli("topics", "create", "t", "--set", "max.message.bytes=1000")
+    lines = [b"x" * (2000 + 20_000 * n) for n in range(15)]
+    done = cli("produce", "t", stdin=b"\n".join(lines))
+    assert done.code == 1
+    complaints = done.err.splitlines()
+    assert len(complaints) == 11
+    assert complaints[-1] == "aiokq: and 5 more lines failed"
 
 
 def test_all_records_go_to_the_partition_that_was_named(cli: CommandLine):
@@ -143,3 +156,58 @@ def test_a_record_that_the_topic_refuses_is_named(cli: CommandLine):
     assert done.code == 1
     assert "line 2" in done.complaint
     assert [r["value"] for r in records(cli)] == ["fine", "also fine"]
+
+
+def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
+    """Two minutes of silence, and then "not delivered" without a reason, helped nobody."""
+    cli("topics", "create", "t")
+    cli.session.world.disk().capacity = 5000
+    done = cli("produce", "t", stdin=b"fine\n" + b"x" * 20_000 + b"\nrest\n")
+    cli.session.world.disk().capacity = None
+    assert done.code == 1
+    waiting, failed = done.err.splitlines()
+    assert "line 1 waits for its acknowledgement" in waiting
+    assert "delivery_timeout_ms=120000" in waiting
+    assert failed.startswith("aiokq: lines 1 to 3: ")
+    assert failed.count("No space left on device") == 1
+    assert " -> make room on" in failed
+
+
+def test_ctrl_c_does_not_hide_why_nothing_was_delivered(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """'The producer was closed' is what the user did, not what went wrong."""
+    session = cli.session
+    run = session.run
+
+    def interrupted(main: Coroutine[object, object, None]) -> None:
+        async def main_cancelled_by_ctrl_c() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_later(3, task.cancel)
+            await main
+
+        try:
+            run(main_cancelled_by_ctrl_c())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    cli("topics", "create", "t")
+    cli.session.world.disk().capacity = 5000
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "run", interrupted)
+        done = cli("produce", "t", "--json", stdin=b"a\n" + b"x" * 20_000)
+    cli.session.world.disk().capacity = None
+    assert done.code == 130
+    assert done.json["interrupted"] is True
+    assert done.json["failed"] == 2
+    assert "No space left on device" in done.err.splitlines()[-1]
+
+
+def test_a_record_too_large_says_which_limit_to_raise(cli: CommandLine):
+    """The topic's, or our own: they are raised in different places."""
+    cli("topics", "create", "t", "--set", "max.message.bytes=1000")
+    done = cli("produce", "t", stdin=b"x" * 5000)
+    assert "aiokq topics alter TOPIC --set max.message.bytes=N" in done.complaint
+    done = cli("produce", "t", stdin=b"x" * 1_048_570)
+    assert "max.request.size" in done.complaint

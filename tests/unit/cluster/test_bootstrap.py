@@ -117,6 +117,29 @@ def test_refused_credentials_are_final_at_once():
     simulate(main)
 
 
+def test_a_refusal_by_the_only_address_is_the_cause():
+    """Whoever catches it has to tell a wrong password from a broker that is down."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.handlers[wire.SaslHandshakeRequest] = lambda *_: wire.SaslHandshakeResponse(
+            mechanisms=["PLAIN"]
+        )
+        cluster.handlers[wire.SaslAuthenticateRequest] = lambda *_: wire.SaslAuthenticateResponse(
+            error_code=58, error_message="wrong password"
+        )
+        engine = make_engine(
+            cluster,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_plain_username="me",
+            sasl_plain_password="s3cret",
+        )
+        with pytest.raises(BootstrapFailed, match="wrong password; check the cred") as caught:
+            await engine.start()
+        assert isinstance(caught.value.__cause__, AuthenticationFailed)
+
+    simulate(main, brokers=1)
+
+
 def test_no_address_is_a_mistake_in_the_settings():
     """Waiting for nobody would end in a timeout that says nothing."""
 

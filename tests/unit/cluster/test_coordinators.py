@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from aiokq import wire
-from aiokq.cluster.targets import CoordinatorKind
-from aiokq.core.errors import Closed, GroupAuthorization, RequestTimeout
+from aiokq.cluster.targets import Coordinator, CoordinatorKind
+from aiokq.core.errors import Closed, GroupAuthorization, KafkaError, RequestTimeout
+from aiokq.wire import FieldNotSupported
 from tests.unit.cluster.scripted import ScriptedBroker, ScriptedCluster, make_engine, simulate
 
 GROUP, TRANSACTION = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
@@ -234,5 +235,126 @@ def test_closing_ends_lookups():
         await engine.close()
         with pytest.raises(Closed):
             await waiting
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_version_of_the_lookup_works(version: int):
+    """From 0.8 brokers, which know groups only, to batches and share groups."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.FindCoordinatorRequest] = version
+        directory = Directory(cluster)
+        directory.answers = {(0, "g"): 2, (1, "t"): 3}
+        engine = make_engine(cluster)
+        await engine.start()
+        assert await engine.coordinator(GROUP, "g") == 2
+        if version:
+            assert await engine.coordinator(TRANSACTION, "t") == 3
+        else:
+            with pytest.raises(FieldNotSupported, match="key_type"):
+                await engine.coordinator(TRANSACTION, "t")
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_key_that_the_broker_leaves_out_is_asked_for_again():
+    """An answer without coordinators was read as node 0 at no address."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.handlers[wire.FindCoordinatorRequest] = lambda b, r, v: (
+            wire.FindCoordinatorResponse(
+                coordinators=[wire.Coordinator(key="other", node_id=2, host="x", port=1)]
+            )
+        )
+        with pytest.raises(RequestTimeout, match="left it out"):
+            await engine.coordinator(GROUP, "g", timeout=1)
+        assert engine.coordinators.known(GROUP, "other") is None
+        cluster.handlers[wire.FindCoordinatorRequest] = directory.find
+        assert await engine.coordinator(GROUP, "g", timeout=5) == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_who_failed_may_be_named():
+    """A member hears NOT_COORDINATOR late: what another member has found since is kept."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.answers = {(0, "g"): 3}
+        engine = make_engine(cluster)
+        await engine.start()
+        assert await engine.coordinator(GROUP, "g") == 3
+        engine.coordinator_failed(GROUP, "g", 2)
+        assert await engine.coordinator(GROUP, "g") == 3
+        assert len(directory.requests) == 1
+        engine.coordinator_failed(GROUP, "g", 3)
+        directory.answers = {(0, "g"): 1}
+        assert await engine.coordinator(GROUP, "g") == 1
+        await engine.close()
+
+    simulate(main)
+
+
+def test_requests_follow_a_coordinator_to_another_node():
+    """Its broker dies: the next request waits until another one has taken over, and goes there."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.answers = {(0, "g"): 2}
+        cluster.handlers[wire.HeartbeatRequest] = lambda b, r, v: wire.HeartbeatResponse(
+            error_code=14 if engine.now() < 3 else 0, throttle_time_ms=0
+        )
+        engine = make_engine(cluster)
+        await engine.start()
+        target = Coordinator(GROUP, "g")
+        beat = wire.HeartbeatRequest(group_id="g", member_id="m")
+
+        def answered_by() -> int:
+            return [s for s in cluster.served if isinstance(s.request, wire.HeartbeatRequest)][
+                -1
+            ].node_id
+
+        assert (await engine.request(beat, node=target)).error_code == 14, "the caller's matter"
+        assert answered_by() == 2
+        cluster.brokers[2].die()
+
+        def take_over() -> None:
+            directory.answers = {(0, "g"): 3}
+
+        asyncio.get_running_loop().call_later(2, take_over)
+        await engine.request(beat, node=target, timeout=10)
+        assert answered_by() == 3
+        assert 2 < engine.now() < 4.5
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_lookup_that_nobody_answers_names_its_cause():
+    """All brokers are gone: not just 'timed out'."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        Directory(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        for broker in cluster.brokers.values():
+            broker.die()
+        for ask in (
+            engine.coordinator(GROUP, "g", timeout=2),
+            engine.request(
+                wire.HeartbeatRequest(group_id="g"), node=Coordinator(GROUP, "g"), timeout=2
+            ),
+        ):
+            with pytest.raises(RequestTimeout, match="refused") as caught:
+                await ask
+            assert isinstance(caught.value.__cause__, KafkaError)
+        await engine.close()
 
     simulate(main)

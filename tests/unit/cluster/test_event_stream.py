@@ -7,9 +7,18 @@ import asyncio
 import pytest
 
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.events import BrokerDown, BrokerUp, Event, EventKey
+from aiokq.cluster.events import (
+    Assigned,
+    BrokerDown,
+    BrokerUp,
+    Event,
+    EventKey,
+    Lost,
+    Revoked,
+)
 from aiokq.core.errors import Closed
 from aiokq.core.signal import Signal
+from aiokq.core.types import TopicPartition
 
 
 def emit(signal: Signal[EventKey, Event], event: Event) -> None:
@@ -30,6 +39,28 @@ async def test_the_latest_state_comes_first():
         BrokerUp(3, "c", 1),
     ]
     stream.close()
+
+
+async def test_partitions_given_taken_and_given_again_are_news_each_time():
+    """Equal events under keys of their own were taken for repetitions: the last one was lost."""
+    one, two = TopicPartition("t", 1), TopicPartition("t", 2)
+    signal: Signal[EventKey, Event] = Signal()
+    stream = EventStream(signal)
+    given = Assigned("g", "m", frozenset({one}), frozenset({one}))
+    taken = Revoked("g", "m", frozenset({one}), frozenset())
+    lost = Lost("g", "m", frozenset({one}), frozenset())
+    happened = [given, taken, given, lost, given]
+    for event in happened:
+        emit(signal, event)
+    assert [stream.get_nowait() for _ in happened] == happened
+    assert given.key != Assigned("h", "m", frozenset(), frozenset()).key
+    more = Assigned("g", "m", frozenset({two}), frozenset({one, two}))
+    emit(signal, more)
+    late = EventStream(signal)
+    assert late.get_nowait() == more, "it says all that the member owns"
+    assert late.get_nowait() is None
+    signal.forget(more.key)
+    assert EventStream(signal).get_nowait() is None, "it left the group"
 
 
 async def test_a_slow_reader_loses_the_oldest_counted():

@@ -12,8 +12,10 @@ from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import LoopStalled
 from aiokq.cluster.settings import ClusterSettings
-from aiokq.core.errors import Closed, WrongLoop
+from aiokq.core.errors import Closed, ConnectionLost, WrongLoop
+from aiokq.core.types import TopicPartition
 from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
+from tests.unit.cluster.scripted_log import ScriptedLogs
 
 
 def test_the_constructor_touches_no_loop():
@@ -196,11 +198,65 @@ def test_a_stalled_loop_is_an_event():
         engine = make_engine(cluster)
         await engine.start()
         stream = engine.events()
-        engine._loop_stalled(1.5, "in time.sleep")
+        engine._stalls.stalled(1.5, "in time.sleep")
         events = [stream.get_nowait() for _ in range(len(stream))]
         (stall,) = (event for event in events if isinstance(event, LoopStalled))
         assert (stall.stalled_ms, stall.stack) == (1_500, "in time.sleep")
         assert engine.counters.loop_stalls == 1
         await engine.close()
+
+    simulate(main)
+
+
+def test_who_starts_it_as_well_waits_as_well():
+    """Two tasks of one application start it: the second one found no metadata."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.latency = 0.5
+        engine = make_engine(cluster)
+        seen = []
+
+        async def start() -> None:
+            await engine.start()
+            seen.append(bool(engine.metadata.brokers))
+
+        await asyncio.gather(start(), start(), start())
+        assert seen == [True] * 3
+        await engine.close()
+
+    simulate(main)
+
+
+def test_closing_is_no_cancellation_of_who_waits():
+    """A call in progress ended with a CancelledError that nobody had asked for."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("t", [1, 2])
+        logs = ScriptedLogs(cluster)
+        for partition in (0, 1):
+            logs.log("t", partition).append(*[b"v"] * 10)
+        engine = make_engine(cluster)
+        await engine.start()
+        both = [TopicPartition("t", 0), TopicPartition("t", 1)]
+        reading = engine.read(both[0], 0, 20, max_bytes=1)
+        assert len(await anext(reading)) > 0
+
+        async def rest() -> None:
+            async for _ in reading:
+                pass
+
+        for broker in cluster.brokers.values():
+            broker.mood = Mood.SILENT
+        calls = [
+            asyncio.create_task(rest()),
+            asyncio.create_task(engine.offsets(both, "latest")),
+            asyncio.create_task(engine.request(wire.DescribeClusterRequest())),
+        ]
+        await asyncio.sleep(1)
+        await engine.close()
+        await asyncio.wait(calls)
+        for call in calls:
+            assert not call.cancelled()
+            assert isinstance(call.exception(), Closed | ConnectionLost)
 
     simulate(main)

@@ -38,7 +38,23 @@ def test_specs_become_kafkas_timestamps():
     with pytest.raises(ConfigError, match="'earliest'"):
         offset_spec("first")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="use 'earliest' or 'latest'"):
-        offset_spec(-1)
+        offset_spec(-7)
+
+
+def test_kafkas_own_numbers_stand_for_the_special_offsets():
+    """Who comes from another client writes -1 and -2."""
+    assert [offset_spec(-n) for n in range(1, 7)] == [-1, -2, -3, -4, -5, -6]
+    assert offset_spec("earliest_pending_upload") == -6
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        for number, name in ((-1, "latest"), (-2, "earliest")):
+            assert await engine.offsets([tp(0)], number) == await engine.offsets([tp(0)], name)
+        await engine.close()
+
+    simulate(main)
 
 
 def test_each_leader_is_asked_once():

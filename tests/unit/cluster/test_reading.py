@@ -127,6 +127,20 @@ def test_read_without_stop_ends_at_the_end_of_now():
     simulate(main)
 
 
+def test_read_takes_kafkas_numbers_for_the_ends():
+    """-2 and -1, as consumers of other makes seek by."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        batches = [batch async for batch in engine.read(TP, -2, -1)]
+        assert [r.offset for batch in batches for r in batch] == list(range(20))
+        await engine.close()
+
+    simulate(main)
+
+
 def test_read_waits_for_a_stop_beyond_the_end():
     """The records of the range have not been written yet."""
 

@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 from aiokq.core.types import TopicPartition
+from aiokq.wire import FieldNotSupported
 from tests.unit.cluster.scripted import Mood, ScriptedBroker, ScriptedCluster, make_engine, simulate
 
 
@@ -214,6 +215,69 @@ def test_a_quota_is_kept_and_announced():
         await engine.request(WHO, node=1)
         assert engine.now() - sent >= 2
         assert engine.counters.throttle_seconds >= 2
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_field_that_ended_with_a_version_is_sent_in_one_that_has_it():
+    """FindCoordinator's `key` ends with version 3: what a user sets chooses the version."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.handlers[wire.FindCoordinatorRequest] = lambda b, r, v: (
+            wire.FindCoordinatorResponse(node_id=1, host="broker1", port=9092)
+            if v < 4
+            else wire.FindCoordinatorResponse(coordinators=[wire.Coordinator(key="g", node_id=1)])
+        )
+        engine = make_engine(cluster)
+        await engine.start()
+        assert (await engine.request(wire.FindCoordinatorRequest(key="g"))).node_id == 1
+        batched = wire.FindCoordinatorRequest(coordinator_keys=["g"])
+        assert (await engine.request(batched)).coordinators[0].node_id == 1
+        versions = [
+            s.version for s in cluster.served if isinstance(s.request, wire.FindCoordinatorRequest)
+        ]
+        assert versions == [3, 6]
+        await engine.close()
+
+    simulate(main)
+
+
+def test_what_no_common_version_carries_is_named():
+    """The broker is too old for batches of keys: which field, and what it takes."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.limits[wire.FindCoordinatorRequest] = 2
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(
+            FieldNotSupported, match=r"0 to 2.*coordinator_keys \(version 4 or newer"
+        ) as e:
+            await engine.request(wire.FindCoordinatorRequest(coordinator_keys=["g"]))
+        assert e.value.version == 2
+        assert e.value.api == "FindCoordinator"
+        await engine.close()
+
+    simulate(main)
+
+
+def test_asking_for_versions_says_who_asks():
+    """A broker answers INVALID_REQUEST (42) to a request without a software name (KIP-511)."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        asked = wire.ApiVersionsRequest()
+        named = wire.ApiVersionsRequest(client_software_name="mine")
+        for request in (asked, named):
+            assert (await engine.request(request, node=1)).api_keys
+        names = [
+            (s.request.client_software_name, bool(s.request.client_software_version), s.version)
+            for s in cluster.served
+            if isinstance(s.request, wire.ApiVersionsRequest) and s.node_id == 1
+        ]
+        assert names[-2:] == [("aiokq", True, 4), ("mine", True, 4)]
+        assert asked == wire.ApiVersionsRequest(), "the caller's message is its own"
         await engine.close()
 
     simulate(main)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.sasl.mechanism import MechanismFactory
 from aiokq.connection.sasl.plain import plain
 from aiokq.connection.security import security
+from aiokq.core.environment import Network
 from aiokq.core.errors import (
     AuthenticationFailed,
     ConnectionLost,
@@ -145,6 +148,38 @@ def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> Non
     run(1, main)
 
 
+class Greeted:
+    """A network whose peers speak first, as servers of mail and of shells do."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.resolve = network.resolve
+        self.listen = network.listen
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Any:
+        transport, protocol = await self._network.connect(*args, **kwargs)
+        greeting = b"SSH-2.0-OpenSSH_9.2\r\n"
+        protocol.get_buffer(len(greeting))[: len(greeting)] = greeting
+        protocol.buffer_updated(len(greeting))
+        return transport, protocol
+
+
+def test_a_greeting_that_comes_before_our_request_is_called_by_its_name() -> None:
+    """The connection had ended of it, and "is closing" was all that was told."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, _):
+            world.environment = dataclasses.replace(
+                world.environment, network=Greeted(world.environment.network)
+            )
+            node = world.node(BROKER, kafka[1].port)
+            with pytest.raises(ProtocolError, match="SSH"):
+                await node.request(metadata())
+            await node.close()
+
+    run(1, main)
+
+
 def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
     """Half dead: the port is open, nobody answers; the setup timeout covers the handshake too."""
 
@@ -155,6 +190,21 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
             with pytest.raises(ConnectionLost, match="no answer within"):
                 await node.request(metadata())
             assert 8 <= world.loop.time() - started <= 12.1
+
+    run(1, main)
+
+
+def test_the_limit_that_ended_a_handshake_is_the_one_that_is_told() -> None:
+    """A request timeout below the setup timeout ends it first: who reads 10 s waits for 10 s."""
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(request_timeout=2.0)
+        async with one_broker(simulation, options) as (world, kafka, node):
+            kafka[1].on(wire.ApiVersionsRequest, Silence())
+            started = world.loop.time()
+            with pytest.raises(ConnectionLost, match="within 2 s"):
+                await node.request(metadata())
+            assert 2 <= world.loop.time() - started <= 3
 
     run(1, main)
 

@@ -321,21 +321,60 @@ def test_a_broker_that_moved_is_followed() -> None:
 
 
 def test_a_broker_that_moves_while_being_connected_to_is_tried_at_its_new_place() -> None:
-    """The attempt leads to the old address: its caller hears so, the next one goes right."""
+    """The attempt leads to the old address: it begins again, and its caller notices nothing."""
 
     async def main(simulation: Simulation) -> None:
         other = "10.0.0.5"
         async with (
-            one_broker(simulation) as (_, _, node),
+            one_broker(simulation) as (_, kafka, node),
             ScriptedCluster(environment=simulation.environment(other), host=other) as moved,
         ):
             attempt = asyncio.create_task(node.connection(Purpose.CONTROL))
             await asyncio.sleep(0.0005)
             node.update(other, moved[1].port)
-            with pytest.raises(ConnectionLost, match="moved"):
-                await attempt
+            assert not (await attempt).closed
             await node.request(metadata())
+            await asyncio.sleep(0.1)
             assert moved[1].connections == 1
+            assert kafka[1].connections == 0
+
+    run(1, main)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_attempt_at_an_old_address_ends_when_the_broker_moves(silent: bool) -> None:
+    """It slept off a long backoff, or waited for a machine that is gone: the new one is up."""
+
+    async def main(simulation: Simulation) -> None:
+        other = "10.0.0.5"
+        options = ConnectionOptions(
+            reconnect_backoff=60.0, reconnect_backoff_max=60.0, setup_timeout=60.0
+        )
+        async with (
+            one_broker(simulation, options) as (world, kafka, node),
+            ScriptedCluster(environment=simulation.environment(other), host=other) as moved,
+        ):
+            if silent:
+                kafka[1].on(wire.ApiVersionsRequest, Silence())
+            else:
+                node.update(BROKER, 1)
+                with pytest.raises(ConnectionLost, match=f"{BROKER}:1"):
+                    await node.connection(Purpose.CONTROL)
+                assert node.backing_off > 40
+            attempt = asyncio.create_task(node.connection(Purpose.CONTROL))
+            await asyncio.sleep(1)
+            assert not attempt.done()
+            start = world.loop.time()
+            for turns in (0, 1, 2, 3):  # it moves on while the attempt is being ended
+                node.update(f"10.0.1.{turns}", 1)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            node.update(other, moved[1].port)
+            assert not (await attempt).closed
+            assert world.loop.time() - start < 1
+            assert world.counters.connections_failed == (0 if silent else 1)
+            await asyncio.sleep(0.1)
+            assert kafka[1].connections == 0
 
     run(1, main)
 

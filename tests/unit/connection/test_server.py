@@ -558,6 +558,35 @@ def test_hostile_bytes_close_the_connection_and_cost_nothing(
     assert "closing connection" in caplog.text
 
 
+def test_hostile_bytes_without_end_are_few_lines_with_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A scanner in a loop filled the disk that the data is on."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                raise ZeroDivisionError if data[:2] == b"\0\x03" else ProtocolError("malformed")
+
+            b.handler.answer = answer
+            for _ in range(200):
+                for sent in (b"\xff\xff\xff\xff", frame(b"\0\x12xxxx"), frame(b"\0\x03xxxx")):
+                    client = await b.client()
+                    client.transport.write(sent)
+                    await client.lost.wait()
+                await asyncio.sleep(0.1)
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(1, main)
+    lines = [record.getMessage() for record in caplog.records]
+    for api in ("none", "ApiVersions", "Metadata"):
+        told = [line for line in lines if f"api={api} " in line]
+        assert 3 <= len(told) <= 7, told
+        assert told[0].endswith("times=1")
+        assert int(told[-1].rpartition("=")[2]) > 60
+
+
 def test_requests_before_nonsense_are_handled() -> None:
     """What came whole counts, also where the nonsense is in the same segment."""
 

@@ -164,7 +164,7 @@ def test_an_open_batch_goes_only_when_it_is_ripe() -> None:
     world.pass_time(5.0)
     assert world.send() is not None
     world.accumulator.append("orders", b"v")
-    world.answer(world.queue.entries[0])
+    world.answer(world.queue.batches[0])
     assert world.send() is None
     world.notes.hurried = True
     assert world.send() is not None
@@ -229,7 +229,7 @@ def test_an_open_batch_is_not_forgotten_in_the_pause_of_one_that_expired() -> No
     world.refuse(first, 19)
     world.pass_time(0.01)
     world.queue.on_time(world.clock.now)
-    assert not world.queue.entries
+    assert not world.queue.batches
     world.accumulator.append("orders", b"v")
     world.pass_time(0.02)
     assert world.clock.now < world.queue.retry_at
@@ -324,10 +324,10 @@ def test_halves_of_a_large_batch_use_its_numbers() -> None:
     count, start = large.batch.count, large.stamp.base_sequence  # type: ignore[union-attr]
     world.refuse(large, 10)
     world.refuse(behind, 45)
-    halves = list(world.queue.entries)[:2]
+    halves = list(world.queue.batches)[:2]
     assert sum(half.batch.count for half in halves) == count
     assert base_sequences(halves) == [start, start + halves[0].batch.count]
-    assert world.queue.entries[2] is behind
+    assert world.queue.batches[2] is behind
 
 
 def test_halves_of_a_batch_that_may_have_been_written_whole_are_never_renumbered() -> None:
@@ -340,7 +340,7 @@ def test_halves_of_a_batch_that_may_have_been_written_whole_are_never_renumbered
     world.pass_time(10)
     assert world.send() is large
     world.refuse(large, 10)
-    first, second = world.queue.entries
+    first, second = world.queue.batches
     assert world.send() is first
     world.refuse(first, 45)
     (failed,) = world.notes.failed_
@@ -366,9 +366,9 @@ def test_a_deadline_fails_what_waits_and_what_is_in_flight() -> None:
     assert isinstance(in_flight, RequestTimeout)
     assert in_flight.may_have_been_written
     assert not waiting.may_have_been_written
-    assert list(world.queue.entries) == [first]  # its answer tells whether its numbers were used
+    assert list(world.queue.batches) == [first]  # its answer tells whether its numbers were used
     world.answer(first)
-    assert not world.queue.entries
+    assert not world.queue.batches
     assert len(world.notes.delivered_) == 1
 
 
@@ -387,7 +387,7 @@ def test_a_batch_that_expired_in_flight_does_not_follow_the_leader() -> None:
     assert second.stamp == (1000, 1, 0)
     world.queue.answered(first, 1, 7, -1)  # too late to mean anything
     world.answer(second)
-    assert not world.queue.entries
+    assert not world.queue.batches
 
 
 def test_an_open_batch_expires_too() -> None:
@@ -419,7 +419,7 @@ def test_nothing_is_sent_without_a_producer_id() -> None:
     world.fill(1)
     assert world.send() is None
     assert world.notes.ids_needed == 1
-    assert world.queue.entries[0].stamp is None
+    assert world.queue.batches[0].stamp is None
 
 
 def test_everything_can_be_taken_out_at_the_end() -> None:

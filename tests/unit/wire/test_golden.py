@@ -19,6 +19,7 @@ FRAMES = {
 
 def test_there_is_a_frame_for_every_message_version() -> None:
     """A version added to a class without a golden frame would be checked by nobody."""
+    assert len(FRAMES) >= 547
     assert {(cls.__name__, version) for cls, version in pairs()} == FRAMES.keys()
 
 

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from aiokq import wire
-from tests.unit.broker.harness import NOW_MS, Broker, batch
+from tests.unit.broker.harness import NOW_MS, Broker, batch, watch_offload
 
 
 async def list_offsets(broker, timestamp, *, version=7, topic="t", partition=0, **options):
@@ -246,3 +246,38 @@ async def test_segments_of_deleted_records_leave_the_disk():
         assert await delete_records(broker, -1) == (0, 3)
         await asyncio.sleep(0.01)
         assert broker.files.used() < used - 1_000_000
+
+
+async def test_a_search_by_time_leaves_the_loop():
+    """It may read a segment of a gigabyte, and look into a batch that holds a thousand times its
+    size: everybody else would wait for it."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3, codec=4))
+        moved = watch_offload(broker)
+        assert (await list_offsets(broker, -1)).offset == 3
+        assert moved == []
+        assert (await list_offsets(broker, NOW_MS + 1)).offset == 1
+        assert (await list_offsets(broker, -3)).offset == 2
+        assert len(moved) == 2
+
+
+async def test_a_search_that_the_disk_refuses_is_56(caplog):
+    """Not a closed connection, and one line in the log."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+        broker.files.fail("pread", errno.EIO, times=None)
+        for _ in range(5):
+            assert (await list_offsets(broker, NOW_MS + 1)).error_code == 56
+        assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+async def test_the_sync_of_a_deletion_leaves_the_loop():
+    """A disk that is slow to sync must not hold up those who produce."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(5))
+        moved = watch_offload(broker)
+        assert await delete_records(broker, 3) == (0, 3)
+        assert len(moved) == 1

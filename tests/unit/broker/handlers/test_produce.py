@@ -13,7 +13,7 @@ from aiokq.records import compression
 from aiokq.records.header import iter_headers, read_header
 from aiokq.records.legacy import encode_message_set
 from aiokq.records.record import RawRecord, encode_batch
-from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, watch_offload
 
 
 def with_crc(data: bytes) -> bytes:
@@ -390,15 +390,79 @@ async def test_what_takes_a_millisecond_to_recompress_leaves_the_loop(sent, code
     """gzip is the slowest by far; and a small compressed batch may hold a great deal."""
     async with Broker() as broker:
         await broker.create("t", compression_type=codec)
-        inline = broker.node.environment.offload.run
-        moved = []
-
-        async def run(fn, *args):
-            moved.append(fn)
-            return await inline(fn, *args)
-
-        broker.node.environment.offload.run = run
+        moved = watch_offload(broker)
         assert (await broker.produce("t", batch(40, value=bytes(1000), codec=sent))).error_code == 0
         assert bool(moved) is left
         [header] = iter_headers((await broker.fetch_one("t", 0, 0)).records)
         assert header.codec == {"gzip": 1, "lz4": 3}[codec]
+
+
+@pytest.mark.parametrize(("count", "codec", "left"), [(1000, 0, True), (1, 0, False), (1, 4, True)])
+async def test_a_walk_through_many_records_leaves_the_loop(count, codec, left):
+    """A compacted topic's batch of a megabyte held up every client for a second."""
+    async with Broker() as broker:
+        await broker.create("t", cleanup_policy="compact")
+        moved = watch_offload(broker)
+        data = batch(count, value=bytes(20), codec=codec)
+        assert (await broker.produce("t", data)).error_code == 0
+        assert bool(moved) is left
+        keyless = batch(count, key=None, value=bytes(20), codec=codec)
+        result = await broker.produce("t", keyless)
+        assert (result.error_code, len(result.record_errors)) == (87, count)
+        assert (await broker.fetch_one("t", 0, 0)).high_watermark == count
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, 3), (13, 100)])
+async def test_a_topic_deleted_while_its_batch_is_looked_through_is_unknown(version, code):
+    """56 would be an alarm about the disk; nothing is wrong with it."""
+    async with Broker() as broker:
+        topic_id = await broker.create("t", compression_type="gzip")
+
+        async def delete():
+            await broker.node.topics.delete(broker.node.topics.get("t"))
+
+        meanwhile(broker, delete)
+        named = topic_id if version >= 13 else "t"
+        result = await broker.produce(named, batch(80, value=bytes(1000)), version=version)
+        assert result.error_code == code
+
+
+async def test_settings_changed_while_a_batch_is_looked_through_hold_for_it():
+    """Else a keyless record would be in a compacted topic."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type="gzip")
+
+        async def compact():
+            await broker.node.topics.alter_configs(
+                broker.node.topics.get("t"), {"cleanup.policy": "compact"}
+            )
+
+        meanwhile(broker, compact)
+        result = await broker.produce("t", batch(80, key=None, value=bytes(1000)))
+        assert result.error_code == 87
+
+
+async def test_a_full_disk_is_named_to_the_client_and_logged_once(caplog):
+    """The producer's user reads the cause; the broker's log is not flooded."""
+    async with Broker() as broker:
+        await broker.create("t")
+        broker.files.fail("pwritev", 28, times=50, matches=lambda path: path.endswith(".log"))
+        for _ in range(50):
+            result = await broker.produce("t", batch())
+            assert result.error_code == 56
+            assert "No space left on device" in result.error_message
+        assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+def meanwhile(broker, happens) -> None:
+    """What happens while the next batch is in the executor."""
+    offload = broker.node.environment.offload
+    inline = offload.run
+
+    async def run(fn, *args):
+        offload.run = inline
+        result = await inline(fn, *args)
+        await happens()
+        return result
+
+    offload.run = run

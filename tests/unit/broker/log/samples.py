@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.disk_trouble import DiskTrouble
+from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
@@ -56,6 +58,8 @@ def open_partition(
         config=config(**options),
         crc32c=crc32c,
         now_ms=now_ms,
+        disk=DiskTrouble(lambda: 0.0),
+        open_files=OpenFiles(),
         clean=clean,
         **extra,
     )
@@ -103,3 +107,14 @@ def records(data: bytes) -> list[RawRecord]:
 def values(log: PartitionLog, offset: int = 0) -> list[tuple[int, bytes | None]]:
     """Offsets and values of all records from ``offset`` on."""
     return [(record.offset, record.value) for record in records(fetched(log, offset))]
+
+
+def record_since(log: PartitionLog, timestamp_ms: int) -> tuple[int, int, int] | None:
+    """Timestamp, offset and epoch of the first record not earlier than a time."""
+    offset = 0
+    while (search := log.search_timestamp(timestamp_ms, offset)) is not None:
+        found = search.run()
+        if found is not None:
+            return found.timestamp_ms, found.offset, log.epoch_for_offset(found.offset)
+        offset = search.end_offset
+    return None

@@ -30,6 +30,7 @@ def files() -> MemoryFiles:
 
 
 def open_directory(files: MemoryFiles, **options: object) -> LogDirectory:
+    options.setdefault("now", lambda: 0.0)
     return LogDirectory.open(files, PATH, crc32c=crc32c, random=random.Random(1), **options)
 
 
@@ -335,19 +336,19 @@ def test_it_works_on_a_real_disk(tmp_path) -> None:
     files = OsFiles()
     path = str(tmp_path / "new" / "data")
     source = random.Random(1)
-    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
     log = partition(directory, segment_bytes=300)
     for index in range(8):
         append(log, batch(b"%d" % index))
     with pytest.raises(KafkaStorage, match="in use"):
-        LogDirectory.open(files, path, crc32c=crc32c, random=source)
+        LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
     directory.close()
-    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
     assert directory.clean
     log = partition(directory)
     assert [offset for offset, _ in values(log)] == list(range(8))
     directory.close(clean=False)
-    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source)
+    directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
     assert not directory.clean
     assert [offset for offset, _ in values(partition(directory))] == list(range(8))
     directory.delete_partition(TP)

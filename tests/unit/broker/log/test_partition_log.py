@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from aiokq.broker.log import names
+from aiokq.broker.log.segment import RollLimits
 from aiokq.core.errors import (
     InvalidProducerEpoch,
     KafkaStorage,
@@ -27,6 +28,7 @@ from tests.unit.broker.log.samples import (
     config,
     fetched,
     open_partition,
+    record_since,
     records,
     values,
 )
@@ -171,12 +173,14 @@ def test_an_index_with_hardly_any_room_rolls_no_empty_segment(
 
 def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
     """A thousand logs made together would all roll in the same second."""
+    settings = config(segment_ms=100_000, segment_jitter_ms=50_000)
+    limits = [RollLimits.of(settings, f"orders-{index}-0").segment_ms for index in range(8)]
+    assert all(50_000 < limit <= 100_000 for limit in limits)
+    assert len(set(limits)) == 8
     log = open_partition(files, segment_ms=100_000, segment_jitter_ms=50_000)
-    assert 50_000 < log._limits.segment_ms <= 100_000
-    first = log._limits.segment_ms
     append(log, batch())
-    log.roll(NOW_MS)
-    assert log._limits.segment_ms != first
+    append(log, batch(timestamp_ms=NOW_MS + 100_001))
+    assert len(log.segments) == 2
 
 
 def test_roll_of_an_empty_segment_does_nothing(files: MemoryFiles) -> None:
@@ -296,11 +300,11 @@ def test_timestamps_are_found_to_the_record(files: MemoryFiles) -> None:
     assert len(log.segments) > 3
     for wanted in range(NOW_MS - 5, NOW_MS + 1925, 5):
         offset = next((o for o, time in enumerate(times) if time >= wanted), None)
-        found = log.offset_for_timestamp(wanted)
+        found = record_since(log, wanted)
         assert (found and found[1]) == offset
         if found and offset is not None:
             assert found == (times[offset], offset, 0)
-    assert log.offset_of_max_timestamp() == (times[-1], len(times) - 1, 0)
+    assert log.max_timestamp_ms() == times[-1]
 
 
 def test_times_that_go_back_and_forth_are_found_too(files: MemoryFiles) -> None:
@@ -311,9 +315,9 @@ def test_times_that_go_back_and_forth_are_found_too(files: MemoryFiles) -> None:
         append(log, batch(timestamp_ms=NOW_MS + time))
     for wanted in range(33):
         offset = next((o for o, time in enumerate(times) if time >= wanted), None)
-        found = log.offset_for_timestamp(NOW_MS + wanted)
+        found = record_since(log, NOW_MS + wanted)
         assert (found and found[1]) == offset, wanted
-    assert log.offset_of_max_timestamp() == (NOW_MS + 31, 9, 0)
+    assert log.max_timestamp_ms() == NOW_MS + 31
 
 
 def test_times_of_deleted_records_are_not_found(files: MemoryFiles) -> None:
@@ -322,9 +326,9 @@ def test_times_of_deleted_records_are_not_found(files: MemoryFiles) -> None:
     for index in range(4):
         append(log, batch(b"a", b"b", timestamp_ms=NOW_MS + index))
     log.delete_records(3)
-    assert log.offset_for_timestamp(NOW_MS) == (NOW_MS + 1, 3, 0)
-    assert open_partition(MemoryFiles()).offset_for_timestamp(0) is None
-    assert open_partition(MemoryFiles()).offset_of_max_timestamp() is None
+    assert record_since(log, NOW_MS) == (NOW_MS + 1, 3, 0)
+    assert record_since(open_partition(MemoryFiles()), 0) is None
+    assert open_partition(MemoryFiles()).max_timestamp_ms() == -1
 
 
 # --- epochs
@@ -399,7 +403,7 @@ def test_times_are_found_in_what_is_written_after_a_truncation(files: MemoryFile
     for time in (100, 3, 200):
         append(log, batch(timestamp_ms=NOW_MS + time))
     for wanted, offset in ((2, 2), (4, 2), (5, 2), (100, 2), (101, 4)):
-        found = log.offset_for_timestamp(NOW_MS + wanted)
+        found = record_since(log, NOW_MS + wanted)
         assert found is not None
         assert found[1] == offset, wanted
 
@@ -601,8 +605,8 @@ def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> Non
     for _ in range(5):
         append(log, data)
     for operation, call in (
+        ("open", lambda: log.search_timestamp(NOW_MS, 0)),
         ("pread", lambda: log.read(1, 100)),
-        ("pread", lambda: log.offset_for_timestamp(NOW_MS)),
         ("rename", lambda: log.delete_records(3)),
         ("rename", lambda: log.assign_epoch(5)),
         ("truncate", lambda: log.truncate_to(4, now_ms=NOW_MS)),

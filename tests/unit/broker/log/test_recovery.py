@@ -13,7 +13,15 @@ from aiokq.core.errors import OutOfOrderSequence
 from aiokq.fastpath import crc32c
 from aiokq.records.header import TRANSACTIONAL_MASK
 from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.log.samples import DIRECTORY, append, batch, fetched, open_partition, values
+from tests.unit.broker.log.samples import (
+    DIRECTORY,
+    append,
+    batch,
+    fetched,
+    open_partition,
+    record_since,
+    values,
+)
 
 
 @pytest.fixture
@@ -211,7 +219,7 @@ def test_missing_files_are_made_again(files: MemoryFiles, suffix: str, clean: bo
     assert [offset for offset, _ in values(log)] == list(range(12))
     for offset in range(12):
         assert fetched(log, offset, 1)
-        found = log.offset_for_timestamp(0)
+        found = record_since(log, 0)
         assert found is not None
         assert found[1] == 0
     if suffix != names.SNAPSHOT and clean:
@@ -242,7 +250,7 @@ def test_indexes_that_do_not_fit_are_made_again(
     for offset in range(8):
         assert fetched(log, offset, 1)
     assert log.log_end_offset == 8
-    found = log.offset_for_timestamp(0)
+    found = record_since(log, 0)
     assert found is not None
 
 
@@ -535,7 +543,7 @@ def test_legacy_entries_are_recovered_too(files: MemoryFiles) -> None:
     write(files, path(), data, 0)
     log = open_partition(files, clean=False)
     assert log.log_end_offset == 6
-    assert log.offset_for_timestamp(1004) == (1004, 4, -1)
+    assert record_since(log, 1004) == (1004, 4, -1)
     assert fetched(log) == data
     assert crc32c(b"") == 0
 

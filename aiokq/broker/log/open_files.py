@@ -1,0 +1,50 @@
+"""Owns how many old segments' files are open to be read; not the files.
+
+Each is a descriptor, of which a process has mostly 1024: a thousand partitions whose history is
+read would take them all. The one that was not used for longest is let go, never closed: a response
+that is still sent from it goes on, and the last to refer to it closes it.
+
+Tests: ``tests/unit/broker/log/test_open_files.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.segment import Segment
+
+__all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles"]
+
+MAX_OPEN_SEGMENTS: Final = 256
+"""Old segments whose files a log directory keeps open. To open one takes some 10 µs, a read from it
+gives up to a megabyte, so more would gain nothing. The newest segments that were written to since
+the start, one per partition, come on top."""
+
+
+class OpenFiles:
+    """The segments of a log directory that were opened again, those used last at the end.
+
+    Touched from one thread at a time, as the logs are.
+    """
+
+    __slots__ = ("_limit", "_segments")
+
+    def __init__(self, limit: int = MAX_OPEN_SEGMENTS) -> None:
+        self._limit = limit
+        self._segments: dict[Segment, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def used(self, segment: Segment) -> None:
+        """A segment's file is used now; another's may have to go for it."""
+        segments = self._segments
+        segments.pop(segment, None)
+        segments[segment] = None
+        if len(segments) > self._limit:
+            next(iter(segments)).release()
+
+    def closed(self, segment: Segment) -> None:
+        """A segment's file is closed, or let go."""
+        self._segments.pop(segment, None)

@@ -1,0 +1,155 @@
+"""Owns the end of a log, where batches are written: the newest segment, and the way to the next.
+
+A write counts whole or not at all: what a failed one left in the file is cut off, and where that
+fails too, nothing is written any more until the log is opened anew. Knows no producers or epochs.
+
+Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log import names
+from aiokq.broker.log.segment import RollLimits, Segment
+from aiokq.core.errors import CorruptRecord, KafkaStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq.broker.log.appending import PlacedAppend
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.segments import Segments
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["LogTail"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+
+class LogTail:
+    """The end of one partition's log.
+
+    Attributes:
+        failure: why nothing can be written until the log is opened anew; None mostly.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        files: Files,
+        config: LogConfig,
+        segments: Segments,
+        disk: DiskTrouble,
+    ) -> None:
+        self.failure: KafkaStorage | None = None
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._files = files
+        self._segments = segments
+        self._disk = disk
+        self.update_config(config)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over changed topic settings."""
+        self._config = config
+        self._limits = self._roll_limits()
+
+    def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:
+        """Whether a new segment has to be begun first. What an append reads, it reads here.
+
+        Raises:
+            KafkaStorage: the disk refused, or an index does not fit its log.
+        """
+        segment = self._segments.active
+        try:
+            full = segment.should_roll(
+                placed.size, placed.max_timestamp_ms, placed.next_offset - 1, now_ms, self._limits
+            )
+            segment.prepare()
+        except (OSError, CorruptRecord) as error:
+            # Of a damaged log too: CORRUPT_MESSAGE would blame the producer's batch.
+            raise self._refused("append failed", error) from error
+        return full
+
+    def write(self, placed: PlacedAppend) -> None:
+        """Write batches behind the others, all or none, and note where they are.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        segment = self._segments.active
+        try:
+            segment.write(placed.buffers)
+        except OSError as error:
+            self._undo(segment, error)
+            raise self._refused("append failed", error, segment.path(names.LOG)) from error
+        for header in placed.headers:
+            segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+        if self._disk.lasting:
+            self._disk.append_worked()
+
+    def _undo(self, segment: Segment, error: OSError) -> None:
+        """Cut off whatever part of a write reached the file, so that the next can follow."""
+        try:
+            segment.cut_tail()
+        except OSError as second:
+            self.failure = KafkaStorage(
+                f"{self._topic_partition} is offline until the broker restarts: an append failed"
+                f" ({error.strerror or error}) and its part on disk cannot be removed"
+                f" ({second.strerror or second})",
+                topic_partition=self._topic_partition,
+            )
+            logger.error(
+                "log offline partition=%s path=%s append=%s truncate=%s",
+                self._topic_partition,
+                segment.path(names.LOG),
+                error,
+                second,
+            )
+
+    def roll(self, base_offset: int, now_ms: int, *, before: Callable[[], None]) -> None:
+        """Go on to a new segment.
+
+        Args:
+            before: called when the old one is finished, to write what belongs to its end.
+
+        Raises:
+            KafkaStorage: the disk refused; the next append tries again.
+        """
+        old = self._segments.active
+        try:
+            old.seal()
+            before()
+            segment = self.new_segment(base_offset, now_ms)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("no new segment", error) from error
+        self._segments.append(segment)
+        old.release()
+        self._limits = self._roll_limits()
+        logger.debug("rolled partition=%s base_offset=%d", self._topic_partition, base_offset)
+
+    def new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty segment, not yet one of the log's. Raises OSError."""
+        segment = Segment(
+            self._files,
+            self._directory,
+            base_offset,
+            index_interval_bytes=self._config.index_interval_bytes,
+            index_bytes=self._config.segment_index_bytes,
+            now_ms=now_ms,
+        )
+        segment.create()
+        return segment
+
+    def _roll_limits(self) -> RollLimits:
+        name = f"{self._topic_partition}-{self._segments.active.base_offset}"
+        return RollLimits.of(self._config, name)
+
+    def _refused(self, what: str, error: OSError | CorruptRecord, path: str = "") -> KafkaStorage:
+        return self._disk.append_refused(self._topic_partition, what, error, path)

@@ -1,0 +1,190 @@
+"""Reading: one run of `aiokq consume`, from its partitions to the last record that is printed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cli.output import Output
+from aiokq.cli.starts import Start, start_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq.client.cluster import Cluster
+    from aiokq.consumer.consumer import Consumer
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.core.errors import RequestTimeout
+    from aiokq.core.types import TopicPartition
+    from aiokq.fastpath import Record
+
+__all__ = ["Reading", "Wanted"]
+
+PORTION: Final = 500
+"""Records that are printed before the position is looked at again."""
+
+GLANCE: Final = 0.2
+"""Seconds after which a reader that waits looks whether the end was reached: offsets that hold
+nothing to hand over (transaction markers, compacted records) move the position silently."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to read, and when to end.
+
+    Attributes:
+        topics: their names, each once.
+        partitions: of the one topic; empty for all.
+        start: where to begin in each partition.
+        limit: records to print; None for no limit.
+        follow: wait for more, or end where each partition ended at the start.
+    """
+
+    topics: tuple[str, ...]
+    partitions: frozenset[int]
+    start: Start
+    limit: int | None
+    follow: bool
+
+
+class Reading:
+    """Reads what is wanted, and prints it.
+
+    Args:
+        cluster: not entered yet; closed at the end.
+        settings: of the consumer, without the cluster's.
+        line: what is printed of a record, line feed included.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        wanted: Wanted,
+        out: Output,
+        line: Callable[[Record], bytes],
+    ) -> None:
+        self._cluster = cluster
+        # Records that retention removes while we read are no reason to end.
+        explicit = "auto_offset_reset" in settings.explicit
+        self._settings = (
+            settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
+        )
+        self._wanted = wanted
+        self._out = out
+        self._line = line
+        self._patience = cluster.settings.default_api_timeout
+        self._printed = 0
+
+    async def __call__(self) -> None:
+        wanted = self._wanted
+        async with self._cluster:
+            partitions = await self._partitions()
+            # Of a subscription new partitions are read as well; of an assignment not.
+            subscribes = wanted.follow and not wanted.partitions
+            consumer = self._cluster.consumer(
+                *(wanted.topics if subscribes else ()), settings=self._settings
+            )
+            async with consumer:
+                if subscribes:
+                    await self._cluster.refresh(*wanted.topics)
+                    partitions = sorted(consumer.assignment() | set(partitions))
+                else:
+                    consumer.assign(partitions)
+                starts = await start_offsets(consumer, partitions, wanted.start, self._moved)
+                for tp, offset in starts.items():
+                    consumer.seek(tp, offset)
+                if wanted.follow:
+                    await self._follow(consumer)
+                else:
+                    await self._until_end(consumer, starts)
+
+    async def _partitions(self) -> list[TopicPartition]:
+        """All partitions to be read; asked at once, as a consumer would wait for the topic."""
+        from aiokq.core.errors import UnknownTopicOrPartition
+        from aiokq.core.types import TopicPartition
+
+        wanted = self._wanted
+        async with self._cluster.admin() as admin:
+            described = await admin.describe_topics(wanted.topics)
+        found = []
+        for name in wanted.topics:
+            topic = described[name]
+            if isinstance(topic.error, UnknownTopicOrPartition):
+                raise UnknownTopicOrPartition(
+                    f"there is no topic {name!r}; `aiokq topics list` shows what there is"
+                )
+            if topic.error is not None:
+                raise topic.error
+            there = {p.partition for p in topic.partitions}
+            if missing := sorted(wanted.partitions - there):
+                raise UnknownTopicOrPartition(
+                    f"{name} has no partition {missing[0]}: it has 0 to {max(there, default=0)}"
+                )
+            found += [TopicPartition(name, n) for n in sorted(wanted.partitions or there)]
+        return found
+
+    def _moved(self, tp: TopicPartition, offset: int, first: int, end: int) -> None:
+        self._out.note(
+            f"aiokq consume: {tp} has the offsets {first} to {end - 1}: it is read from {offset}"
+            if end > first
+            else f"aiokq consume: {tp} is empty: it is read from {offset}"
+        )
+
+    async def _follow(self, consumer: Consumer) -> None:
+        while not self._done:
+            found = await consumer.getmany(timeout=60.0, max_records=self._portion)
+            for records in found.values():
+                self._print(records)
+            self._out.flush()
+
+    async def _until_end(self, consumer: Consumer, starts: dict[TopicPartition, int]) -> None:
+        ends = await consumer.end_offsets(starts)
+        unfinished = {tp for tp, start in starts.items() if start < ends[tp]}
+        consumer.pause(*(starts.keys() - unfinished))
+        positions = dict(starts)
+        loop = asyncio.get_running_loop()
+        moved_at = loop.time()
+        while unfinished and not self._done:
+            found = await consumer.getmany(timeout=GLANCE, max_records=self._portion)
+            for tp, records in found.items():
+                self._print([record for record in records if record.offset < ends[tp]])
+            self._out.flush()
+            for tp in list(unfinished):
+                position = await consumer.position(tp)
+                if position != positions[tp]:
+                    positions[tp], moved_at = position, loop.time()
+                if position >= ends[tp]:
+                    unfinished.remove(tp)
+                    consumer.pause(tp)
+            # A consumer waits for brokers without end; who asked for an end wants one.
+            if unfinished and loop.time() - moved_at > self._patience:
+                raise _stalled(consumer, min(unfinished), self._patience)
+
+    @property
+    def _done(self) -> bool:
+        return self._wanted.limit is not None and self._printed >= self._wanted.limit
+
+    @property
+    def _portion(self) -> int:
+        limit = self._wanted.limit
+        return PORTION if limit is None else min(PORTION, limit - self._printed)
+
+    def _print(self, records: list[Record]) -> None:
+        self._printed += len(records)
+        self._out.raw(b"".join(map(self._line, records)))
+
+
+def _stalled(consumer: Consumer, tp: TopicPartition, seconds: float) -> RequestTimeout:
+    """The error of a partition whose rest does not come, with what is known of it."""
+    from aiokq.core.errors import RequestTimeout
+
+    health = consumer.health()
+    of_tp = health.partitions[tp]
+    of_broker = None if of_tp.node is None else health.brokers.get(of_tp.node)
+    reason = of_tp.error or (of_broker.error if of_broker else None) or f"it is {of_tp.state}"
+    return RequestTimeout(
+        f"nothing of {tp} came for {seconds:g} s, and it ends later: {reason} "
+        "(default_api_timeout_ms)"
+    )

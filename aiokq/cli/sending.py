@@ -1,0 +1,194 @@
+"""Sending: one run of `aiokq produce`, from the first line to the last acknowledgement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cli.lines import LineFormat, read_lines
+from aiokq.cli.output import OutputClosed
+from aiokq.cli.tally import Tally
+
+if TYPE_CHECKING:
+    from aiokq.client.cluster import Cluster
+    from aiokq.fastpath import Delivery
+    from aiokq.producer.producer import Producer
+    from aiokq.producer.settings import ProducerSettings
+
+__all__ = ["Destination", "Sending"]
+
+DRAIN: Final = 10.0
+"""Seconds that accepted records have after Ctrl-C."""
+
+PATIENCE: Final = 5.0
+"""Seconds without an acknowledgement, while one is due, after which a line says so."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where records go, and what all of them carry.
+
+    Attributes:
+        partition: None: by key, or evenly without one.
+        headers: of every record.
+    """
+
+    topic: str
+    partition: int | None
+    headers: list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A line on its way: its number, the bytes of key and value, and its Delivery."""
+
+    number: int
+    size: int
+    delivery: Delivery
+
+
+class Sending:
+    """Sends lines, and gives the tally what becomes of each, in their order.
+
+    Args:
+        cluster: not entered yet; closed at the end.
+        settings: of the producer, without the cluster's.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        destination: Destination,
+        lines: LineFormat,
+        tally: Tally,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._destination = destination
+        self._lines = lines
+        self._tally = tally
+        self._pending: deque[_Sent] = deque()
+        self._broken: OutputClosed | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def __call__(self) -> None:
+        loop = asyncio.get_running_loop()
+        started: float | None = None
+        async with self._cluster:
+            producer = self._cluster.producer(settings=self._settings)
+            await producer.start()
+            try:
+                await self._check_partition(producer)
+                started = loop.time()
+                self._watch = loop.call_later(PATIENCE, self._look, 0)
+                await self._send(producer)
+            finally:
+                # Interrupted or failed: what was accepted has its chance, and is accounted for.
+                await producer.close(DRAIN)
+                if self._watch is not None:
+                    self._watch.cancel()
+                if started is not None:
+                    self._tally.seconds = loop.time() - started
+                self._settle()
+
+    async def _check_partition(self, producer: Producer) -> None:
+        """Before the first line, so that a wrong topic is one error and not one per line."""
+        from aiokq.core.errors import UnknownTopicOrPartition
+
+        topic, partition = self._destination.topic, self._destination.partition
+        there = await producer.partitions_for(topic)
+        if partition is not None and partition not in there:
+            raise UnknownTopicOrPartition(
+                f"{topic} has no partition {partition}: it has 0 to {max(there)}"
+            )
+
+    async def _send(self, producer: Producer) -> None:
+        number = 0
+        async for lines in read_lines(producer.settings.max_request_size):
+            for line in lines:
+                number += 1
+                await self._accept(producer, number, line)
+            if self._pending:
+                # Nothing may be typed for a while: tell of these when they are through.
+                self._pending[-1].delivery.add_done_callback(self._answered)
+            else:
+                self._tally.complain()
+            if self._broken is not None:
+                raise self._broken
+        await self._finish(producer)
+        self._tally.interrupted = False
+
+    async def _accept(self, producer: Producer, number: int, line: bytes) -> None:
+        from aiokq.core.errors import RecordTooLarge
+
+        to = self._destination
+        try:
+            key, value = self._lines.record(line)
+            delivery = await producer.enqueue(
+                to.topic, value, key, to.partition, None, to.headers or None
+            )
+        except (ValueError, RecordTooLarge) as error:
+            self._tally.fail(number, error)
+        else:
+            size = len(key or b"") + len(value or b"")
+            self._pending.append(_Sent(number, size, delivery))
+
+    def _answered(self, _: object) -> None:
+        """The last record of a portion has its answer. Context: a callback of the loop."""
+        try:
+            self._settle()
+            self._tally.complain()
+            self._tally.out.flush()
+        except OutputClosed as error:
+            self._broken = error  # raised with the next portion, where somebody catches it
+
+    async def _finish(self, producer: Producer) -> None:
+        """Until the last record has its answer, telling of each as it comes."""
+        from aiokq.core.errors import DeliveryFailed
+
+        try:
+            await producer.flush()
+        except DeliveryFailed:
+            pass  # each of its records is told of by itself
+        self._settle()
+
+    def _settle(self) -> None:
+        """Account for the records whose answer has come, in the order of their lines."""
+        pending = self._pending
+        while pending and pending[0].delivery.done():
+            sent = pending.popleft()
+            error = sent.delivery.exception()
+            if error is not None:
+                self._tally.fail(sent.number, error)
+            else:
+                self._tally.deliver(sent.delivery.result(), sent.size)
+
+    def _look(self, oldest: int) -> None:
+        """Whether the line that was the oldest without an answer still is.
+
+        A producer tries for two minutes: who looks at a silent terminal wants to know why.
+        """
+        waiting = 0
+        for sent in self._pending:
+            if not sent.delivery.done():
+                waiting = sent.number
+                break
+        if waiting and waiting == oldest:
+            self._tally.out.note(self._trouble(waiting))
+        else:
+            loop = asyncio.get_running_loop()
+            self._watch = loop.call_later(PATIENCE, self._look, waiting)
+
+    def _trouble(self, number: int) -> str:
+        health = self._cluster.health()
+        known = [f"{tp}: {name}" for tp, name in health.partitions_failed.items()]
+        known += [f"broker {node}: {reason}" for node, reason in health.brokers_down.items()]
+        limit = f"delivery_timeout_ms={self._settings.delivery_timeout_ms}"
+        why = f" ({'; '.join(known)})" if known else ""
+        return (
+            f"aiokq produce: line {number} waits for its acknowledgement{why}: it is tried for "
+            f"{limit}; Ctrl-C gives up, and says what was the last error"
+        )

@@ -1,0 +1,243 @@
+"""`aiokq topics create`, `delete` and `alter`: what changes topics, and what became of each."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.output import Json, Output, error_json
+from aiokq.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiokq.admin.client import Admin
+    from aiokq.core.errors import KafkaError
+
+__all__ = ["Names", "alter", "create", "delete", "once"]
+
+Names = Annotated[
+    list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A topic config by Kafka's name; repeatable."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
+]
+
+
+def _partitions(text: str) -> object:
+    return typer.Option("--partitions", "-p", min=1, metavar="N", help=text)
+
+
+class _Outcomes:
+    """What became of each topic: complaints as they come, then a line or a document for each."""
+
+    def __init__(self, out: Output, names: Iterable[str]) -> None:
+        self._out = out
+        self._documents: dict[str, dict[str, Json]] = {name: {"name": name} for name in names}
+        self._said: dict[str, str] = {}
+        self._failed: set[str] = set()
+
+    def add(self, name: str, **members: Json) -> None:
+        """Members of the topic's document."""
+        self._documents[name] |= members
+
+    def fail(self, name: str, error: KafkaError | None, *, part: str = "") -> None:
+        """Complain, unless there is no error; `part` is what of the topic it is about."""
+        self.add(name, **{f"{part}_error" if part else "error": error_json(error)})
+        if error is not None:
+            self._failed.add(name)
+            self._out.problem(f"{name}: {part}" if part else name, error)
+
+    def say(self, name: str, text: str) -> None:
+        """What is printed of a topic of which nothing failed."""
+        self._said[name] = text
+
+    def print(self) -> None:
+        """The result, in the order of the names."""
+        if self._out.as_json:
+            self._out.document(list(self._documents.values()))
+            return
+        for name in self._documents:
+            if name in self._said and name not in self._failed:
+                self._out.line(f"{name}: {self._said[name]}")
+
+
+def create(
+    ctx: typer.Context,
+    names: Names,
+    partitions: Annotated[int | None, _partitions("How many. Default: the broker decides.")] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=1,
+            metavar="N",
+            help="Copies of each partition. Default: the broker decides.",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that exists already is no error.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Create topics."""
+    from aiokq.admin.topics import NewTopic
+
+    configs = _assigned(assignments)
+    new = [
+        NewTopic(
+            name,
+            -1 if partitions is None else partitions,
+            -1 if replication_factor is None else replication_factor,
+            configs=configs,
+        )
+        for name in once(names)
+    ]
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+
+    async def run(admin: Admin) -> None:
+        from aiokq.core.errors import TopicExists
+
+        async with admin:
+            created = await admin.create_topics(new, validate_only=dry_run)
+        outcomes = _Outcomes(out, created)
+        for name, topic in created.items():
+            there = topic.error is None
+            exists = if_not_exists and isinstance(topic.error, TopicExists)
+            outcomes.add(
+                name,
+                created=there and not dry_run,
+                topic_id=str(topic.topic_id) if there else None,
+                partitions=topic.num_partitions if there else None,
+                replication_factor=topic.replication_factor if there else None,
+            )
+            outcomes.fail(name, None if exists else topic.error)
+            done = "could be created" if dry_run else "created"
+            outcomes.say(name, "exists already" if exists else done)
+        outcomes.print()
+
+    session.run(run(session.admin(bootstrap_servers, config)))
+    raise typer.Exit(out.exit_code)
+
+
+def delete(
+    ctx: typer.Context,
+    names: Names,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
+    ] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Delete topics with all their records."""
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    wanted = once(names)
+    admin = session.admin(bootstrap_servers, config)
+    if not yes and sys.stdin.isatty():
+        typer.confirm(
+            f"Delete {', '.join(wanted)} with all records for good?", abort=True, err=True
+        )
+
+    async def run() -> None:
+        from aiokq.core.errors import UnknownTopicOrPartition
+
+        async with admin:
+            deleted = await admin.delete_topics(wanted)
+        outcomes = _Outcomes(out, wanted)
+        for name in wanted:
+            error = deleted[name].error
+            absent = if_exists and isinstance(error, UnknownTopicOrPartition)
+            outcomes.add(name, deleted=error is None)
+            outcomes.fail(name, None if absent else error)
+            outcomes.say(name, "does not exist" if absent else "deleted")
+        outcomes.print()
+
+    session.run(run())
+    raise typer.Exit(out.exit_code)
+
+
+def alter(
+    ctx: typer.Context,
+    names: Names,
+    partitions: Annotated[
+        int | None,
+        _partitions("Grow to so many. Keys go to other partitions from then on."),
+    ] = None,
+    assignments: Assignments = None,
+    deletions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete", metavar="NAME", help="Give a topic config its default again; repeatable."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Add partitions to topics, and set or delete their configs."""
+    changes: dict[str, str | None] = dict(_assigned(assignments))
+    for name in deletions or []:
+        if name in changes:
+            raise typer.BadParameter(f"{name} is given to both --set and --delete")
+        changes[name] = None
+    if partitions is None and not changes:
+        raise typer.BadParameter("nothing to alter: give --partitions, --set or --delete")
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    wanted = once(names)
+
+    async def run(admin: Admin) -> None:
+        outcomes = _Outcomes(out, wanted)
+        for name in wanted:
+            outcomes.add(name, partitions_error=None, configs_error=None)
+            outcomes.say(name, "could be altered" if dry_run else "altered")
+        async with admin:
+            if partitions is not None:
+                counts = dict.fromkeys(wanted, partitions)
+                grown = await admin.create_partitions(counts, validate_only=dry_run)
+                for name, error in grown.errors.items():
+                    outcomes.fail(name, error, part="partitions")
+            if changes:
+                altered = await admin.alter_configs(
+                    dict.fromkeys(wanted, changes), validate_only=dry_run
+                )
+                for resource, error in altered.errors.items():
+                    outcomes.fail(resource.name, error, part="configs")
+        outcomes.print()
+
+    session.run(run(session.admin(bootstrap_servers, config)))
+    raise typer.Exit(out.exit_code)
+
+
+def _assigned(texts: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found
+
+
+def once(names: list[str]) -> list[str]:
+    """Each name once, in the order given."""
+    return list(dict.fromkeys(names))

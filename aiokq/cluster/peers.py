@@ -1,0 +1,80 @@
+"""Peers: makes the nodes of a cluster, and tells the view what becomes of them.
+
+Which nodes there are is nodes.py's matter; what their ups and downs mean, the reducer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiokq.cluster.connecting import connection_options
+from aiokq.cluster.events import Throttled
+from aiokq.cluster.inputs import ConnectionLostTo, NodeReached
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.view import ClusterView
+from aiokq.connection.node import Node, NodeState, NodeUp
+from aiokq.connection.pool import FramePool
+from aiokq.core.counters import ClientCounters
+from aiokq.core.environment import Environment
+from aiokq.core.signal import Signal
+from aiokq.core.supervisor import Supervisor
+
+__all__ = ["Peers"]
+
+
+class Peers:
+    """What all nodes of one cluster share: options, memory for large frames, who is told.
+
+    Args:
+        supervisor: attempts to connect are its children.
+        view: takes in which brokers answer, and announces throttling.
+        lost: called with the id of a broker that answers no more, once the view knows.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        environment: Environment,
+        supervisor: Supervisor,
+        counters: ClientCounters,
+        view: ClusterView,
+        *,
+        lost: Callable[[int], None],
+    ) -> None:
+        self._environment = environment
+        self._supervisor = supervisor
+        self._counters = counters
+        self._view = view
+        self._lost = lost
+        self._options = connection_options(settings)
+        self._pool = FramePool()
+        self._states: Signal[int, NodeState] = Signal()
+        self._states.subscribe(self._state_changed)
+
+    def make(self, node_id: int, host: str, port: int) -> Node:
+        """A node at an address; a negative id for one of the bootstrap addresses."""
+        return Node(
+            node_id,
+            host,
+            port,
+            options=self._options,
+            environment=self._environment,
+            supervisor=self._supervisor,
+            counters=self._counters,
+            pool=self._pool,
+            state=self._states,
+            on_throttle=self._throttled,
+        )
+
+    def _state_changed(self, node_id: int, state: NodeState) -> None:
+        if node_id < 0:
+            return  # a bootstrap address; which broker that is was not known
+        if isinstance(state, NodeUp):
+            self._view.apply(NodeReached(node_id))
+        else:
+            self._view.apply(ConnectionLostTo(node_id, str(state.reason)))
+            self._lost(node_id)
+
+    def _throttled(self, node: Node, seconds: float) -> None:
+        timestamp_ms = self._environment.clock.timestamp_ms()
+        self._view.announce(Throttled(node.node_id, round(seconds * 1000), timestamp_ms))

@@ -1,0 +1,43 @@
+"""StallWatch: how a stalled event loop is told; the watching itself is core's."""
+
+from __future__ import annotations
+
+from aiokq.cluster.events import LoopStalled
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.view import ClusterView
+from aiokq.core.clock import Clock
+from aiokq.core.counters import ClientCounters
+from aiokq.core.watchdog import Watchdog
+
+__all__ = ["StallWatch"]
+
+
+class StallWatch:
+    """The watchdog of one cluster, if ``loop_stall_ms`` asks for one: counts and announces."""
+
+    def __init__(
+        self, settings: ClusterSettings, counters: ClientCounters, clock: Clock, view: ClusterView
+    ) -> None:
+        self._threshold = settings.loop_stall_ms / 1000
+        self._counters = counters
+        self._clock = clock
+        self._view = view
+        self._watchdog: Watchdog | None = None
+
+    def start(self) -> None:
+        """Watch the running loop."""
+        if self._threshold:
+            self._watchdog = Watchdog(
+                self.stalled, threshold=self._threshold, interval=self._threshold / 2
+            )
+            self._watchdog.start()
+
+    def stop(self) -> None:
+        """Watch no more. Harmless if it never began."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+
+    def stalled(self, seconds: float, stack: str) -> None:
+        """The loop ran nothing for so long; `stack` is what it was doing."""
+        self._counters.loop_stalls += 1
+        self._view.announce(LoopStalled(round(seconds * 1000), stack, self._clock.timestamp_ms()))

@@ -1,0 +1,50 @@
+"""Owns which versions of an API both ends of a connection have; not which of them is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.core.errors import UnsupportedVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiokq.wire import Request, Response
+
+__all__ = ["common_versions"]
+
+
+def common_versions(
+    request_class: type[Request[Response]],
+    theirs: Mapping[int, tuple[int, int]],
+    *,
+    node: int | str,
+) -> tuple[int, int]:
+    """The oldest and the newest version of an API that both sides have.
+
+    Args:
+        request_class: the API.
+        theirs: the broker's versions by API key.
+        node: the broker, for the error.
+
+    Raises:
+        UnsupportedVersion: there is none.
+    """
+    found = theirs.get(request_class.API_KEY)
+    if found is None:
+        raise UnsupportedVersion(
+            "the broker does not have this API: it is older than the feature needs, or has it"
+            " disabled",
+            api=request_class.NAME,
+            node=node,
+        )
+    oldest = max(found[0], request_class.MIN_VERSION)
+    newest = min(found[1], request_class.MAX_VERSION)
+    if newest < oldest:
+        raise UnsupportedVersion(
+            f"the broker has versions {found[0]}-{found[1]} of this API, aiokq has"
+            f" {request_class.MIN_VERSION}-{request_class.MAX_VERSION}",
+            api=request_class.NAME,
+            node=node,
+        )
+    return oldest, newest

@@ -1,0 +1,179 @@
+"""TopicSearch: looks for what a consumer wants to read and the cluster does not have.
+
+What becomes of a topic that was found is discovery.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from aiokq.cluster.offsets import no_such_partition
+from aiokq.core.errors import (
+    Closed,
+    KafkaError,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+    copy_error,
+)
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.settings import ConsumerSettings
+
+__all__ = ["TopicSearch"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+
+class TopicSearch:
+    """Waits for topics to exist, and of an assignment for its partitions to.
+
+    A subscriber waits for as long as it takes. Who assigned a partition by hand is told each
+    `default_api_timeout_ms` that it does not exist. Asking may create a topic, if
+    `allow_auto_create_topics` is set, but none that existed and was deleted: who deletes a topic
+    must not find an empty one of the default shape in its place.
+
+    Args:
+        wanted: whether a topic is still of interest.
+        assigned: the partitions of a topic that are assigned.
+        asked: called when it is known whether a topic exists.
+        report: raises an error about a topic to the reader.
+        spawn: starts a task of the consumer.
+
+    Source: Java's ConsumerMetadata, but for the rule on deleted topics.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        *,
+        wanted: Callable[[str], bool],
+        assigned: Callable[[str], list[PartitionState]],
+        asked: Callable[[str], None],
+        report: Callable[[KafkaError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._limit = settings.default_api_timeout
+        self._engine = engine
+        self._wanted = wanted
+        self._assigned = assigned
+        self._asked = asked
+        self._report = report
+        self._spawn = spawn
+        self._searches: dict[str, asyncio.Future[None]] = {}
+        """Topic to what is done when it is known whether that exists."""
+        self._deleted: set[str] = set()
+
+    def find(self, topic: str) -> None:
+        """Look for it, and for all of its partitions that are assigned."""
+        if topic not in self._searches:
+            answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._searches[topic] = answered
+            self._spawn(self._search(topic, answered), f"find topic {topic}")
+
+    def lost(self, topic: str) -> None:
+        """It existed, and does not any more."""
+        self._deleted.add(topic)
+        self.find(topic)
+
+    def found(self, topic: str) -> None:
+        """It exists."""
+        self._deleted.discard(topic)
+
+    def forget(self, kept: Collection[str]) -> None:
+        """Only these topics are of interest any more."""
+        self._deleted.intersection_update(kept)
+
+    @property
+    def unanswered(self) -> list[asyncio.Future[None]]:
+        """Each done when it is known whether another one of the topics exists."""
+        return [answered for answered in self._searches.values() if not answered.done()]
+
+    async def _search(self, topic: str, answered: asyncio.Future[None]) -> None:
+        engine = self._engine
+        backoff = engine.new_backoff()
+        try:
+            while self._wanted(topic):
+                try:
+                    await engine.refresh([topic])
+                    self._asked(topic)
+                    if not self._missing(topic):
+                        return
+                    if not answered.done():
+                        answered.set_result(None)
+                        self._warn(topic)
+                    await self._appearance(topic)
+                except Closed:
+                    return
+                except RequestTimeout as error:
+                    logger.warning("topic not looked up: topic=%s error=%s", topic, error)
+                except UnknownTopicOrPartition as error:
+                    self._tell(topic, error)
+                except KafkaError as error:
+                    # Rights may be granted: asked again at the pace of retries.
+                    logger.warning("topic cannot be read: topic=%s error=%s", topic, error)
+                    self._report(error)
+                    answered.cancel()
+                    await asyncio.sleep(backoff.next())
+        finally:
+            del self._searches[topic]
+            answered.cancel()
+
+    async def _appearance(self, topic: str) -> None:
+        """Until the topic exists, or its partitions do, for a limited time.
+
+        Raises:
+            UnknownTopicOrPartition: they did not come to exist.
+        """
+        engine = self._engine
+        info = engine.metadata.topics.get(topic)
+        if info is None:
+            create = False if topic in self._deleted else None
+            await engine.topic(topic, timeout=self._limit, create=create)
+            return
+        backoff = engine.new_backoff()
+        deadline = engine.now() + self._limit
+        while absent := self._absent(topic):
+            if engine.now() >= deadline:
+                raise no_such_partition(absent[0].tp, len(info.partitions))
+            await asyncio.sleep(backoff.next())
+            await engine.refresh([topic])
+
+    def _absent(self, topic: str) -> list[PartitionState]:
+        """The partitions that are assigned and do not exist."""
+        info = self._engine.metadata.topics.get(topic)
+        return [
+            state
+            for state in self._assigned(topic)
+            if info is None or state.tp.partition not in info.partitions
+        ]
+
+    def _missing(self, topic: str) -> bool:
+        return topic not in self._engine.metadata.topics or bool(self._absent(topic))
+
+    def _warn(self, topic: str) -> None:
+        if topic not in self._engine.metadata.topics:
+            logger.warning("topic does not exist: topic=%s", topic)
+            return
+        for state in self._absent(topic):
+            logger.warning("partition does not exist: partition=%s", state.tp)
+
+    def _tell(self, topic: str, error: UnknownTopicOrPartition) -> None:
+        """Raise it to who reads the partitions; of a missing topic once to each reader."""
+        logger.warning("not there yet: topic=%s error=%s", topic, error)
+        info = self._engine.metadata.topics.get(topic)
+        told: set[Outlet] = set()
+        for state in self._absent(topic):
+            if info is not None:
+                state.outlet.report(no_such_partition(state.tp, len(info.partitions)))
+            elif state.outlet not in told:
+                told.add(state.outlet)
+                own = copy_error(error)
+                own.topic_partition = state.tp
+                state.outlet.report(own)

@@ -1,0 +1,54 @@
+"""What is said of a batch that fails for good: the words, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
+from aiokq.producer.outcomes import wrote_nothing
+
+if TYPE_CHECKING:
+    from aiokq.producer.queued import QueuedBatch
+
+__all__ = ["final_error", "timed_out"]
+
+NO_SUCH_TOPIC = (3, 100)
+"""Of a topic that is gone nobody wants to hear that it took too long."""
+
+
+def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
+    """The batch's own copy of an error, with what is known of the batch."""
+    own = copy_error(error)
+    own.add_context(
+        topic_partition=queued.queue.topic_partition,
+        api="Produce",
+        attempt=queued.attempts or None,
+    )
+    own.may_have_been_written = queued.uncertain or (
+        queued.attempts > 0 and not wrote_nothing(error)
+    )
+    return own
+
+
+def timed_out(cause: KafkaError | None, delivery_timeout: float, *, led: bool) -> KafkaError:
+    """The error of a batch that was not acknowledged in time.
+
+    Args:
+        cause: what stood in the way last, if anything did.
+        delivery_timeout: seconds.
+        led: the partition has a leader.
+    """
+    milliseconds = int(delivery_timeout * 1000)
+    if cause is not None and getattr(cause, "code", 0) in NO_SUCH_TOPIC:
+        gone = copy_error(cause)
+        gone.args = (f"{cause.message} All of delivery_timeout_ms={milliseconds} long.",)
+        return gone
+    if cause is None:
+        reason = "no answer came" if led else "the partition has no leader"
+    else:
+        reason = f"the last error was {cause}"
+    error = RequestTimeout(
+        f"not delivered within delivery_timeout_ms={milliseconds}: {reason}", origin="client"
+    )
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,83 @@
+"""Chooses the version that a message is sent in; owns what its values ask of one.
+
+Some fields end with a version: FindCoordinator's `key` with 3, Fetch's `topic` with 12. The newest
+version that both sides have is then not always the one that can say what the message holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, cast
+
+from aiokq.wire.fields import ALWAYS
+from aiokq.wire.primitives import FieldNotSupported
+from aiokq.wire.struct import Message, Struct
+
+__all__ = ["newest_version"]
+
+
+class _Need(NamedTuple):
+    """A field that is set, and the versions that have it."""
+
+    name: str
+    since: int
+    until: int
+    ignorable: bool
+
+    def met(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def __str__(self) -> str:
+        if self.until == ALWAYS:
+            return f"{self.name} (version {self.since} or newer)"
+        return f"{self.name} (versions {self.since} to {self.until})"
+
+
+def newest_version(message: Message, oldest: int, newest: int) -> int:
+    """The newest version from `oldest` to `newest` that has every field the message sets.
+
+    Where none has all of them, the newest that lacks only fields which may be dropped silently.
+
+    Raises:
+        FieldNotSupported: none; names the fields and the versions that have them.
+    """
+    needs = set(_needs(message, "", type(message).FLEXIBLE_SINCE, droppable=False))
+    strict = [need for need in needs if not need.ignorable]
+    for wanted in (needs, strict):
+        for version in range(newest, oldest - 1, -1):
+            if all(need.met(version) for need in wanted):
+                return version
+    limiting = sorted(need for need in strict if not (need.met(oldest) and need.met(newest)))
+    raise FieldNotSupported(
+        f"no version from {oldest} to {newest}, which both sides have, carries all that is set: "
+        + ", ".join(map(str, limiting)),
+        api=message.NAME,
+        version=newest,
+    )
+
+
+def _needs(
+    struct: Struct, prefix: str, flexible_since: int | None, *, droppable: bool
+) -> Iterator[_Need]:
+    """What the values of a struct and of those within it ask for.
+
+    Args:
+        droppable: the field that holds the struct may be dropped, and the struct with it.
+    """
+    if struct.unknown_tags:
+        since = ALWAYS if flexible_since is None else flexible_since
+        yield _Need(f"{prefix}unknown_tags", since, ALWAYS, droppable)
+    for field in struct.__fields__:
+        value = getattr(struct, field.name)
+        if field.is_default(value):
+            continue
+        since = field.since
+        if value is None and field.nullable_since is not None:
+            since = max(since, field.nullable_since)
+        ignorable = droppable or field.ignorable
+        name = prefix + field.name
+        yield _Need(name, since, field.until, ignorable)
+        if isinstance(field.of, type) and value is not None:
+            inner = value if field.kind == "array" else (value,)
+            for element in cast("Iterable[Struct]", inner):
+                yield from _needs(element, f"{name}.", flexible_since, droppable=ignorable)

@@ -1,0 +1,251 @@
+"""What answers at bootstrap_servers is not the broker that was meant: each client says so in time.
+
+Every peer is met by a producer, a consumer, an admin client and the commands of `aiokq`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import pytest
+
+import aiokq
+from aiokq import errors
+from aiokq.cli.app import execute
+from tests.peers import wrong
+
+LIMIT_MS = 700
+"""What each client is told to wait at most."""
+REQUEST_MS = 400
+SLACK = 2.0
+"""Seconds more than that, which a busy machine may take."""
+
+LIMITS = {
+    "bootstrap_timeout_ms": LIMIT_MS,
+    "request_timeout_ms": REQUEST_MS,
+    "default_api_timeout_ms": LIMIT_MS,
+}
+
+
+class Peer(NamedTuple):
+    """Who listens, and what the user has to read about it."""
+
+    serve: Callable[[], AbstractContextManager[str]]
+    told: str
+    at_once: bool
+    """Whether waiting is pointless: it then has to fail long before the limit."""
+
+
+PEERS = {
+    "a web server": Peer(wrong.web_server, "HTTP.*use the address of a Kafka listener", True),
+    "another protocol": Peer(
+        wrong.another_protocol, "SSH.*use the address of a Kafka listener", True
+    ),
+    "silence": Peer(
+        wrong.silence, r"no answer .*within 0\.4 s.*not Kafka.*another security_protocol", False
+    ),
+    "a peer that resets": Peer(wrong.resetter, "security_protocol=SSL.*not Kafka", True),
+    "Kafka 0.9": Peer(wrong.kafka_0_9, r"older than 0\.10 \(aiokq needs 0\.10 or newer\)", True),
+    "a broker that dropped every version": Peer(
+        lambda: wrong.scripted_kafka(wrong.ONLY_KAFKA_9),
+        r"the broker has versions 90-99 of .*aiokq has 0-13",
+        True,
+    ),
+}
+
+
+@pytest.fixture(params=PEERS)
+def peer(request: pytest.FixtureRequest) -> Iterator[tuple[str, Peer]]:
+    """The address of one of them."""
+    chosen = PEERS[request.param]
+    with chosen.serve() as address:
+        yield address, chosen
+
+
+async def produce(address: str) -> None:
+    async with aiokq.Producer(
+        address, delivery_timeout_ms=LIMIT_MS, max_block_ms=LIMIT_MS, **LIMITS
+    ) as producer:
+        await producer.send("orders", b"value")
+
+
+async def consume(address: str) -> None:
+    settings = {"auto_offset_reset": "earliest", **LIMITS}
+    async with aiokq.Consumer("orders", bootstrap_servers=address, **settings) as consumer:
+        await consumer.getone()
+
+
+async def administer(address: str) -> None:
+    async with aiokq.Admin(address, **LIMITS) as admin:
+        await admin.create_topics("orders", raise_errors=True)
+
+
+async def bounded(call: Awaitable[None]) -> None:
+    """What hangs fails the test, not the run."""
+    async with asyncio.timeout(LIMIT_MS / 1000 + 10):
+        await call
+
+
+CLIENTS = {"producer": produce, "consumer": consume, "admin": administer}
+
+COMMANDS = {
+    "cluster": ("cluster",),
+    "produce": ("produce", "orders", "--json"),
+    "consume": ("consume", "orders", "--until-end"),
+    "topics list": ("topics", "list"),
+    "topics create": ("topics", "create", "orders"),
+    "offsets": ("offsets", "orders"),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_entering_fails_in_time_and_says_what_to_do(
+    peer: tuple[str, Peer], client: str
+) -> None:
+    """The wrong port in bootstrap_servers: the address, what answers there, and the remedy."""
+    address, expected = peer
+    began = time.monotonic()
+    with pytest.raises(errors.BootstrapFailed, match=expected.told) as failure:
+        await bounded(CLIENTS[client](address))
+    took = time.monotonic() - began
+    assert took < (SLACK if expected.at_once else LIMIT_MS / 1000 + SLACK)
+    assert address in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_without_waiting_at_the_start_every_call_has_its_own_limit(
+    peer: tuple[str, Peer], client: str
+) -> None:
+    """bootstrap_timeout_ms=0: entering succeeds, and the first call tells it, in its own time."""
+    address, expected = peer
+    began = time.monotonic()
+    with pytest.raises(errors.KafkaError, match=expected.told) as failure:
+        await bounded(late(client, address))
+    assert time.monotonic() - began < LIMIT_MS / 1000 + SLACK
+    assert not isinstance(failure.value, errors.Closed)
+
+
+async def late(client: str, address: str) -> None:
+    limits = {**LIMITS, "bootstrap_timeout_ms": 0}
+    if client == "producer":
+        async with aiokq.Producer(
+            address, delivery_timeout_ms=LIMIT_MS, max_block_ms=LIMIT_MS, **limits
+        ) as producer:
+            await producer.send("orders", b"value")
+    elif client == "consumer":
+        async with aiokq.Consumer(bootstrap_servers=address, **limits) as consumer:
+            await consumer.beginning_offsets([("orders", 0)])
+    else:
+        async with aiokq.Admin(address, **limits) as admin:
+            await admin.list_topics()
+
+
+def told_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits as variables, a line to produce, nothing else of ours."""
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    for name, limit in LIMITS.items():
+        monkeypatch.setenv(f"KAFKA_{name.upper()}", str(limit))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"value\n")))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_ends_with_one_line(
+    peer: tuple[str, Peer],
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Exit code 1 and what to do; nothing else, and no traceback."""
+    address, expected = peer
+    told_by_environment(monkeypatch)
+    began = time.monotonic()
+    code = execute([*COMMANDS[command], "--bootstrap-servers", address])
+    took = time.monotonic() - began
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert re.search(expected.told, err), err
+    assert address in err
+    assert err.startswith("aiokq: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert took < (SLACK if expected.at_once else LIMIT_MS / 1000 + SLACK)
+
+
+def test_doctor_calls_it_a_failure_and_says_what_to_check(
+    peer: tuple[str, Peer],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command that people are sent to."""
+    address, expected = peer
+    told_by_environment(monkeypatch)
+    code = execute(["doctor", "--bootstrap-servers", address])
+    out, err = capsys.readouterr()
+    assert (code, err) == (1, "")
+    [line] = [line for line in out.splitlines() if line.startswith("fail")]
+    assert address in line
+    assert re.search(expected.told, line), line
+
+
+# -- a broker of 2016
+
+
+@pytest.fixture
+def kafka_0_10() -> Iterator[str]:
+    """It answers ApiVersions and Metadata, and has nothing else that a client of today needs."""
+    with wrong.scripted_kafka(wrong.ONLY_0_10) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("client", "api", "told"),
+    [
+        ("producer", "Produce", r"older than 0\.11.*upgrade it"),
+        ("consumer", "ListOffsets", r"ListOffsets 0"),
+        ("admin", "CreateTopics", r"older than the feature needs"),
+    ],
+)
+async def test_a_broker_too_old_for_a_call_is_named_as_such_at_once(
+    kafka_0_10: str, client: str, api: str, told: str
+) -> None:
+    """It can be entered; what it cannot do fails when it is asked for, never by waiting."""
+    began = time.monotonic()
+    with pytest.raises(errors.UnsupportedVersion, match=told) as failure:
+        await bounded(CLIENTS[client](kafka_0_10))
+    assert time.monotonic() - began < SLACK
+    assert failure.value.api == api
+    assert not failure.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("produce", r"older than 0\.11.*upgrade it"),
+        ("consume", r"ListOffsets 0"),
+        ("topics create", r"older than the feature needs"),
+        ("offsets", r"ListOffsets 0"),
+    ],
+)
+def test_a_command_that_a_broker_is_too_old_for_says_so(
+    kafka_0_10: str,
+    command: str,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, and exit code 1."""
+    told_by_environment(monkeypatch)
+    code = execute([*COMMANDS[command], "--bootstrap-servers", kafka_0_10])
+    _, err = capsys.readouterr()
+    assert code == 1
+    assert err.count("\n") == 1
+    assert re.search(told, err), err

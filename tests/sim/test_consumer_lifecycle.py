@@ -1,0 +1,190 @@
+"""Starting, failing and closing a consumer at any moment: nothing hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokq.client.cluster import Cluster
+from aiokq.core.errors import AuthenticationFailed, Closed, TopicAuthorization
+from tests.sim.consumer_world import CLIENT, consumer, read, simulate, values
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
+def test_closing_at_any_moment_of_the_start_leaves_nothing(own: bool) -> None:
+    """A service that is stopped while it starts must stop, and leave no connection and no task."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with Cluster(
+            kafka.bootstrap_servers, _environment=world.environment(CLIENT)
+        ) as cluster:
+            before = asyncio.all_tasks()
+            for turns in range(40):
+                c = consumer(world, kafka, "orders") if own else cluster.consumer("orders")
+                starting = asyncio.create_task(c.start())
+                for _ in range(turns):
+                    await asyncio.sleep(0 if turns < 20 else 0.0005)
+                async with asyncio.timeout(20):
+                    await c.close()
+                    outcome = (await asyncio.gather(starting, return_exceptions=True))[0]
+                assert outcome is None or isinstance(outcome, Closed), outcome
+                with pytest.raises(Closed):
+                    await c.start()
+                await asyncio.sleep(0.1)
+                left = asyncio.all_tasks() - before
+                left = {task for task in left if "consumer" in task.get_name()}
+                assert not left, (turns, left)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own cluster", "shared cluster"])
+def test_cancelling_the_start_at_any_moment_leaves_nothing(own: bool) -> None:
+    """As `wait_for(consumer.start(), 1)` does."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with Cluster(
+            kafka.bootstrap_servers, _environment=world.environment(CLIENT)
+        ) as cluster:
+            before = asyncio.all_tasks()
+            for turns in range(40):
+                c = consumer(world, kafka, "orders") if own else cluster.consumer("orders")
+                starting = asyncio.create_task(c.start())
+                for _ in range(turns):
+                    await asyncio.sleep(0 if turns < 20 else 0.0005)
+                starting.cancel()
+                async with asyncio.timeout(20):
+                    await asyncio.gather(starting, return_exceptions=True)
+                    if not starting.cancelled():
+                        await c.close()
+                await asyncio.sleep(0.1)
+                left = asyncio.all_tasks() - before
+                left = {task for task in left if "consumer" in task.get_name()}
+                assert not left, (turns, left)
+
+    simulate(body)
+
+
+def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
+    """position() waited out its limit, and the cluster kept calling the dead consumer's parts and
+    holding its connections."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 0, b"a")
+        async with Cluster(
+            kafka.bootstrap_servers,
+            metadata_max_age_ms=2_000,
+            _environment=world.environment(CLIENT),
+        ) as cluster:
+            well = cluster.consumer("orders", auto_offset_reset="earliest")
+            await well.start()
+            await asyncio.sleep(1)
+            connections = kafka[1].connections
+            c = cluster.consumer("orders")
+            await c.start()
+            await asyncio.sleep(1)
+            assert kafka[1].connections == connections + 1
+
+            def explode(*args: object) -> bool:
+                raise ZeroDivisionError("a bug")
+
+            c._inbox.fetcher.received = explode  # type: ignore[method-assign]
+            kafka.append("orders", 1, b"x")
+            await asyncio.sleep(1)
+            for call in (
+                lambda: c.position(("orders", 0)),
+                lambda: c.seek_to_end(),
+                lambda: c.end_offsets([("orders", 0)]),
+                lambda: c.getone(),
+                lambda: c.getmany(timeout=1),
+            ):
+                start = world.loop.time()
+                with pytest.raises(Closed, match="a bug"):
+                    await call()
+                assert world.loop.time() == start
+            with pytest.raises(Closed, match="a bug"):
+                c.seek(("orders", 0), 0)
+            # What happens to topics now is nothing to it any more.
+            kafka.topics["orders"].leaders.append(1)
+            await asyncio.sleep(5)
+            assert len(well.assignment()) == 3
+            assert set(values(await read(well, 2))) == {b"a", b"x"}
+            await c.close()
+            await asyncio.sleep(1)
+            assert kafka[1].connections == connections
+            await well.close()
+
+    simulate(body)
+
+
+def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> None:
+    """They went with it, and the partition stood still in silence."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        denied = {1}
+        kafka.faults.append(lambda f: TopicAuthorization.code if f.partition in denied else None)
+        async with consumer(world, kafka, "orders", auto_offset_reset="earliest") as c:
+            await asyncio.sleep(3)
+            denied.clear()
+            await asyncio.sleep(3)
+            first, second = c.streams(2)
+            assert second.assignment() == {("orders", 1)}
+            with pytest.raises(TopicAuthorization):
+                await asyncio.wait_for(second.getone(), 5)
+            denied.add(1)
+            await asyncio.sleep(3)
+            second.close()
+            denied.clear()
+            with pytest.raises(TopicAuthorization):
+                await asyncio.wait_for(first.getone(), 5)
+            denied.add(0)
+            await asyncio.sleep(3)
+            first.close()
+            denied.clear()
+            with pytest.raises(TopicAuthorization):
+                await asyncio.wait_for(c.getone(), 5)
+
+    simulate(body)
+
+
+def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None:
+    """The listing was asked for once: when it failed, the consumer read nothing, for ever."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("logs.a", [1])
+        kafka.append("logs.a", 0, b"a")
+        async with consumer(world, kafka) as c:
+            refresh = c._engine.refresh
+            failures = 3
+            moments: list[float] = []
+
+            async def failing(topics: Any = None) -> None:
+                nonlocal failures
+                if topics is None and failures:
+                    failures -= 1
+                    moments.append(world.loop.time())
+                    raise AuthenticationFailed("not now")
+                await refresh(topics)
+
+            c._engine.refresh = failing  # type: ignore[method-assign]
+            c.subscribe(pattern=r"logs\..*")
+            with pytest.raises(AuthenticationFailed):
+                await c.getone()
+            while True:
+                try:
+                    assert (await asyncio.wait_for(c.getone(), 10)).value == b"a"
+                    break
+                except AuthenticationFailed:
+                    pass
+            await asyncio.sleep(5)
+            assert not failures
+            assert moments[1] - moments[0] > 0.05, "not in a hot loop"
+            assert c._inbox.discovery._listed
+
+    simulate(body)

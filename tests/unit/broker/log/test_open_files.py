@@ -1,0 +1,76 @@
+"""aiokq.broker.log.open_files: the cap on descriptors of old segments."""
+
+from __future__ import annotations
+
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import append, batch, fetched, open_partition
+
+SIZE = len(batch(b"0"))
+
+
+def log_of(segments: int, limit: int):
+    log = open_partition(MemoryFiles(), segment_bytes=SIZE)
+    log._segments._open_files._limit = limit
+    for index in range(segments):
+        append(log, batch(b"%d" % index))
+    return log
+
+
+def open_bases(log) -> list[int]:
+    return [segment.base_offset for segment in log.segments if segment.is_open]
+
+
+def test_the_segment_that_was_not_read_for_longest_is_let_go() -> None:
+    """A consumer of each of a thousand old segments must not take a thousand descriptors."""
+    log = log_of(6, limit=2)
+    assert open_bases(log) == [5]  # the one that was written
+    for offset in (0, 1, 0, 2):
+        fetched(log, offset, SIZE)
+    assert open_bases(log) == [0, 2, 5]
+
+
+def test_a_response_that_is_being_sent_keeps_its_file() -> None:
+    """Closed under it, the client would get half a response, or another file's bytes."""
+    log = log_of(6, limit=1)
+    sent = log.read(0, SIZE).fragments
+    for offset in (1, 2, 3):
+        fetched(log, offset, SIZE)
+    assert open_bases(log) == [3, 5]
+    assert not sent[0].file.closed
+    assert sent[0].read()[:8] == bytes(8)
+
+
+def test_one_read_over_more_segments_than_the_cap_is_whole() -> None:
+    """The cap bounds what is kept, not what is used."""
+    log = log_of(6, limit=2)
+    assert len(fetched(log, 0, 5 * SIZE)) == 5 * SIZE
+    assert len(open_bases(log)) == 3
+
+
+def test_files_that_are_closed_or_deleted_do_not_count() -> None:
+    """Else the cap would let go of files that are in use for the sake of ones that are gone."""
+    log = log_of(6, limit=4)
+    files = log._segments._open_files
+    for offset in (0, 1, 2):
+        fetched(log, offset, SIZE)
+    assert len(files) == 3
+    log.delete_records(2)
+    log.purge()
+    assert len(files) == 1
+    log.close()
+    assert len(files) == 0
+
+
+def test_after_a_start_the_newest_segment_counts_too() -> None:
+    """10,000 partitions of which one record each is read must not take 10,000 descriptors."""
+    files = MemoryFiles()
+    log = open_partition(files)
+    append(log, batch())
+    log.close()
+    log = open_partition(files)
+    log._segments._open_files._limit = 1
+    fetched(log)
+    assert len(log._segments._open_files) == 1
+    log.segments[-1].release()
+    assert append(log, batch()).base_offset == 1
+    assert len(log._segments._open_files) == 1

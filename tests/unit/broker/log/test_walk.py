@@ -1,0 +1,75 @@
+"""aiokq.broker.log.walk: reading ranges of files while the log they are of goes on."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from aiokq.broker.log.walk import batch_records, read_batches
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import FileRange
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import NOW_MS, append, batch, open_partition
+
+
+def test_all_batches_of_a_log_are_read_while_it_is_appended_to() -> None:
+    """A coordinator loads its partition in an executor; what comes later it has written itself."""
+    size = len(batch(b"0"))
+    log = open_partition(MemoryFiles(), segment_bytes=2 * size)
+    for index in range(7):
+        append(log, batch(b"%d" % index))
+    read = log.read(0, sys.maxsize)
+    append(log, batch(b"later"))
+    found = [
+        (header.base_offset, record.value)
+        for header, data in read_batches(read.fragments)
+        for record in batch_records(data, header)
+    ]
+    assert found == [(index, b"%d" % index) for index in range(7)]
+    assert read.high_watermark == 7
+
+
+def test_a_log_that_begins_later_is_read_from_there() -> None:
+    """What was deleted or compacted away is not the coordinator's any more."""
+    size = len(batch(b"0"))
+    log = open_partition(MemoryFiles(), segment_bytes=2 * size)
+    for index in range(5):
+        append(log, batch(b"%d" % index))
+    log.delete_records(3)
+    read = log.read(log.log_start_offset, sys.maxsize)
+    assert [header.base_offset for header, _ in read_batches(read.fragments)] == [3, 4]
+
+
+def test_an_empty_log_has_no_batches() -> None:
+    """As a new internal topic's."""
+    log = open_partition(MemoryFiles())
+    assert list(read_batches(log.read(0, sys.maxsize).fragments)) == []
+
+
+def test_damage_is_an_error_not_an_end() -> None:
+    """Half a group's offsets would be worse than none."""
+    files = MemoryFiles()
+    log = open_partition(files)
+    append(log, batch())
+    file = log.segments[0].file
+    file.pwritev([b"\xff" * 8], 8)
+    with pytest.raises(CorruptRecord):
+        list(read_batches([FileRange(file, 0, file.size())]))
+
+
+def test_a_search_by_time_reads_on_in_the_next_segment() -> None:
+    """The first segment's largest time may be that of a record before the log's start."""
+    size = len(batch(b"0"))
+    log = open_partition(MemoryFiles(), segment_bytes=2 * size)
+    for time in (500, 1, 2, 3, 600):
+        append(log, batch(b"v", timestamp_ms=NOW_MS + time))
+    first = log.search_timestamp(NOW_MS + 400, 1)
+    assert first is not None
+    assert first.run() is None
+    second = log.search_timestamp(NOW_MS + 400, first.end_offset)
+    assert second is not None
+    found = second.run()
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (4, NOW_MS + 600)
+    assert log.search_timestamp(NOW_MS + 601, 0) is None

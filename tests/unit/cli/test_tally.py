@@ -1,0 +1,70 @@
+"""What is said of lines that failed: one complaint for all that failed alike, in their order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aiokq.cli.output import Output
+from aiokq.cli.tally import Tally
+from aiokq.core.errors import ConnectionLost, KafkaStorage
+from aiokq.fastpath import RecordMetadata
+
+
+def tally(*, as_json: bool = False, show_offsets: bool = False) -> Tally:
+    return Tally("t", Output(as_json=as_json), show_offsets=show_offsets)
+
+
+def test_complaints_come_when_the_reason_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    """The order of the input is how a reader finds the lines."""
+    told = tally()
+    for number in (1, 2, 3):
+        told.fail(number, ValueError("no separator"))
+    assert capsys.readouterr().err == ""
+    told.fail(7, ConnectionLost("gone"))
+    assert capsys.readouterr().err == "aiokq: lines 1 to 3: no separator\n"
+    told.complain()
+    told.complain()
+    err = capsys.readouterr().err
+    assert err.startswith("aiokq: line 7: gone -> see that the broker runs")
+    assert err.count("\n") == 1
+    assert told.failed == 4
+
+
+def test_lines_between_that_did_not_fail_are_not_claimed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The words `lines 1 to 9` would send somebody to look at nine."""
+    told = tally()
+    told.fail(1, KafkaStorage())
+    told.deliver(RecordMetadata("t", 0, 0, 0), 5)
+    told.fail(9, KafkaStorage())
+    told.complain()
+    assert capsys.readouterr().err.startswith("aiokq: 2 lines from 1 to 9: ")
+
+
+def test_nothing_is_summed_up_before_the_topic_was_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A `0 records delivered` after a wrong name hides the error above it."""
+    tally().print_summary()
+    assert capsys.readouterr().out == ""
+
+
+def test_json_has_offsets_and_a_summary_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs."""
+    told = tally(as_json=True, show_offsets=True)
+    told.deliver(RecordMetadata("t", 2, 7, 1000), 5)
+    told.seconds, told.interrupted = 0.25, False
+    told.print_summary()
+    offset, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (offset["partition"], offset["offset"]) == (2, 7)
+    assert summary == {
+        "topic": "t",
+        "delivered": 1,
+        "failed": 0,
+        "bytes": 5,
+        "seconds": 0.25,
+        "interrupted": False,
+    }

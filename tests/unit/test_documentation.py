@@ -1,0 +1,45 @@
+"""The documents hold together: links lead somewhere, and decisions have their four parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")],
+)
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(document: Path) -> None:
+    """A page was moved, and others still point to where it was."""
+    targets = [target for target in LINK.findall(document.read_text()) if "://" not in target]
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_has_its_four_parts(decision: Path) -> None:
+    """Without what was rejected it is not a decision; without consequences, a wish."""
+    headings = re.findall(r"^## (.+)$", decision.read_text(), re.MULTILINE)
+    assert headings == ["Context", "Decision", "Rejected", "Consequences"]
+
+
+def test_every_decision_is_listed() -> None:
+    """The list is where readers look."""
+    contents = (ROOT / "docs" / "adr" / "README.md").read_text()
+    assert [path.name for path in DECISIONS if f"({path.name})" not in contents] == []
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
+def test_the_files_that_a_decision_names_exist(decision: Path) -> None:
+    """A decision points into code that has moved."""
+    named = re.findall(r"`((?:\w+/)+[\w.]+\.py)`", decision.read_text())
+    places = (ROOT, ROOT / "aiokq")
+    assert [name for name in named if not any((place / name).exists() for place in places)] == [
+        name for name in named if "NN" in name
+    ]

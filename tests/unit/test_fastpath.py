@@ -1,0 +1,83 @@
+"""The fallback to the pure core is told once, to who did not ask for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("AIOKQ_", "KAFKA_", "PYTHONWARNINGS"))
+}
+NOT_BUILT = "import sys; sys.modules['aiokq._compiled'] = None; "
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**INHERITED, **environment},
+    )
+
+
+def test_a_machine_without_a_compiler_is_told_once() -> None:
+    """pip hides what setup.py says; ten modules import the core."""
+    done = run(NOT_BUILT + "import aiokq.fastpath; from aiokq import Producer, Consumer")
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "several times slower" in done.stderr
+    assert "python3-dev" in done.stderr
+
+
+def test_a_core_that_is_there_and_broken_gives_its_reason() -> None:
+    """Built for another machine, it is no help to say that there is none."""
+    code = (
+        "import sys, importlib.abc\n"
+        "class Broken(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'aiokq._compiled':\n"
+        "            raise ImportError('_compiled.so: wrong ELF class')\n"
+        "sys.meta_path.insert(0, Broken())\n"
+        "import aiokq.fastpath"
+    )
+    assert "wrong ELF class" in run(code).stderr
+
+
+def test_who_asks_for_the_pure_core_is_not_warned() -> None:
+    """AIOKQ_PURE=1 is a decision."""
+    assert run(NOT_BUILT + "import aiokq.fastpath", AIOKQ_PURE="1").stderr == ""
+
+
+def test_the_doctor_says_why_the_core_is_pure() -> None:
+    """The warning may have been filtered, or gone by."""
+    call = "from aiokq.cli.app import execute; execute(['doctor'])"
+    done = run(NOT_BUILT + call)
+    (line,) = [line for line in done.stdout.splitlines() if " core: " in line]
+    assert line.startswith("warn")
+    assert "it was not built" in line
+    assert "python3-dev" in line
+    assert done.stderr.count("aiokq: warning: ") == 1
+    assert "AIOKQ_PURE=1 is set" in run(NOT_BUILT + call, AIOKQ_PURE="1").stdout
+
+
+def test_the_broker_on_a_machine_without_a_compiler_starts() -> None:
+    """A warning on stderr; the line for programs on stdout is untouched."""
+    done = run(NOT_BUILT + "import aiokq.broker.process, aiokq.fastpath")
+    assert done.stdout == ""
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+def test_the_contents_of_the_core_name_its_parts_in_order() -> None:
+    """Four thousand lines, and the list that leads through them is of an older file."""
+    source = (ROOT / "aiokq" / "_core.py").read_text()
+    parts = re.findall(r"^# -{20,} (.+)$", source, re.MULTILINE)
+    contents = source[: source.index("from __future__")]
+    listed = re.findall(r"^    (\w[\w ]*?)  +\S", contents, re.MULTILINE)
+    assert listed == parts
