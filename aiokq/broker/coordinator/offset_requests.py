@@ -91,7 +91,8 @@ def _committed(
         partition.committed_metadata or "",
         instant.timestamp_ms,
         expires_ms,
-        topic_id,
+        # the version of the record that has an expiry has no topic id
+        topic_id if expires_ms == NEVER else ZERO_UUID,
         record_offset=NO_OFFSET,
     )
 

@@ -9,14 +9,13 @@ Source: Kafka ``GroupCoordinatorService.java``, ``CoordinatorRuntime.java``.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.coordinator.registry_view import RegistryView
-from aiokq.broker.coordinator.shard import GroupShard
-from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.broker.coordinator.timers import Action, Instant, Timers
 from aiokq.broker.topics import TopicSpec
 from aiokq.core.errors import (
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.coordinator.shard import GroupShard
+    from aiokq.broker.coordinator.shard_log import ShardLog
     from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
@@ -89,9 +90,11 @@ class ShardState(Enum):
 class _Slot:
     """One partition with its shard, and the loop's timer for the first of the shard's timers."""
 
-    def __init__(self, partition: Partition, shard: GroupShard, timers: Timers) -> None:
+    def __init__(
+        self, partition: Partition, log: ShardLog, shard: GroupShard, timers: Timers
+    ) -> None:
         self.partition = partition
-        self.log = ShardLog(partition)
+        self.log = log
         self.shard = shard
         self.timers = timers
         self.state = ShardState.LOADING
@@ -126,6 +129,7 @@ class CoordinatorRuntime:
         self._settings = settings
         self._clock = environment.clock
         self._random = environment.random
+        self._offload = environment.offload
         self._topics = topics
         self._brokers = brokers
         self._view = RegistryView(topics, brokers)
@@ -142,6 +146,12 @@ class CoordinatorRuntime:
         await self._supervisor.start()
         topic = self._topics.get(OFFSETS_TOPIC)
         if topic is not None:
+            self._partitions = len(topic.partitions)
+            self._supervisor.spawn(self._begin(topic), name="begin to load groups")
+
+    async def _begin(self, topic: Topic) -> None:
+        await self._offload.run(_import_machines)
+        if not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
             self._take_partitions(topic)
 
     def stop(self) -> None:
@@ -207,6 +217,8 @@ class CoordinatorRuntime:
         """
         if self._closed:
             raise CoordinatorNotAvailable()
+        if self._partitions and not self._slots:
+            raise CoordinatorLoadInProgress()
         answers = []
         for slot in self._slots.values():
             self._check(slot)
@@ -220,16 +232,22 @@ class CoordinatorRuntime:
             CoordinatorNotAvailable: there is none at present; says why.
         """
         await self._ensure_topic()
-        slot = self._slots.get(partition_of(group_id, self._partitions))
-        if slot is None or slot.log.is_offline or slot.state is ShardState.FAILED:
-            raise CoordinatorNotAvailable(f"the partition of {OFFSETS_TOPIC} is offline")
-        return slot.partition.leader
+        topic = self._topics.get(OFFSETS_TOPIC)
+        index = partition_of(group_id, self._partitions) if self._partitions else 0
+        partition = None if topic is None else topic.partition(index)
+        slot = self._slots.get(index)
+        failed = slot is not None and slot.state is ShardState.FAILED
+        if partition is None or partition.log.failed or failed:
+            raise CoordinatorNotAvailable(f"partition {index} of {OFFSETS_TOPIC} is offline")
+        return partition.leader
 
     def _slot(self, group_id: str) -> _Slot:
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
             raise NotCoordinator()  # whoever asks for the coordinator makes it
+        if not self._slots:
+            raise CoordinatorLoadInProgress()  # it has not begun
         slot = self._slots.get(partition_of(group_id, self._partitions))
         if slot is None:
             raise NotCoordinator()
@@ -329,6 +347,7 @@ class CoordinatorRuntime:
             raise CoordinatorNotAvailable()
         if self._partitions:
             return
+        await self._offload.run(_import_machines)
         settings = self._settings
         spec = TopicSpec(
             name=OFFSETS_TOPIC,
@@ -363,7 +382,10 @@ class CoordinatorRuntime:
             self._forget_offsets(topic)
 
     def _take_partitions(self, topic: Topic) -> None:
-        """Coordinate the groups of each partition that we lead and do not coordinate yet."""
+        """Coordinate the groups of each partition that we do not coordinate yet."""
+        from aiokq.broker.coordinator.shard import GroupShard
+        from aiokq.broker.coordinator.shard_log import ShardLog
+
         if not self._partitions:
             # As in Kafka partitions that come later have no groups until all brokers were
             # restarted: with another count every group would be somewhere else.
@@ -375,7 +397,9 @@ class CoordinatorRuntime:
             shard = GroupShard(
                 settings=self._settings, timers=timers, topics=self._view, rng=self._random
             )
-            slot = self._slots[partition.index] = _Slot(partition, shard, timers)
+            slot = self._slots[partition.index] = _Slot(
+                partition, ShardLog(partition), shard, timers
+            )
             if slot.log.is_empty:
                 self._activate(slot)
             else:
@@ -422,6 +446,12 @@ class CoordinatorRuntime:
                 self._apply(slot, slot.shard.partitions_deleted(gone), instant)
             except BrokerError as error:
                 logger.error("offsets of deleted topic=%s stay: %s", topic.name, error)
+
+
+def _import_machines() -> None:
+    """Import what coordinates groups: tens of milliseconds, which a broker without groups saves."""
+    importlib.import_module("aiokq.broker.coordinator.shard")
+    importlib.import_module("aiokq.broker.coordinator.shard_log")
 
 
 def _told(error: BrokerError) -> BrokerError:

@@ -202,33 +202,3 @@ async def test_describe_topic_partitions_names_unknown_topics():
         response = await broker.ask(wire.DescribeTopicPartitionsRequest(topics=names), 0)
         assert described(response) == [("a", 3, []), ("b", 0, [0]), ("no good", 17, [])]
 
-
-@pytest.mark.parametrize(("key_type", "code"), [(0, 35), (1, 53)])
-@pytest.mark.parametrize("version", range(1, 7))
-async def test_find_coordinator_refuses_for_good(version, key_type, code):
-    """With a passing error (15) clients ask for ever; these end subscribe() and transactions.
-
-    But for librdkafka's version: its consumers ask even where they use no group.
-    """
-    if (version, key_type) == (2, 0):
-        code = 15
-    async with Broker() as broker:
-        request = (
-            wire.FindCoordinatorRequest(key="g", key_type=key_type)
-            if version < 4
-            else wire.FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=key_type)
-        )
-        response = await broker.ask(request, version)
-        if version < 4:
-            assert response.error_code == code
-            assert "coordinates no" in response.error_message
-        else:
-            found = [(c.key, c.error_code) for c in response.coordinators]
-            assert found == [("g", code), ("h", code)]
-
-
-async def test_find_coordinator_of_the_oldest_version_asks_for_groups():
-    """Version 0 has no key type."""
-    async with Broker() as broker:
-        response = await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
-        assert response.error_code == 35

@@ -1,0 +1,189 @@
+"""Which machine a request is for, what becomes of groups that change their protocol, and replay."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.coordinator.group import Caller
+from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.unit.broker.coordinator.shard_harness import DISK_FULL, Answer, ShardWorld
+
+
+def consumer_heartbeat(world, epoch, member_id="m", group="g", **options) -> Answer:
+    if epoch == 0:
+        options = {
+            "rebalance_timeout_ms": 10_000,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": [],
+            **options,
+        }
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member_id, member_epoch=epoch, **options
+    )
+    caller = Caller("c", "/h", 1)
+    return world.ask(lambda: world.shard.consumer_group_heartbeat(request, caller, world.instant))
+
+
+def types(world):
+    return {
+        one.group_id: (one.group_type, one.group_state) for one in world.shard.list_groups([], [])
+    }
+
+
+def test_an_empty_classic_group_becomes_a_consumer_group():
+    """With its offsets; the log says so in one batch, so that no coordinator sees half of it."""
+    world = ShardWorld()
+    [member] = world.stable()
+    world.commit({("t", 0): 5}, member_id=member.member_id, generation=1)
+    world.leave((member.member_id, None))
+    joined = consumer_heartbeat(world, 0)
+    assert joined.code == 0
+    for _ in range(2):
+        assert types(world)["g"][0] == "consumer"
+        assert world.committed() == {("t", 0): 5}
+        assert consumer_heartbeat(world, joined.member_epoch).code == 0
+        world.restart()
+
+
+def test_an_empty_consumer_group_becomes_a_classic_group():
+    """With its offsets."""
+    world = ShardWorld()
+    joined = consumer_heartbeat(world, 0)
+    world.commit({("t", 0): 5}, member_id="m", generation=joined.member_epoch)
+    assert consumer_heartbeat(world, -1).code == 0
+    world.stable()
+    for _ in range(2):
+        assert types(world) == {"g": ("classic", "Stable")}
+        assert world.committed() == {("t", 0): 5}
+        world.restart()
+
+
+def test_a_simple_group_becomes_a_consumer_group():
+    """Offsets that an admin set up before the first member came."""
+    world = ShardWorld()
+    world.commit({("t", 0): 5})
+    joined = consumer_heartbeat(world, 0)
+    assert joined.code == 0
+    world.restart()
+    assert types(world)["g"][0] == "consumer"
+    assert world.committed() == {("t", 0): 5}
+
+
+def test_a_group_with_members_keeps_its_protocol():
+    """69 on a heartbeat, 23 on a join: auto falls back to classic by it."""
+    world = ShardWorld()
+    world.stable()
+    assert consumer_heartbeat(world, 0).code == 69
+    world = ShardWorld()
+    consumer_heartbeat(world, 0)
+    assert world.join().code == 23
+    assert world.join("m").code == 23
+    assert world.sync("m", 1).code == 25
+    assert world.heartbeat("m", 1).code == 25
+    assert world.leave(("m", None)).code == 25
+    assert world.shard.describe_group("g", 6).error_code == 69
+    assert world.shard.describe_group("g", 5).group_state == "Dead"
+
+
+def test_an_unknown_group_is_not_made_by_a_heartbeat_that_goes_on():
+    """Only who joins makes one."""
+    world = ShardWorld()
+    assert consumer_heartbeat(world, 3).code == 69
+    assert consumer_heartbeat(world, -1).code == 69
+    assert world.shard.groups == {}
+
+
+def test_a_conversion_that_cannot_be_written_did_not_happen():
+    """Either way, the group is what it was, and no timer of the other one does anything."""
+    world = ShardWorld()
+    world.commit({("t", 0): 5})
+    world.refuse_writes = DISK_FULL
+    assert consumer_heartbeat(world, 0).code == 16
+    written = len(world.log)
+    world.refuse_writes = None
+    world.pass_time(1000)
+    assert types(world) == {"g": ("classic", "Empty")}
+    assert len(world.log) == written
+    world.refuse_writes = None
+    consumer_heartbeat(world, 0)
+    consumer_heartbeat(world, -1)
+    world.refuse_writes = DISK_FULL
+    assert world.join().code == 16
+    world.refuse_writes = None
+    world.pass_time(1000)
+    assert types(world) == {"g": ("consumer", "Empty")}
+
+
+def test_a_consumer_group_is_described_and_deleted():
+    """ConsumerGroupDescribe refuses classic ones, as DescribeGroups refuses these."""
+    world = ShardWorld()
+    world.join(group="classic")
+    joined = consumer_heartbeat(world, 0)
+    described = world.shard.describe_consumer_group("g")
+    assert (described.group_id, described.group_epoch) == ("g", joined.member_epoch)
+    with pytest.raises(Exception, match="not a consumer group"):
+        world.shard.describe_consumer_group("classic")
+    assert world.delete_group("g").code == 68
+    consumer_heartbeat(world, -1)
+    assert world.delete_group("g").code == 0
+    world.restart()
+    assert set(world.shard.groups) == {"classic"}
+
+
+@pytest.mark.parametrize(
+    ("states", "wanted", "found"),
+    [
+        ([], [], {"classic", "consumer", "simple"}),
+        (["stable"], [], {"classic", "consumer"}),
+        (["Empty", " STABLE "], ["Classic"], {"classic", "simple"}),
+        ([], ["CONSUMER"], {"consumer"}),
+        ([], ["share"], set()),
+        (["nonsense"], [], set()),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(states, wanted, found):
+    """However they are spelled."""
+    world = ShardWorld()
+    world.commit({("t", 0): 5}, group="simple")
+    consumer_heartbeat(world, 0, group="consumer")
+    joined = world.enter(group="classic")
+    world.sync(joined.member_id, 1, {}, group="classic")
+    assert {one.group_id for one in world.shard.list_groups(states, wanted)} == found
+
+
+def test_the_log_alone_makes_the_same_shard():
+    """Failover is loading the log: what a coordinator answers must not depend on where it is."""
+    world = ShardWorld()
+    world.stable(3)
+    consumer_heartbeat(world, 0, group="k")
+    world.commit({("t", 0): 5, ("u", 1): 6}, group="simple", metadata="x")
+    world.enter(group="leaving")
+    world.pass_time(10.5)
+    before = (types(world), world.committed("simple"), world.shard.describe_consumer_group("k"))
+    world.restart()
+    after = (types(world), world.committed("simple"), world.shard.describe_consumer_group("k"))
+    assert after == before
+
+
+def test_a_compacted_log_makes_the_same_shard():
+    """Compaction keeps the last record of a key: groups that changed their protocol are whole."""
+    world = ShardWorld()
+    [member] = world.stable()
+    world.leave((member.member_id, None))
+    consumer_heartbeat(world, 0)
+    consumer_heartbeat(world, -1)
+    world.stable()
+    world.leave(*[(one, None) for one in list(world.group().roster.members)])
+    consumer_heartbeat(world, 0)
+    world.commit({("t", 0): 1}, group="h")
+    before = types(world)
+    last = {key: position for position, (key, _) in enumerate(world.log)}
+    for without_tombstones in (False, True):
+        world.log = [
+            (key, value)
+            for position, (key, value) in enumerate(world.log)
+            if last.get(key) == position and not (without_tombstones and value is None)
+        ]
+        last = {key: position for position, (key, _) in enumerate(world.log)}
+        world.restart()
+        assert types(world) == before

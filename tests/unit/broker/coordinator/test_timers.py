@@ -1,0 +1,70 @@
+"""Timers without a clock."""
+
+from __future__ import annotations
+
+from aiokq.broker.coordinator.timers import Timers
+
+
+def due(timers, now):
+    """The keys that are due, in the order they come."""
+    keys = []
+    while (one := timers.take_due(now)) is not None:
+        keys.append(one[0])
+    return keys
+
+
+def test_timers_come_by_deadline_and_then_by_order():
+    """A simulation with the same seed must run the same course."""
+    timers = Timers()
+    for key, at in (("c", 3), ("a", 1), ("b", 2), ("a2", 1)):
+        timers.schedule(key, at, lambda instant: None)
+    assert timers.next_at == 1
+    assert due(timers, 0.9) == []
+    assert due(timers, 2) == ["a", "a2", "b"]
+    assert due(timers, 9) == ["c"]
+    assert timers.next_at is None
+
+
+def test_scheduling_anew_replaces_the_timer():
+    """Earlier or later: a key has one deadline, the last that was set."""
+    timers = Timers()
+    timers.schedule("late", 5, lambda instant: None)
+    timers.schedule("late", 9, lambda instant: None)
+    timers.schedule("early", 9, lambda instant: None)
+    timers.schedule("early", 4, lambda instant: None)
+    assert timers.deadline("late") == 9
+    assert due(timers, 5) == ["early"]
+    assert due(timers, 8.9) == []
+    assert due(timers, 9) == ["late"]
+    assert len(timers) == 0
+
+
+def test_a_cancelled_timer_does_not_come():
+    """Nor does it keep who was to be woken for it awake."""
+    timers = Timers()
+    timers.schedule("a", 1, lambda instant: None)
+    timers.schedule("b", 2, lambda instant: None)
+    timers.cancel("a")
+    timers.cancel("never was")
+    assert timers.next_at == 2
+    assert "a" not in timers
+    assert due(timers, 9) == ["b"]
+
+
+def test_a_timer_may_be_scheduled_from_its_own_action():
+    """The periodic ones do."""
+    timers = Timers()
+    timers.schedule("a", 1, lambda instant: None)
+    assert timers.take_due(1) is not None
+    timers.schedule("a", 2, lambda instant: None)
+    assert due(timers, 2) == ["a"]
+
+
+def test_many_heartbeats_leave_no_litter():
+    """Each puts a deadline back; memory must not grow with them."""
+    timers = Timers()
+    for now in range(10_000):
+        timers.schedule("session", now + 10, lambda instant: None)
+        timers.schedule(("join", now), now + 1, lambda instant: None)
+        timers.cancel(("join", now))
+    assert len(timers._queue) < 200
