@@ -144,9 +144,9 @@ class ConsumerGroup:
             member_id=request.member_id, member_epoch=request.member_epoch
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            logger.info("group=%s member=%s leaves for a while", self.group_id, member.member_id)
+            logger.info("static member leaves: group=%s member=%s", self.group_id, member.member_id)
             return Outcome(records_of_leaving(self.image, member), response)
-        logger.info("group=%s member=%s leaves", self.group_id, member.member_id)
+        logger.info("member leaves: group=%s member=%s", self.group_id, member.member_id)
         return self._without(member, response)
 
     def _without(self, member: ConsumerMember, response: R | None) -> Outcome[R]:
@@ -193,7 +193,7 @@ class ConsumerGroup:
         member = self.image.members.get(member_id)
         if member is None:
             return None
-        logger.info("group=%s member=%s fenced: %s", self.group_id, member_id, reason)
+        logger.info("member fenced: group=%s member=%s reason=%s", self.group_id, member_id, reason)
         return self._without(member, None)
 
     def _stop_timers(self, member_id: str) -> None:

@@ -140,7 +140,7 @@ class Heartbeat:
         if reconciled != updated:
             self._records.append(current_assignment_record(self._image.group_id, reconciled))
             logger.debug(
-                "group=%s member=%s epoch=%d state=%s",
+                "member reconciles: group=%s member=%s epoch=%d state=%s",
                 self._image.group_id,
                 reconciled.member_id,
                 reconciled.member_epoch,
@@ -241,7 +241,7 @@ class Heartbeat:
 
     def _log_join(self, member: ConsumerMember, *, replaced: str | None = None) -> None:
         logger.info(
-            "group=%s member=%s joins%s%s",
+            "member joins: group=%s member=%s%s%s",
             self._image.group_id,
             member.member_id,
             f" instance_id={self._request.instance_id}" if self._request.instance_id else "",
@@ -333,7 +333,9 @@ class Heartbeat:
             return image.epoch
         epoch = image.epoch + 1
         self._records.append(epoch_record(image.group_id, epoch, hashed))
-        logger.info("group=%s epoch=%d members=%d", image.group_id, epoch, len(members))
+        logger.info(
+            "group changed: group=%s epoch=%d members=%d", image.group_id, epoch, len(members)
+        )
         return epoch
 
     def _target(
