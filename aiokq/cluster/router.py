@@ -44,11 +44,18 @@ class Router:
         target: int | Target,
         *,
         timeout: float,
+        newest: int | None = None,
     ) -> R:
-        """Send the request made for the negotiated version; see `ClusterEngine.request`."""
+        """Send the request made for the negotiated version; see `ClusterEngine.request`.
+
+        Args:
+            newest: version to use at most, though both sides may have newer ones.
+        """
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
             version = connection.version_for(request_class)
+            if newest is not None:
+                version = min(version, newest)
             return make(version), version
 
         return await self._route(prepare, request_class, target, timeout)

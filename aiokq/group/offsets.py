@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
+from aiokq.cluster.group_offsets import (
+    commit_errors,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+)
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
 from aiokq.core.errors import (
@@ -29,25 +34,10 @@ from aiokq.core.errors import (
     RequestTimeout,
     StaleMemberEpoch,
     UnknownMemberId,
-    UnknownTopicOrPartition,
-    error_for,
 )
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from aiokq.wire.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from aiokq.wire.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-)
+from aiokq.wire.offset_commit import OffsetCommitResponse
+from aiokq.wire.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -57,10 +47,6 @@ __all__ = ["GroupOffsets"]
 logger = logging.getLogger("aiokq.group")
 
 T = TypeVar("T")
-
-REQUIRE_STABLE_SINCE: Final = 7
-SEVERAL_GROUPS_SINCE: Final = 8
-"""OffsetFetch versions: of the field, and of asking for several groups at once."""
 
 MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
 
@@ -121,7 +107,7 @@ class GroupOffsets:
                 return None
             response = await self._ask_to_commit(left, member)
             again: KafkaError | None = None
-            for tp, error in self._errors(response, left).items():
+            for tp, error in commit_errors(response, left, names=self._names()).items():
                 if error is None:
                     del left[tp]
                 elif self._later(error, tp):
@@ -217,66 +203,29 @@ class GroupOffsets:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
     ) -> OffsetCommitResponse:
         ids = await self._topic_ids({tp.topic for tp in offsets})
-        topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-        for tp, offset in offsets.items():
-            epoch = offset.leader_epoch
-            topics[tp.topic].append(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=-1 if epoch is None else epoch,
-                    committed_metadata=offset.metadata,
-                )
-            )
         return await self._engine.request(
-            OffsetCommitRequest(
-                group_id=self._group_id,
-                generation_id_or_member_epoch=member.generation,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                topics=[
-                    OffsetCommitRequestTopic(name=name, topic_id=ids[name], partitions=partitions)
-                    for name, partitions in topics.items()
-                ],
-            ),
+            commit_request(self._group_id, offsets, member=member, topic_ids=ids),
             node=self._target,
         )
 
     async def _ask_for(
         self, partitions: Iterable[TopicPartition], require_stable: bool
     ) -> OffsetFetchResponse:
-        topics: dict[str, list[int]] = defaultdict(list)
-        for tp in partitions:
-            topics[tp.topic].append(tp.partition)
-        ids = await self._topic_ids(topics)
+        wanted = list(partitions)
+        ids = await self._topic_ids({tp.topic for tp in wanted})
         member = self._member()
-
-        def make(version: int) -> OffsetFetchRequest:
-            if version < SEVERAL_GROUPS_SINCE:
-                return OffsetFetchRequest(
-                    group_id=self._group_id,
-                    topics=[
-                        OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
-                        for name, numbers in topics.items()
-                    ],
-                    require_stable=require_stable and version >= REQUIRE_STABLE_SINCE,
-                )
-            group = OffsetFetchRequestGroup(
-                group_id=self._group_id,
-                topics=[
-                    OffsetFetchRequestTopics(
-                        name=name, topic_id=ids[name], partition_indexes=numbers
-                    )
-                    for name, numbers in topics.items()
-                ],
-            )
-            if member is not None and member.member_id:
-                group.member_id, group.member_epoch = member.member_id, member.generation
-            return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-
         engine = self._engine
         return await engine.router.request(
-            make, OffsetFetchRequest, self._target, timeout=engine.settings.request_timeout
+            lambda version: fetch_request(
+                version,
+                {self._group_id: wanted},
+                require_stable=require_stable,
+                member=member,
+                topic_ids=ids,
+            ),
+            OffsetFetchRequest,
+            self._target,
+            timeout=engine.settings.request_timeout,
         )
 
     async def _topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
@@ -290,28 +239,6 @@ class GroupOffsets:
 
     # -- answers
 
-    def _errors(
-        self, response: OffsetCommitResponse, asked: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, KafkaError | None]:
-        names = self._names()
-        # What the answer leaves out was not committed.
-        errors: dict[TopicPartition, KafkaError | None] = {
-            tp: UnknownTopicOrPartition(
-                "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
-            )
-            for tp in asked
-        }
-        for topic in response.topics:
-            name = topic.name or names.get(topic.topic_id, "")
-            for partition in topic.partitions:
-                tp = TopicPartition(name, partition.partition_index)
-                if tp in errors:
-                    code = partition.error_code
-                    errors[tp] = (
-                        error_for(code, topic_partition=tp, api="OffsetCommit") if code else None
-                    )
-        return errors
-
     def _take(
         self,
         response: OffsetFetchResponse,
@@ -323,46 +250,20 @@ class GroupOffsets:
             BrokerError: of a kind that asking again does not mend.
         """
         again: KafkaError | None = None
-        for code in (response.error_code, *(group.error_code for group in response.groups)):
-            if code:
-                return _raised_unless_later(code)
-        for tp, partition in self._answers(response):
-            if partition.error_code:
-                again = _raised_unless_later(partition.error_code, tp)
-            elif partition.committed_offset < 0:
-                found[tp] = None
-            else:
-                epoch = partition.committed_leader_epoch
-                found[tp] = OffsetAndMetadata(
-                    partition.committed_offset,
-                    partition.metadata or "",
-                    None if epoch < 0 else epoch,
-                )
+        for answer in fetched_offsets(response, [self._group_id], names=self._names()).values():
+            if answer.error is not None:
+                return _raised_unless_later(answer.error)
+            found |= answer.offsets
+            for error in answer.errors.values():
+                again = _raised_unless_later(error)
         return again
-
-    def _answers(
-        self, response: OffsetFetchResponse
-    ) -> Iterator[
-        tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]
-    ]:
-        """The partitions of an answer, whichever of the three forms it has."""
-        names = self._names()
-        for old in response.topics:
-            for old_partition in old.partitions:
-                yield TopicPartition(old.name, old_partition.partition_index), old_partition
-        for group in response.groups:
-            for topic in group.topics:
-                name = topic.name or names.get(topic.topic_id, "")
-                for partition in topic.partitions:
-                    yield TopicPartition(name, partition.partition_index), partition
 
     def _names(self) -> dict[UUID, str]:
         return {info.topic_id: name for name, info in self._engine.metadata.topics.items()}
 
 
-def _raised_unless_later(code: int, tp: TopicPartition | None = None) -> KafkaError:
-    error = error_for(code, topic_partition=tp, api="OffsetFetch")
-    if not error.retriable and code not in LATER:
+def _raised_unless_later(error: KafkaError) -> KafkaError:
+    if not error.retriable and _code(error) not in LATER:
         raise error
     return error
 

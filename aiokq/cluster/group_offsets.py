@@ -1,0 +1,258 @@
+"""OffsetCommit and OffsetFetch in the protocol's words: requests made, answers read.
+
+Members of groups and the admin client share it. Whom to ask, how often, and what an error means to
+whoever asks is theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from aiokq.cluster.metadata import ZERO_ID
+from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, UnsupportedVersion, error_for
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from aiokq.wire.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aiokq.wire.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+
+__all__ = [
+    "NEWEST_WITH_NAMES",
+    "SEVERAL_GROUPS_SINCE",
+    "FetchedOffsets",
+    "commit_errors",
+    "commit_request",
+    "fetch_request",
+    "fetched_offsets",
+]
+
+NEWEST_WITH_NAMES: Final = 9
+"""The version of both in which topics still go by name; from the next one on, by id (KIP-848)."""
+
+ALL_TOPICS_SINCE: Final = 2
+REQUIRE_STABLE_SINCE: Final = 7
+SEVERAL_GROUPS_SINCE: Final = 8
+"""OffsetFetch versions: of asking for all topics, of the field, of asking for several groups."""
+
+_NO_IDS: Final[Mapping[str, UUID]] = {}
+_NO_NAMES: Final[Mapping[UUID, str]] = {}
+
+
+@dataclass(slots=True)
+class FetchedOffsets:
+    """What an answer says of one group.
+
+    Attributes:
+        offsets: None for a partition that was asked for and has no committed offset.
+        errors: of single partitions.
+        error: of the whole group.
+    """
+
+    offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+
+# -- committing
+
+
+def commit_request(
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    member: GroupMetadata | None = None,
+    topic_ids: Mapping[str, UUID] = _NO_IDS,
+) -> OffsetCommitRequest:
+    """A commit of a member; without one, of somebody outside, which only an empty group takes.
+
+    Args:
+        topic_ids: needed from version 10 on.
+    """
+    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for tp, offset in offsets.items():
+        epoch = offset.leader_epoch
+        topics[tp.topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=-1 if epoch is None else epoch,
+                committed_metadata=offset.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name, topic_id=topic_ids.get(name, ZERO_ID), partitions=partitions
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+    if member is not None:
+        request.generation_id_or_member_epoch = member.generation
+        request.member_id = member.member_id
+        request.group_instance_id = member.group_instance_id
+    return request
+
+
+def commit_errors(
+    response: OffsetCommitResponse,
+    asked: Iterable[TopicPartition],
+    *,
+    names: Mapping[UUID, str] = _NO_NAMES,
+) -> dict[TopicPartition, KafkaError | None]:
+    """An outcome per partition; what the answer leaves out was not committed.
+
+    Args:
+        names: of the topics, by id.
+    """
+    errors: dict[TopicPartition, KafkaError | None] = {
+        tp: UnknownTopicOrPartition(
+            "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
+        )
+        for tp in asked
+    }
+    for topic in response.topics:
+        name = topic.name or names.get(topic.topic_id, "")
+        for partition in topic.partitions:
+            tp = TopicPartition(name, partition.partition_index)
+            if tp in errors:
+                code = partition.error_code
+                errors[tp] = (
+                    error_for(code, topic_partition=tp, api="OffsetCommit") if code else None
+                )
+    return errors
+
+
+# -- fetching
+
+
+def fetch_request(
+    version: int,
+    groups: Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    require_stable: bool,
+    member: GroupMetadata | None = None,
+    topic_ids: Mapping[str, UUID] = _NO_IDS,
+) -> OffsetFetchRequest:
+    """The offsets of groups; None for all that a group has.
+
+    Args:
+        version: below `SEVERAL_GROUPS_SINCE` it takes one group only.
+        require_stable: leave out what open transactions may still change (KIP-447).
+        member: who asks, if it is one of the consumer protocol.
+        topic_ids: needed from version 10 on.
+
+    Raises:
+        UnsupportedVersion: the broker is too old to be asked for all.
+    """
+    if version < SEVERAL_GROUPS_SINCE:
+        ((group_id, partitions),) = groups.items()
+        if partitions is None and version < ALL_TOPICS_SINCE:
+            raise UnsupportedVersion(
+                "the broker is older than 0.10.2: say which partitions", api="OffsetFetch"
+            )
+        return OffsetFetchRequest(
+            group_id=group_id,
+            topics=None
+            if partitions is None
+            else [
+                OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+                for name, numbers in _by_topic(partitions)
+            ],
+            require_stable=require_stable and version >= REQUIRE_STABLE_SINCE,
+        )
+    asked = []
+    for group_id, partitions in groups.items():
+        topics = None
+        if partitions is not None:
+            topics = [
+                OffsetFetchRequestTopics(
+                    name=name, topic_id=topic_ids.get(name, ZERO_ID), partition_indexes=numbers
+                )
+                for name, numbers in _by_topic(partitions)
+            ]
+        group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+        if member is not None and member.member_id:
+            group.member_id, group.member_epoch = member.member_id, member.generation
+        asked.append(group)
+    return OffsetFetchRequest(groups=asked, require_stable=require_stable)
+
+
+def fetched_offsets(
+    response: OffsetFetchResponse,
+    asked: Iterable[str],
+    *,
+    names: Mapping[UUID, str] = _NO_NAMES,
+) -> dict[str, FetchedOffsets]:
+    """What is said of each group that is answered for.
+
+    Args:
+        asked: the groups; before version 8 the answer does not name the one.
+        names: of the topics, by id.
+    """
+    found: dict[str, FetchedOffsets] = {}
+    groups = {group.group_id: group for group in response.groups}
+    for group_id in asked:
+        if (group := groups.get(group_id)) is not None:
+            answers = _of_group(
+                (topic.name or names.get(topic.topic_id, ""), topic.partitions)
+                for topic in group.topics
+            )
+            found[group_id] = _fetched(group.error_code, answers)
+        elif not groups:
+            answers = _of_group((topic.name, topic.partitions) for topic in response.topics)
+            found[group_id] = _fetched(response.error_code, answers)
+    return found
+
+
+_Answer = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+
+
+def _of_group(
+    topics: Iterable[
+        tuple[str, list[OffsetFetchResponsePartition] | list[OffsetFetchResponsePartitions]]
+    ],
+) -> Iterator[tuple[TopicPartition, _Answer]]:
+    for name, partitions in topics:
+        for partition in partitions:
+            yield TopicPartition(name, partition.partition_index), partition
+
+
+def _fetched(code: int, answers: Iterable[tuple[TopicPartition, _Answer]]) -> FetchedOffsets:
+    if code:
+        return FetchedOffsets(error=error_for(code, api="OffsetFetch"))
+    fetched = FetchedOffsets()
+    for tp, answer in answers:
+        if answer.error_code:
+            fetched.errors[tp] = error_for(answer.error_code, topic_partition=tp, api="OffsetFetch")
+        elif answer.committed_offset < 0:
+            fetched.offsets[tp] = None
+        else:
+            epoch = answer.committed_leader_epoch
+            fetched.offsets[tp] = OffsetAndMetadata(
+                answer.committed_offset, answer.metadata or "", None if epoch < 0 else epoch
+            )
+    return fetched
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        topics[topic].append(number)
+    return list(topics.items())
