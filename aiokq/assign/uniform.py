@@ -53,10 +53,9 @@ class _HomogeneousAssignment:
         topics = [(topic_id, group.topics[topic_id]) for topic_id in wanted & group.topics.keys()]
         self._topics = dict(sorted(topics, key=lambda item: (item[1].name, item[0])))
         self._free = {
-            topic_id: bytearray(b"\x01") * topic.partitions
-            for topic_id, topic in self._topics.items()
+            topic_id: set(range(topic.partitions)) for topic_id, topic in self._topics.items()
         }
-        """By topic, a byte for each partition: 1 as long as nobody has it."""
+        """By topic, the partitions that nobody has."""
 
     def build(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
         kept = {member_id: self._claim(member_id) for member_id in self._members}
@@ -82,14 +81,15 @@ class _HomogeneousAssignment:
         """What of its last assignment the member may keep; marks it as taken."""
         assigned = self._group.members[member_id].assigned
         kept: dict[uuid.UUID, frozenset[int]] = {}
-        for topic_id in self._free.keys() & assigned.keys():
-            free, partitions = self._free[topic_id], assigned[topic_id]
+        for topic_id, partitions in assigned.items():
+            free = self._free.get(topic_id)
+            if free is None:
+                continue
             # A damaged log may say that two members have a partition, or that it exists.
-            mine = [number for number in partitions if number < len(free) and free[number]]
-            for number in mine:
-                free[number] = 0
+            mine = partitions if partitions <= free else partitions & free
+            free -= mine
             if mine:
-                kept[topic_id] = partitions if len(mine) == len(partitions) else frozenset(mine)
+                kept[topic_id] = mine
         return kept
 
     def _quotas(self, held: dict[str, int]) -> dict[str, int]:
@@ -109,9 +109,7 @@ class _HomogeneousAssignment:
         for topic_id in [topic_id for topic_id in reversed(self._topics) if topic_id in kept]:
             partitions = sorted(kept[topic_id])
             given = partitions[max(0, len(partitions) - count) :]
-            free = self._free[topic_id]
-            for number in given:
-                free[number] = 1
+            self._free[topic_id].update(given)
             if len(given) == len(partitions):
                 del kept[topic_id]
             else:
@@ -135,20 +133,18 @@ class _HomogeneousAssignment:
                     if place is None:
                         break
                     topic_id, number = place
-                    if self._free[topic_id][number]:  # else a member of another rack has it
-                        self._free[topic_id][number] = 0
+                    if number in self._free[topic_id]:  # else a member of another rack has it
+                        self._free[topic_id].remove(number)
                         given[member_id][topic_id].append(number)
                         room[member_id] -= 1
         takers = iter([(member_id, count) for member_id, count in room.items() if count])
         member_id, count = next(takers, ("", 0))
         for topic_id, free in self._free.items():
-            number = free.find(1)
-            while number >= 0:
+            for number in sorted(free):
                 if not count:
                     member_id, count = next(takers)
                 given[member_id][topic_id].append(number)
                 count -= 1
-                number = free.find(1, number + 1)
         return {taker: dict(partitions) for taker, partitions in given.items()}
 
     def _by_rack(self) -> dict[str, Iterator[tuple[uuid.UUID, int]]]:
@@ -156,7 +152,7 @@ class _HomogeneousAssignment:
         for topic_id, topic in self._topics.items():
             free = self._free[topic_id]
             for number, racks in sorted(topic.racks.items()):
-                if number < len(free) and free[number]:
+                if number in free:
                     for rack in racks:
                         places[rack].append((topic_id, number))
         return {rack: iter(items) for rack, items in places.items()}

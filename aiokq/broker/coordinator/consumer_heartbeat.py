@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from aiokq.assign.server_model import Partitions
 from aiokq.broker.coordinator.consumer_context import ConsumerContext
@@ -116,7 +116,7 @@ class Heartbeat:
         member = self._find_member()
         updated = self._updated(member)
         is_new = self._replaced is None and updated.member_id not in self._image.members
-        if is_new or updated != member:
+        if is_new or updated is not member:
             self._records.append(member_record(self._image.group_id, updated))
         names_changed = updated.topic_names != member.topic_names
         regex_changed = updated.topic_regex != member.topic_regex
@@ -128,6 +128,7 @@ class Heartbeat:
         subscriptions = Subscriptions(self._context.topics, self._regexes)
         target = self._target(updated, members, epoch, subscriptions)
         reconciled = updated
+        moved = False
         if names_changed or regex_changed or not updated.is_reconciled_to(target.epoch):
             reconciled = reconcile(
                 updated,
@@ -137,7 +138,8 @@ class Heartbeat:
                 owned=self._owned,
                 subscription_changed=names_changed or regex_changed,
             )
-        if reconciled != updated:
+            moved = reconciled != updated
+        if moved:
             self._records.append(current_assignment_record(self._image.group_id, reconciled))
             logger.debug(
                 "member reconciles: group=%s member=%s epoch=%d state=%s",
@@ -149,7 +151,7 @@ class Heartbeat:
         return Beat(
             reconciled,
             epoch,
-            reconciled != updated,
+            moved,
             self._records,
             self._response(member, reconciled),
         )
@@ -251,29 +253,26 @@ class Heartbeat:
     # What it wants
 
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
-        """The member with what the request says; null stands for what has not changed."""
-        request = self._request
-        names = request.subscribed_topic_names
-        updated = replace(
-            member,
-            client_id=self._caller.client_id,
-            client_host=self._caller.client_host,
-            instance_id=_either(request.instance_id, member.instance_id),
-            rack_id=_either(request.rack_id, member.rack_id),
-            server_assignor=_either(request.server_assignor, member.server_assignor),
-            topic_names=member.topic_names if names is None else frozenset(names),
-            topic_regex=(
-                member.topic_regex
-                if request.subscribed_topic_regex is None
-                else request.subscribed_topic_regex
-            ),
-            rebalance_timeout_ms=(
-                member.rebalance_timeout_ms
-                if request.rebalance_timeout_ms == -1
-                else request.rebalance_timeout_ms
-            ),
-        )
-        return member if updated == member else updated
+        """The member with what the request says; null stands for what has not changed.
+
+        The very same member, where nothing has: as in nearly every heartbeat.
+        """
+        request, caller = self._request, self._caller
+        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        changes: dict[str, Any] = {}
+        for field, value in (
+            ("client_id", caller.client_id),
+            ("client_host", caller.client_host),
+            ("instance_id", request.instance_id),
+            ("rack_id", request.rack_id),
+            ("server_assignor", request.server_assignor),
+            ("topic_names", None if names is None else frozenset(names)),
+            ("topic_regex", request.subscribed_topic_regex),
+            ("rebalance_timeout_ms", None if timeout_ms == -1 else timeout_ms),
+        ):
+            if value is not None and value != getattr(member, field):
+                changes[field] = value
+        return replace(member, **changes) if changes else member
 
     def _members_with(self, updated: ConsumerMember) -> dict[str, ConsumerMember]:
         if self._image.members.get(updated.member_id) is updated:
@@ -391,7 +390,3 @@ def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatAssignment:
             for topic_id, numbers in sorted_partitions(partitions)
         ]
     )
-
-
-def _either(given: str | None, known: str | None) -> str | None:
-    return known if given is None else given
