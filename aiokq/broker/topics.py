@@ -11,7 +11,8 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.metadata_records import TopicDeleted, TopicRecord
 from aiokq.broker.partitions import Partition
@@ -76,19 +77,17 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
+class TopicSpec(NamedTuple):
     """What somebody wants to be created; None takes the broker's default."""
 
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
     assignments: Mapping[int, Sequence[int]] | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """What was created, or would have been."""
 
     name: str
