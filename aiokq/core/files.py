@@ -8,6 +8,7 @@ them. Tests: tests/unit/core/test_files.py, which also holds the simulation's di
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -279,8 +280,6 @@ class OsFiles:
 
     def remove_tree(self, path: Path) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
-            import shutil  # with its codecs: no start needs it
-
             shutil.rmtree(path)
         else:
             os.remove(path)
