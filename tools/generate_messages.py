@@ -47,6 +47,7 @@ MACHINERY = {
     "primitives",
     "source",
     "struct",
+    "versions",
 }
 
 GENERIC = {

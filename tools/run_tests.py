@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FAST = ["tests/unit", "tests/property", "tests/sim"]
+PARALLEL = ["-n", "2", "--dist", "worksteal"]
+"""Two processes for tests that own all they touch: no sockets, no files but their own."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,12 @@ class Tier:
 
 
 SMOKE = [
-    Tier("unit, property, sim (compiled)", 180, FAST, ["-m", "not torture"]),
+    Tier("unit, property, sim (compiled)", 180, FAST, [*PARALLEL, "-m", "not torture"]),
     Tier(
         "unit, property, sim (pure)",
         120,
         FAST,
-        ["-m", "not torture and not build_independent"],
+        [*PARALLEL, "-m", "not torture and not build_independent"],
         {"AIOKQ_PURE": "1"},
     ),
     Tier("fault", 240, ["tests/fault"], ["-m", "not torture"]),
@@ -43,8 +45,14 @@ INTEROP = [
 ]
 LONG = {"AIOKQ_HYPOTHESIS_PROFILE": "torture"}
 TORTURE = [
-    Tier("unit, property, sim (compiled)", 3600, FAST, ["--timeout=3600"], LONG),
-    Tier("unit, property, sim (pure)", 3600, FAST, ["--timeout=3600"], {**LONG, "AIOKQ_PURE": "1"}),
+    Tier("unit, property, sim (compiled)", 3600, FAST, [*PARALLEL, "--timeout=3600"], LONG),
+    Tier(
+        "unit, property, sim (pure)",
+        3600,
+        FAST,
+        [*PARALLEL, "--timeout=3600"],
+        {**LONG, "AIOKQ_PURE": "1"},
+    ),
     Tier("fault", 3600, ["tests/fault"], ["--timeout=3600"], LONG),
     Tier("interop", 3600, ["tests/interop", "tests/examples"], ["--timeout=3600"], LONG),
 ]

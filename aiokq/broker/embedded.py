@@ -76,6 +76,7 @@ class EmbeddedCluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
+        self._thread_failure: BaseException | None = None
         self._temporary: str | None = None
         self._bootstrap_servers: str | None = None
 
@@ -251,9 +252,9 @@ class EmbeddedCluster:
         def run() -> None:
             try:
                 asyncio.run(main())
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again where `with` is left
                 if error not in failure:
-                    raise  # threading.excepthook shows it: nobody else would
+                    self._thread_failure = error
 
         thread = threading.Thread(target=run, name="aiokq-broker", daemon=True)
         thread.start()
@@ -279,3 +280,6 @@ class EmbeddedCluster:
         thread.join(STOP_SECONDS)
         if thread.is_alive():
             raise TimeoutError(f"the embedded broker did not stop within {STOP_SECONDS:g} s")
+        error, self._thread_failure = self._thread_failure, None
+        if error is not None:
+            raise error

@@ -9,12 +9,11 @@ Tests: ``tests/unit/broker/test_metadata_log.py``.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "MetadataImage",
@@ -28,33 +27,29 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     """A topic exists, with so many partitions and these settings: new, grown or altered."""
 
     name: str
     topic_id: uuid.UUID
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """A topic is gone."""
 
     name: str
     topic_id: uuid.UUID
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsReserved:
+class ProducerIdsReserved(NamedTuple):
     """Producer ids below ``next_producer_id`` may have been issued, and never are again."""
 
     next_producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChanged:
+class SettingChanged(NamedTuple):
     """A cluster-wide setting has this value; None takes it back."""
 
     name: str
@@ -87,9 +82,8 @@ def decode_records(text: str) -> list[MetadataRecord]:
 
 def _to_json(record: MetadataRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
-    for item in dataclasses.fields(record):
-        value = getattr(record, item.name)
-        values[item.name] = str(value) if isinstance(value, uuid.UUID) else value
+    for name, value in zip(record._fields, record, strict=True):
+        values[name] = str(value) if isinstance(value, uuid.UUID) else value
     return values
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
-from aiokq.broker.fetch_sessions import FetchSessionCache
 from aiokq.broker.handlers import advertised_versions
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
@@ -23,6 +22,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.fetch_sessions import FetchSessionCache
     from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
     from aiokq.broker.settings import BrokerSettings
@@ -82,11 +82,6 @@ class BrokerNode:
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
         self.dispatcher = Dispatcher(self)
         self.purgatory = FetchPurgatory()
-        self.fetch_sessions = FetchSessionCache(
-            settings.max_incremental_fetch_session_cache_slots,
-            clock=environment.clock,
-            rng=environment.random,
-        )
         self.leadership_listeners: list[LeadershipListener] = []
         self._data_dir = data_dir
         self._host = host
@@ -147,6 +142,17 @@ class BrokerNode:
     @property
     def topics(self) -> TopicRegistry:
         return self.storage.topics
+
+    @functools.cached_property
+    def fetch_sessions(self) -> FetchSessionCache:
+        """The sessions of those who fetch; made for the first one, no start waits for it."""
+        from aiokq.broker.fetch_sessions import FetchSessionCache
+
+        return FetchSessionCache(
+            self.settings.max_incremental_fetch_session_cache_slots,
+            clock=self.environment.clock,
+            rng=self.environment.random,
+        )
 
     @property
     def coordinator(self) -> CoordinatorRuntime:

@@ -11,7 +11,8 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aiokq.broker.metadata_records import TopicDeleted, TopicRecord
 from aiokq.broker.partitions import Partition
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["CreatedTopic", "Topic", "TopicRegistry", "TopicSpec"]
 
 logger = logging.getLogger("aiokq.broker")
+
+ConfigChange: TypeAlias = "Callable[[Mapping[str, str]], Mapping[str, str]]"
+"""From a topic's settings to other ones; raises BrokerError for what cannot be."""
 
 MAX_PARTITIONS: Final = 10_000
 """Most partitions that one request makes, as in Kafka: more is refused with 44."""
@@ -76,19 +80,17 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
+class TopicSpec(NamedTuple):
     """What somebody wants to be created; None takes the broker's default."""
 
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
     assignments: Mapping[int, Sequence[int]] | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """What was created, or would have been."""
 
     name: str
@@ -296,24 +298,26 @@ class TopicRegistry:
         logger.info("partitions added: topic=%s partitions=%d", topic.name, count)
 
     async def alter_configs(
-        self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
+        self, topic: Topic, change: ConfigChange, *, validate_only: bool = False
     ) -> None:
-        """Replace a topic's settings; they take effect at once.
+        """Change a topic's settings; they take effect at once.
+
+        Args:
+            change: the new settings, of those given for the topic when its turn has come: of two
+                who change different ones at the same time, none is lost.
 
         Raises:
             InvalidConfiguration: an unknown setting or a bad value.
             UnknownTopicOrPartition: somebody deleted the topic meanwhile.
         """
         await shielded(
-            self._alter_configs(topic, configs, validate_only), name=f"alter {topic.name}"
+            self._alter_configs(topic, change, validate_only), name=f"alter {topic.name}"
         )
 
-    async def _alter_configs(
-        self, topic: Topic, configs: Mapping[str, str], validate_only: bool
-    ) -> None:
+    async def _alter_configs(self, topic: Topic, change: ConfigChange, validate_only: bool) -> None:
         async with self._lock:
             self._check_present(topic)
-            checked = check_topic_configs(configs)
+            checked = check_topic_configs(change(topic.configs))
             config = log_config(checked, self._settings)
             if validate_only:
                 return

@@ -226,7 +226,7 @@ class _Lookup:
         needed = max(SINCE.get(when, 1) for when in asked.values())
         if version < needed:
             raise UnsupportedVersion(
-                f"the broker has ListOffsets {version}, this needs version {needed}",
+                f"the broker has ListOffsets {version}, this needs version {needed}: upgrade it",
                 api="ListOffsets",
             )
         topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)

@@ -548,8 +548,12 @@ class Consumer:
             )
 
     def _on_internal_failure(self, error: BaseException) -> None:
-        self._failure = failure = Closed(f"the consumer failed: {error!r}")
-        failure.__cause__ = error
+        if isinstance(error, Closed):
+            failure = error  # the cluster has ended under it
+        else:
+            failure = Closed(f"the consumer failed: {error!r}")
+            failure.__cause__ = error
+        self._failure = failure
         self._inbox.fail(failure)
 
     def _without_group(self, call: str) -> NoReturn:

@@ -105,6 +105,7 @@ class Inbox:
             spawn=self._spawn,
         )
         self._spawn(self._keeper.run(), "positions")
+        self._spawn(self._end_with_cluster(), "cluster")
         counters = self._engine.counters
         self._forget_gauges = [
             counters.read_ahead_bytes.add_source(lambda: self.buffers.used),
@@ -260,6 +261,10 @@ class Inbox:
         state.outlet.drop(state)
 
     # -- inside
+
+    async def _end_with_cluster(self) -> None:
+        """Raises what a cluster ends with while this still reads: nothing would come any more."""
+        await self._engine.changes.wait_for(lambda key, event: False)
 
     def _make_outlet(self) -> Outlet:
         return Outlet(

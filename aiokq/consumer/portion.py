@@ -69,7 +69,7 @@ def portion(data: memoryview, start_offset: int, *, check_crcs: bool) -> Portion
 def corrupt(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord:
     """The error about a batch whose checksum is wrong."""
     return CorruptRecord(
-        f"a wrong CRC-32C, in the batch at or after offset {offset}: seek() to {beyond} goes on "
-        "behind it",
+        f"a wrong CRC-32C, in the batch at or after offset {offset} of {tp}; "
+        f"seek(({tp.topic!r}, {tp.partition}), {beyond}) goes on behind it",
         topic_partition=tp,
     )

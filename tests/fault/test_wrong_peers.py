@@ -55,7 +55,7 @@ PEERS = {
     "Kafka 0.9": Peer(wrong.kafka_0_9, r"older than 0\.10 \(aiokq needs 0\.10 or newer\)", True),
     "a broker that dropped every version": Peer(
         lambda: wrong.scripted_kafka(wrong.ONLY_KAFKA_9),
-        r"the broker has versions 90-99 of .*aiokq has 0-13",
+        r"versions 90-99 of (Metadata|Produce), aiokq has 0-13: upgrade",
         True,
     ),
 }
@@ -210,8 +210,8 @@ def kafka_0_10() -> Iterator[str]:
     ("client", "api", "told"),
     [
         ("producer", "Produce", r"older than 0\.11.*upgrade it"),
-        ("consumer", "ListOffsets", r"ListOffsets 0"),
-        ("admin", "CreateTopics", r"older than the feature needs"),
+        ("consumer", "ListOffsets", r"ListOffsets 0.*upgrade it"),
+        ("admin", "CreateTopics", r"CreateTopics: it is older than the feature needs"),
     ],
 )
 async def test_a_broker_too_old_for_a_call_is_named_as_such_at_once(
@@ -230,9 +230,9 @@ async def test_a_broker_too_old_for_a_call_is_named_as_such_at_once(
     ("command", "told"),
     [
         ("produce", r"older than 0\.11.*upgrade it"),
-        ("consume", r"ListOffsets 0"),
-        ("topics create", r"older than the feature needs"),
-        ("offsets", r"ListOffsets 0"),
+        ("consume", r"ListOffsets 0.*upgrade it"),
+        ("topics create", r"CreateTopics: it is older than the feature needs"),
+        ("offsets", r"ListOffsets 0.*upgrade it"),
     ],
 )
 def test_a_command_that_a_broker_is_too_old_for_says_so(

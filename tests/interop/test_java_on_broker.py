@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import time
 
 import pytest
 
-from tests.peers.apache_kafka import run_tool, why_absent
-from tests.peers.broker_process import broker_process
+from tests.peers.apache_kafka import java_command, run_tool, why_absent
+from tests.peers.broker_process import BrokerProcess, broker_process
+from tests.peers.ports import free_ports
 
 REASON = why_absent()
 pytestmark = [
@@ -94,3 +98,129 @@ def test_producer_performance_with_every_codec_and_idempotence(broker, codec):
     headers = re.findall(r"compresscodec: (\w+) .* isvalid: (\w+)", dumped.stdout)
     assert len(headers) == len(batches)
     assert set(headers) == {(codec, "true")}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_console_producer_and_consumer_with_every_codec(broker, codec):
+    """What people type first: keys, values and offsets, and the codec that the log holds."""
+    topic = f"jl-{codec}"
+    lines = [f"key {n}:value {n} " + "x" * 100 for n in range(40)]
+    done = run_tool(
+        "ConsoleProducer", "--bootstrap-server", broker.bootstrap_servers, "--topic", topic,
+        "--compression-codec", codec,
+        "--reader-property", "parse.key=true", "--reader-property", "key.separator=:",
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    consumed = tool(
+        broker, "consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
+        "--offset", "earliest", "--max-messages", "40", "--timeout-ms", "15000",
+        "--formatter-property", "print.key=true", "--formatter-property", "key.separator=:",
+        "--formatter-property", "print.offset=true",
+    )  # fmt: skip
+    assert consumed.splitlines() == [f"Offset:{n}:{line}" for n, line in enumerate(lines)]
+    names = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+    assert {names[batch.codec] for batch in broker.batches(topic)} == {codec}
+
+
+@pytest.mark.full
+def test_records_are_deleted_and_offsets_told(broker, tmp_path):
+    """kafka-delete-records, and kafka-get-offsets for each kind of offset."""
+    tool(broker, "VerifiableProducer", "--topic", "jd", "--max-messages", "10", "--acks", "-1")
+    wanted = tmp_path / "delete.json"
+    partition = {"topic": "jd", "partition": 0, "offset": 4}
+    wanted.write_text(json.dumps({"partitions": [partition], "version": 1}))
+    deleted = tool(broker, "DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert re.search(r"partition: jd-0\s+low_watermark: 4", deleted)
+    for which, offset in (("earliest", 4), ("latest", 10)):
+        told = tool(broker, "GetOffsetShell", "--topic", "jd", "--time", which)
+        assert told.split() == [f"jd:0:{offset}"]
+    partition["offset"] = 400
+    wanted.write_text(json.dumps({"partitions": [partition], "version": 1}))
+    refused = tool(broker, "DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert "OffsetOutOfRange" in refused
+
+
+@pytest.mark.full
+def test_the_cluster_and_its_versions_are_told(broker):
+    """kafka-broker-api-versions names every version it can use; kafka-cluster the node."""
+    versions = tool(broker, "BrokerApiVersionsCommand")
+    assert "Produce(0): 0 to 13 [usable: 13]" in versions
+    assert "Fetch(1): 4 to 18 [usable: 18]" in versions
+    ends = ("--bootstrap-server", broker.bootstrap_servers)
+    told = run_tool("ClusterTool", "cluster-id", *ends)
+    stored = (broker.data_dir / "meta.properties").read_text()
+    assert told.stdout.split()[-1] in stored
+    listed = run_tool("ClusterTool", "list-endpoints", *ends)
+    assert re.search(r"0 +127\.0\.0\.1 +\d+ .*unfenced +broker", listed.stdout)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "arguments", "api"),
+    [
+        ("MetadataQuorumCommand", ("describe", "--status"), "DESCRIBE_QUORUM"),
+        ("LogDirsCommand", ("--describe",), "DESCRIBE_LOG_DIRS"),
+        ("TransactionsCommand", ("list",), "LIST_TRANSACTIONS"),
+    ],
+)
+def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
+    """What is advertised is what works: a tool that needs more ends instead of waiting."""
+    began = time.monotonic()
+    done = run_tool(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
+    assert done.returncode == 1
+    assert f"does not support {api}" in done.stdout + done.stderr
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.full
+def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path):
+    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset."""
+    settings = tmp_path / "producer.properties"
+    settings.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")
+    broker = BrokerProcess(tmp_path / "data", "--profile", "dev", port=free_ports(1)[0])
+    broker.start()
+    acknowledged: dict[int, int] = {}
+    producer = subprocess.Popen(
+        java_command(
+            "org.apache.kafka.tools.VerifiableProducer",
+            *("--bootstrap-server", broker.bootstrap_servers, "--topic", "kills"),
+            *("--throughput", "400", "--acks", "-1", "--command-config", str(settings)),
+        ),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert producer.stdout is not None
+        kills = 0
+        for line in producer.stdout:
+            event = json.loads(line)
+            assert event["name"] != "producer_send_error", event
+            if event["name"] == "producer_send_success":
+                acknowledged[event["offset"]] = int(event["value"])
+                if len(acknowledged) >= 400 * (kills + 1):
+                    if kills == 3:
+                        break
+                    kills += 1
+                    broker.stop(signal.SIGKILL)
+                    broker.start()
+        producer.terminate()
+        for line in producer.stdout:  # what was under way is sent to its end
+            event = json.loads(line)
+            if event["name"] == "producer_send_success":
+                acknowledged[event["offset"]] = int(event["value"])
+        producer.wait(30)
+        consumed = tool(
+            broker, "consumer.ConsoleConsumer", "--topic", "kills", "--partition", "0",
+            "--offset", "earliest", "--timeout-ms", "3000",
+        )  # fmt: skip
+    finally:
+        producer.kill()
+        producer.wait()
+        producer.stdout.close()
+        broker.stop(signal.SIGKILL)
+    logged = [int(value) for value in consumed.split()]
+    assert kills == 3
+    assert {offset: logged[offset] for offset in acknowledged} == acknowledged
+    assert logged == list(range(len(logged)))

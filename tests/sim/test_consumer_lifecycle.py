@@ -122,6 +122,31 @@ def test_after_a_bug_every_call_fails_and_the_cluster_goes_on() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("way", ["records", "position"])
+def test_a_bug_in_the_cluster_reaches_its_consumers(way: str) -> None:
+    """Its connections and its metadata are gone: a reader would wait for ever."""
+
+    async def explode() -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, -1])
+        async with consumer(world, kafka, "orders") as c:
+            waiting = asyncio.create_task(
+                c.getone() if way == "records" else c.position(("orders", 1))
+            )
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            c._engine.spawn(explode(), "explode")
+            with pytest.raises(Closed, match="a bug"):
+                await asyncio.wait_for(waiting, 1)
+            with pytest.raises(Closed, match="a bug"):
+                await c.getone()
+            assert not c.health().ok
+
+    simulate(body)
+
+
 def test_errors_that_a_closed_stream_did_not_raise_are_raised_by_the_next() -> None:
     """They went with it, and the partition stood still in silence."""
 

@@ -61,7 +61,7 @@ async def _alter(node: BrokerNode, resource: AlterConfigsResource, *, validate_o
         if config.value is None:
             raise InvalidRequest(f"setting {config.name} has no value")
         configs[config.name] = config.value
-    await node.topics.alter_configs(topic, configs, validate_only=validate_only)
+    await node.topics.alter_configs(topic, lambda _: configs, validate_only=validate_only)
 
 
 def find_topic(node: BrokerNode, resource_type: int, name: str) -> Topic:

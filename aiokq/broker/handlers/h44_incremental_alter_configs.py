@@ -55,5 +55,8 @@ async def _alter(
 ) -> None:
     topic = find_topic(node, resource.resource_type, resource.resource_name)
     changes = [(change.name, change.config_operation, change.value) for change in resource.configs]
-    configs = changed_configs(topic.configs, changes, node.settings)
-    await node.topics.alter_configs(topic, configs, validate_only=validate_only)
+    await node.topics.alter_configs(
+        topic,
+        lambda configs: changed_configs(configs, changes, node.settings),
+        validate_only=validate_only,
+    )

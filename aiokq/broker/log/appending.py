@@ -66,21 +66,30 @@ class PreparedAppend(NamedTuple):
         """Whether the records have the time of the append."""
         return self.config.log_append_time and self.origin is Origin.CLIENT
 
-    def check(self, producers: ProducerState) -> CheckedAppend:
-        """What a producer's earlier batches say of these.
+    def check(self, producers: ProducerState) -> BatchMetadata | None:
+        """The earlier batch that these repeat, if so: nothing is to be written then.
 
         Raises:
-            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
+            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
+                ``producer_state``.
         """
-        markers: dict[int, EndTransactionMarker] = {}
-        if self.origin is not Origin.CLIENT:
-            for index, (batch, header) in enumerate(self.batches):
-                marker = read_marker(batch, header) if header.is_control else None
-                if marker is not None:
-                    producers.check_marker(header, marker)
-                    markers[index] = marker
+        if self.origin is Origin.CLIENT:  # whose batches are no control batches
+            return producers.check([header for _, header in self.batches], self.origin)
+        for index, marker in self.markers().items():
+            producers.check_marker(self.batches[index][1], marker)
         data_headers = (header for _, header in self.batches if not header.is_control)
-        return CheckedAppend(markers, producers.check(data_headers, self.origin))
+        return producers.check(data_headers, self.origin)
+
+    def markers(self) -> dict[int, EndTransactionMarker]:
+        """The control batches that end a transaction, by number of the batch; never a client's."""
+        if self.origin is Origin.CLIENT:
+            return {}
+        found = {
+            index: read_marker(batch, header)
+            for index, (batch, header) in enumerate(self.batches)
+            if header.is_control
+        }
+        return {index: marker for index, marker in found.items() if marker is not None}
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
         """The batches with their offsets, from ``offset`` on, and leader epoch patched in."""
@@ -95,18 +104,6 @@ class PreparedAppend(NamedTuple):
             offset = header.next_offset
             max_timestamp = max(max_timestamp, header.max_timestamp_ms)
         return PlacedAppend(buffers, headers, self.size, offset, max_timestamp)
-
-
-class CheckedAppend(NamedTuple):
-    """What the log's producers make of an append.
-
-    Attributes:
-        markers: of the control batches that end a transaction, by number of the batch.
-        duplicate: the earlier batch that the append repeats: nothing is to be written then.
-    """
-
-    markers: dict[int, EndTransactionMarker]
-    duplicate: BatchMetadata | None
 
 
 def prepare_append(

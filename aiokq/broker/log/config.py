@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """Kafka's topic settings by their names, with ``_`` for ``.``; the defaults are Kafka's.
 
     The table with ranges and meanings is ``aiokq.broker.topic_configs``.

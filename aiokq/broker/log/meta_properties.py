@@ -7,16 +7,15 @@ Tests: ``tests/unit/broker/log/test_meta_properties.py``.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.core.errors import ConfigError
 from aiokq.core.properties import format_properties, parse_properties
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """The ids of a log directory.
 
     Attributes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log.appending import CheckedAppend, PreparedAppend, prepare_append
+from aiokq.broker.log.appending import PreparedAppend, prepare_append
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -179,31 +179,32 @@ class PartitionLog:
             OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
         """
         self._check_usable()
-        checked = prepared.check(self._producers)
-        duplicate = checked.duplicate
+        stamped = prepared.stamped
+        duplicate = prepared.check(self._producers)
         if duplicate is not None:
             return AppendResult(
                 duplicate.first_offset,
                 duplicate.last_offset,
-                duplicate.timestamp_ms if prepared.stamped else NO_TIMESTAMP,
+                duplicate.timestamp_ms if stamped else NO_TIMESTAMP,
                 self._log_start_offset,
                 duplicate=True,
             )
         base_offset = self.log_end_offset
-        last_offset = self._write(prepared, checked, leader_epoch)
+        last_offset = self._write(prepared, leader_epoch)
         for listener in self.append_listeners:
             listener(prepared.size)
         return AppendResult(
             base_offset,
             last_offset,
-            prepared.now_ms if prepared.stamped else NO_TIMESTAMP,
+            prepared.now_ms if stamped else NO_TIMESTAMP,
             self._log_start_offset,
         )
 
-    def _write(self, prepared: PreparedAppend, checked: CheckedAppend, leader_epoch: int) -> int:
+    def _write(self, prepared: PreparedAppend, leader_epoch: int) -> int:
         """Write batches, all or none, and take note of them; the last offset they got."""
         now_ms = prepared.now_ms
         base_offset = self.log_end_offset
+        markers = prepared.markers()
         placed = prepared.placed_at(base_offset, leader_epoch)
         # All that can fail comes before the write: what is written is not taken back.
         if self._tail.is_full(placed, now_ms):
@@ -214,8 +215,8 @@ class PartitionLog:
         self._tail.write(placed)
         for index, header in enumerate(placed.headers):
             if header.has_producer_id:
-                if index in checked.markers:
-                    self._producers.end_transaction(header, checked.markers[index], now_ms)
+                if index in markers:
+                    self._producers.end_transaction(header, markers[index], now_ms)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
         self._producers.map_end_offset = placed.next_offset

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
@@ -47,8 +46,7 @@ REPORT_EVERY: Final = 64 * 1024 * 1024
 """Bytes of one segment between two reports of progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryProgress:
+class RecoveryProgress(NamedTuple):
     """How far the recovery of one log is, for whoever waits for it."""
 
     topic_partition: TopicPartition

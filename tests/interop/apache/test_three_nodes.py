@@ -17,7 +17,7 @@ from aiokq.cluster.events import (
     PartitionFailed,
     PartitionRecovered,
 )
-from tests.interop.apache.support import create_topic, eventually
+from tests.interop.apache.support import create_topic, eventually, logged_batches
 from tests.interop.apache.workload import workload
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 
@@ -281,6 +281,66 @@ async def test_records_lost_by_an_unclean_election_are_told(kafka, topic, policy
             assert truncated.value.divergent_offset == 10
             consumer.seek((topic, 0), truncated.value.divergent_offset)
         assert await read(3) == [b"new 0", b"new 1", b"new 2"]
+
+
+@pytest.mark.full
+async def test_an_idempotent_producer_goes_on_after_an_unclean_election(kafka, topic):
+    """The log lost what it had acknowledged, and with it the sequences (KIP-360): go on, in order.
+
+    What the new leader never had is lost, as the setting accepts; what comes later is not, nor is
+    any of it there twice.
+    """
+    await create_topic(
+        kafka,
+        topic,
+        assignments={0: [1, 2]},
+        min_insync_replicas=1,
+        unclean_leader_election_enable=True,
+    )
+    settings = {"bootstrap_servers": kafka.bootstrap_servers, "request_timeout_ms": 4000}
+    async with (
+        asyncio.timeout(90),
+        aiokq.Producer(**settings, linger_ms=1) as producer,
+        aiokq.Consumer(
+            topic, **settings, auto_offset_reset="earliest", fetch_max_wait_ms=200
+        ) as consumer,
+    ):
+        assert producer.settings.enable_idempotence
+        await in_sync(kafka, topic, 2)
+        for n in range(10):
+            await producer.send(topic, b"kept %d" % n)
+        await asyncio.to_thread(kafka.stop_node, 2, signal.SIGTERM)
+        for n in range(10):
+            await producer.send(topic, b"lost %d" % n)
+        assert len([await consumer.getone() for _ in range(20)]) == 20
+        await asyncio.to_thread(kafka.stop_node, 1, signal.SIGKILL)
+        await asyncio.to_thread(kafka.start_node, 2)
+        deliveries = [await producer.enqueue(topic, b"new %d" % n) for n in range(100)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+        assert offsets == list(range(10, 110))
+        # The consumer had read past the cut; it goes on where both logs agree, in order.
+        read = [(await consumer.getone()).value for _ in range(100)]
+        assert read == [b"new %d" % n for n in range(100)]
+    epochs = {batch.producer_epoch for batch in logged_batches(kafka, topic, node=2)}
+    assert len(epochs) <= 2, "the epoch is bumped once, if at all"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+async def test_every_leader_killed_in_turn(kafka, topic):
+    """SIGKILL of one node after the other under load, each back before the next goes."""
+    await create_topic(kafka, topic, assignments=REPLICAS)
+    async with workload(kafka, topic, 3) as work:
+        for _ in range(3):
+            await work.until_received(200)
+            await asyncio.to_thread(kafka.stop_node, await leader(kafka, topic), signal.SIGKILL)
+            await work.until_received(200)
+            for each in (1, 2, 3):
+                if each not in kafka.processes:
+                    await asyncio.to_thread(kafka.start_node, each)
+            await in_sync(kafka, topic)
+        await work.until_received(300)
+    assert len(work.of(LeaderChanged)) >= 3
 
 
 @pytest.mark.full

@@ -299,3 +299,19 @@ async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
         ("elected", "__consumer_offsets-0", 0),
         ("resigned", "__consumer_offsets-0", 0),
     ]
+
+
+def test_with_raises_what_went_wrong_on_its_thread(tmp_path, monkeypatch):
+    """As `async with` does; before, it was a traceback on stderr, and `with` ended well."""
+
+    async def close(node: BrokerNode) -> None:
+        await close_node(node)
+        raise KafkaStorage("not closed clean")
+
+    close_node = BrokerNode.close
+    monkeypatch.setattr(BrokerNode, "close", close)
+    with (
+        pytest.raises(KafkaStorage, match="not closed clean"),
+        EmbeddedCluster(data_dir=tmp_path / "data"),
+    ):
+        pass

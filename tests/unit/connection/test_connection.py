@@ -353,7 +353,7 @@ def test_versions_are_the_newest_that_both_sides_have() -> None:
             assert connection.version_for(wire.ProduceRequest) == wire.ProduceRequest.MAX_VERSION
             with pytest.raises(UnsupportedVersion, match="versions 90-99"):
                 connection.version_for(wire.FetchRequest)
-            with pytest.raises(UnsupportedVersion, match="does not have this API"):
+            with pytest.raises(UnsupportedVersion, match="does not have DescribeTopicPartitions"):
                 connection.send(wire.DescribeTopicPartitionsRequest())
             await connection.request(metadata())
             assert kafka[1].seen[-1].version == 4

@@ -284,6 +284,7 @@ def test_a_wrong_crc_stops_before_the_batch(encode: Make, cursor: Make) -> None:
         with pytest.raises(CorruptRecord, match=r"CRC-32C.*offset 5") as caught:
             next(reading)
         assert caught.value.topic_partition == ("t", 0)
+        assert "offset 5 of t-0; seek(('t', 0), 10) goes on behind it" in str(caught.value)
         assert reading.position == 5
     with pytest.raises(CorruptRecord):
         reading.next_batch()
@@ -316,7 +317,7 @@ def test_what_stands_before_a_bad_record_is_handed_over(
             got = [r.offset for r in (reading.take(9) if read == "take" else reading.next_batch())]
         assert got == [0, 1, 2, 3]
         assert reading.position == 4
-        with pytest.raises(CorruptRecord, match="malformed"):
+        with pytest.raises(CorruptRecord, match=r"malformed.*seek\(\('t', 0\), 5\)"):
             next(reading)
         assert reading.position == 4
         reading.skip_batch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiokq import wire
@@ -211,3 +213,24 @@ async def test_a_resource_named_twice_is_42():
         resource = wire.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
         request = wire.AlterConfigsRequest(resources=[resource, resource])
         assert [r.error_code for r in (await broker.ask(request, 1)).responses] == [42, 42]
+
+
+async def test_changes_made_at_the_same_time_are_all_kept():
+    """Each was made from the settings before both: the second took back what the first had set."""
+    async with Broker() as broker:
+        await broker.create("t")
+        inline = broker.node.environment.offload.run
+
+        async def slow(fn, *args):
+            await asyncio.sleep(0)
+            return await inline(fn, *args)
+
+        broker.node.environment.offload.run = slow
+        await asyncio.gather(
+            alter(broker, "t", ("retention.ms", 0, "5")),
+            alter(broker, "t", ("segment.bytes", 0, "1048576")),
+        )
+        assert broker.node.topics.get("t").configs == {
+            "retention.ms": "5",
+            "segment.bytes": "1048576",
+        }

@@ -434,7 +434,7 @@ async def test_settings_changed_while_a_batch_is_looked_through_hold_for_it():
 
         async def compact():
             await broker.node.topics.alter_configs(
-                broker.node.topics.get("t"), {"cleanup.policy": "compact"}
+                broker.node.topics.get("t"), lambda _: {"cleanup.policy": "compact"}
             )
 
         meanwhile(broker, compact)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble
 from aiokq.broker.log.open_files import OpenFiles
@@ -24,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 
 def config(**changes: object) -> LogConfig:
     """Kafka's defaults but for the small limits tests want."""
-    return replace(LogConfig(), **changes)
+    return LogConfig()._replace(**changes)
 
 
 def batch(
