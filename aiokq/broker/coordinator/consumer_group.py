@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.coordinator.consumer_describe import describe_group
-from aiokq.broker.coordinator.consumer_heartbeat import Heartbeat
+from aiokq.broker.coordinator.consumer_heartbeat import Beat, Heartbeat
 from aiokq.broker.coordinator.consumer_image import GroupImage
 from aiokq.broker.coordinator.consumer_leave import (
     leaving_member,
@@ -127,14 +127,25 @@ class ConsumerGroup:
             topics_changed=version != self._seen[0] or self.image.epoch < self._seen[1],
         ).run()
         self._seen = version, beat.epoch
+        self._start_session(beat.member.member_id, instant)
+        if not beat.records:
+            return Outcome(response=beat.response)
+        return Outcome(
+            beat.records, beat.response, written=lambda error: self._written(beat, instant, error)
+        )
+
+    def _written(self, beat: Beat, instant: Instant, error: KafkaError | None) -> None:
+        """The timers that follow from the member's new state; none if the log refused it."""
+        if error is not None:
+            return
         member = beat.member
-        self._start_session(member.member_id, instant)
+        if beat.replaced is not None and beat.replaced != member.member_id:
+            self._stop_timers(beat.replaced)
         if beat.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._start_revocation(member, instant)
             else:
                 self._context.timers.cancel(self._timer("revocation", member.member_id))
-        return Outcome(beat.records, beat.response)
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest

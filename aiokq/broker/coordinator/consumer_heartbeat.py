@@ -70,11 +70,13 @@ class Beat:
         member: as it is once the records are replayed.
         epoch: the group's, likewise.
         reconciled: whether the member's epoch, state or partitions changed.
+        replaced: the member id that it had as a static member before.
     """
 
     member: ConsumerMember
     epoch: int
     reconciled: bool
+    replaced: str | None
     records: list[CoordinatorRecord]
     response: ConsumerGroupHeartbeatResponse
 
@@ -152,6 +154,7 @@ class Heartbeat:
             reconciled,
             epoch,
             moved,
+            self._replaced,
             self._records,
             self._response(member, reconciled),
         )

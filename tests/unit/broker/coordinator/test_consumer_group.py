@@ -454,6 +454,15 @@ def test_a_static_member_comes_back_with_its_old_member_id() -> None:
     assert world.assigned(back) == {"orders": {0, 1}}
 
 
+def test_a_replaced_static_member_leaves_no_timers() -> None:
+    """A program that restarts every minute, for a year."""
+    world = World(orders=1)
+    for number in range(5):
+        world.join(f"a{number}", "orders", instance="i")
+        world.leave(f"a{number}", instance="i", for_good=False)
+    assert len(world.timers) == 1
+
+
 def test_a_replaced_static_member_is_fenced_by_its_instance_id() -> None:
     """The old process wakes up after its successor took over."""
     world = World(orders=1)
