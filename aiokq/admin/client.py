@@ -22,6 +22,7 @@ from aiokq.admin.config_types import (
     ConfigsAltered,
     ResourceLike,
 )
+from aiokq.admin.group_calls import GroupCalls
 from aiokq.admin.offsets import OffsetListing
 from aiokq.admin.partitions import NewPartitions, PartitionsCreated
 from aiokq.admin.records import RecordsDeleted
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Admin"]
 
 
-class Admin:
-    """Manages topics, configs, offsets and records of a cluster.
+class Admin(GroupCalls):
+    """Manages topics, configs, offsets, records and consumer groups of a cluster.
 
     `async with Admin("host:9092") as admin:` opens a cluster of its own; `cluster.admin()` shares
     one. Calls about several things give `Results`: one result per thing, each with an ``error``

@@ -1,0 +1,165 @@
+"""Asking the coordinators of several groups: found together, asked at the same time, asked again.
+
+Owns whom to ask and when again; what is asked, and what an answer means, is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from aiokq.admin.retrying import per_item
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.targets import CoordinatorKind
+from aiokq.core.errors import (
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    RequestTimeout,
+    UnsupportedVersion,
+)
+
+__all__ = ["Ask", "find_coordinators", "per_group", "per_item_of"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
+
+K = TypeVar("K")
+
+Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
+"""Asks a coordinator about these groups, or items of a group, within so many seconds."""
+
+
+async def per_group(
+    engine: ClusterEngine,
+    groups: Mapping[str, T],
+    ask: Ask[str, T, R],
+    *,
+    api: str,
+    timeout: float | None,
+    batched: bool = True,
+) -> dict[str, R | KafkaError]:
+    """An outcome per group, in the order of ``groups``.
+
+    Groups whose coordinator moved, is loading or did not answer are asked for again, alone.
+
+    Args:
+        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+        batched: whether one request takes all groups of a coordinator.
+
+    Raises:
+        KafkaError: no request could be made at all, and no retry can help.
+        RequestTimeout: no request succeeded in time; the cause says why.
+    """
+
+    async def attempt(left: Mapping[str, T], remaining: float) -> dict[str, R | KafkaError]:
+        outcomes: dict[str, R | KafkaError] = {}
+        nodes: dict[str, int] = {}
+        # One group without a coordinator holds up the others for a part of the time only.
+        limit = min(remaining, engine.settings.request_timeout) / 4
+        for group_id, found in (await find_coordinators(engine, left, timeout=limit)).items():
+            if isinstance(found, KafkaError):
+                outcomes[group_id] = found
+            else:
+                nodes[group_id] = found
+        requests = _requests(nodes, batched=batched)
+        answers = await concurrently(
+            engine.supervisor,
+            (ask(node, {g: left[g] for g in asked}, remaining) for node, asked in requests),
+            name=api,
+        )
+        old = [answer for answer in answers if isinstance(answer, UnsupportedVersion)]
+        if old and len(old) == len(answers) and not outcomes:
+            raise old[0]
+        for (node, asked), answer in zip(requests, answers, strict=True):
+            for group_id in asked:
+                outcome = _outcome(answer, group_id)
+                if isinstance(outcome, MOVED):
+                    engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+                outcomes[group_id] = outcome
+        return outcomes
+
+    return await per_item(engine, groups, attempt, api=api, timeout=timeout, final=())
+
+
+async def per_item_of(
+    engine: ClusterEngine,
+    group_id: str,
+    items: Mapping[K, T],
+    ask: Ask[K, T, R],
+    *,
+    api: str,
+    timeout: float | None,
+) -> dict[K, R | KafkaError]:
+    """An outcome per item of one group (partitions, members), in the order of ``items``.
+
+    Args:
+        timeout: seconds for all of it; None for ``default_api_timeout_ms``.
+
+    Raises:
+        KafkaError: no request could be made at all, and no retry can help.
+        RequestTimeout: no request succeeded in time; the cause says why.
+    """
+
+    async def attempt(left: Mapping[K, T], remaining: float) -> Mapping[K, R | KafkaError]:
+        node = await engine.coordinator(CoordinatorKind.GROUP, group_id, timeout=remaining)
+        try:
+            outcomes = await ask(node, left, remaining)
+        except KafkaError:
+            engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+            raise
+        if any(isinstance(outcome, MOVED) for outcome in outcomes.values()):
+            engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+        return outcomes
+
+    return await per_item(engine, items, attempt, api=api, timeout=timeout)
+
+
+async def find_coordinators(
+    engine: ClusterEngine, groups: Iterable[str], *, timeout: float
+) -> dict[str, int | KafkaError]:
+    """Node id of each group's coordinator; the lookups go out together (KIP-699)."""
+    names = list(groups)
+    found = await concurrently(
+        engine.supervisor,
+        (engine.coordinator(CoordinatorKind.GROUP, name, timeout=timeout) for name in names),
+        name="find coordinators",
+    )
+    return {
+        name: _not_yet(node) if isinstance(node, RequestTimeout) else node
+        for name, node in zip(names, found, strict=True)
+    }
+
+
+def _not_yet(error: RequestTimeout) -> KafkaError:
+    """Not found in the part of the time that an attempt has: the next one goes on."""
+    later = CoordinatorNotAvailable(error.message)
+    later.__cause__ = error.__cause__
+    return later
+
+
+def _requests(nodes: Mapping[str, int], *, batched: bool) -> list[tuple[int, list[str]]]:
+    if not batched:
+        return [(node, [group_id]) for group_id, node in nodes.items()]
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group_id, node in nodes.items():
+        by_node[node].append(group_id)
+    return list(by_node.items())
+
+
+def _outcome(answer: Mapping[str, R | KafkaError] | KafkaError, group_id: str) -> R | KafkaError:
+    if isinstance(answer, RequestTimeout):
+        # The client's own limit for one request: the coordinator may answer the next one.
+        lost = ConnectionLost(str(answer), api=answer.api, node=answer.node)
+        lost.__cause__ = answer
+        return lost
+    if isinstance(answer, KafkaError):
+        return answer
+    if group_id not in answer:
+        return CoordinatorNotAvailable("the coordinator left the group out of its answer")
+    return answer[group_id]

@@ -1,0 +1,269 @@
+"""GroupCalls: Admin's methods on groups; what each does is in the module of its area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aiokq.admin import group_lag as lags
+from aiokq.admin import group_listing as listings
+from aiokq.admin import group_members as members
+from aiokq.admin import group_offsets, group_reset, groups
+from aiokq.admin.group_listing import GroupListings
+from aiokq.admin.group_offsets import GroupsLike
+from aiokq.admin.group_reset import ResetToLike
+from aiokq.admin.group_types import (
+    GroupDeleted,
+    GroupDescription,
+    GroupLag,
+    GroupOffsetAltered,
+    GroupOffsetDeleted,
+    GroupOffsetReset,
+    GroupOffsets,
+    MemberRemoved,
+)
+from aiokq.admin.results import Results
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import IsolationLevel
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["GroupCalls"]
+
+
+class GroupCalls:
+    """What an `Admin` does with consumer groups, of both protocols.
+
+    The coordinators of the groups are found together and asked at the same time; a group whose
+    coordinator moves, loads or does not answer is asked for again. What is said in `Admin` about
+    results, ``timeout`` and errors holds here.
+    """
+
+    def _check(self) -> ClusterEngine:
+        """The engine, if this may be used here and now."""
+        raise NotImplementedError
+
+    async def list_groups(
+        self,
+        *,
+        states: str | Iterable[str] = (),
+        types: str | Iterable[str] = (),
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> GroupListings:
+        """All groups of the cluster, by id; every broker lists those it coordinates.
+
+        Args:
+            states: only those in one of these, as in "Stable" or "Empty" (Kafka 2.6).
+            types: only those of one of these: "Classic", "Consumer" ... (Kafka 3.8).
+            raise_errors: raise the error of the first broker that could not be asked. Otherwise
+                they are in ``.errors``, and the groups of these brokers are missing.
+        """
+        found = await listings.list_groups(
+            self._check(), states=states, types=types, timeout=timeout
+        )
+        return found.raise_for_errors() if raise_errors else found
+
+    async def describe_groups(
+        self,
+        group_ids: str | Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, GroupDescription]:
+        """Describe groups with their members: state, assignor, coordinator, who owns what.
+
+        Args:
+            include_authorized_operations: tell what this client may do with each (Kafka 2.3).
+
+        Returns:
+            By group id; the error is GroupIdNotFound, GroupAuthorization ...
+        """
+        results = await groups.describe_groups(
+            self._check(),
+            _each(group_ids),
+            include_authorized_operations=include_authorized_operations,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def delete_groups(
+        self,
+        group_ids: str | Iterable[str],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, GroupDeleted]:
+        """Delete groups with their offsets; a group must have no members.
+
+        Returns:
+            By group id; the error is GroupNotEmpty, GroupIdNotFound ...
+        """
+        results = await groups.delete_groups(self._check(), _each(group_ids), timeout=timeout)
+        return results.raise_for_errors() if raise_errors else results
+
+    async def remove_members(
+        self,
+        group_id: str,
+        member_ids: str | Iterable[str] | None = (),
+        *,
+        group_instance_ids: str | Iterable[str] = (),
+        reason: str | None = None,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, MemberRemoved]:
+        """Remove members from a group; their partitions go to the others at once.
+
+        For those that are gone and whose session has not ended, static members above all. One that
+        is alive joins again by itself.
+
+        Args:
+            member_ids: as `describe_groups` tells them; None for all members.
+            group_instance_ids: of static members, instead or as well.
+            reason: for the broker's log (Kafka 3.2; classic protocol only).
+
+        Returns:
+            By what was given; the error is UnknownMemberId, FencedInstanceId ...
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        results = await members.remove_members(
+            self._check(),
+            group_id,
+            None if member_ids is None else _each(member_ids),
+            group_instance_ids=_each(group_instance_ids),
+            reason=reason,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    # -- offsets
+
+    async def list_group_offsets(
+        self,
+        group_ids: GroupsLike,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, GroupOffsets]:
+        """What groups have committed, whatever their state.
+
+        Args:
+            group_ids: a group, several, or for each the partitions wanted (None: all).
+            require_stable: wait for open transactions that commit offsets (KIP-447).
+
+        Returns:
+            By group id. A group that does not exist has committed nothing, and is no error.
+        """
+        results = await group_offsets.list_group_offsets(
+            self._check(), group_ids, require_stable=require_stable, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+        | Mapping[tuple[str, int], OffsetAndMetadata | int],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, GroupOffsetAltered]:
+        """Commit offsets for a group that has no members; one that does not exist is made.
+
+        Args:
+            offsets: of the next record to read, per partition. Whether the log has them is not
+                looked at: `reset_group_offsets` does that.
+
+        Returns:
+            By partition; the error is GroupNotEmpty, UnknownTopicOrPartition ...
+        """
+        results = await group_offsets.alter_group_offsets(
+            self._check(),
+            group_id,
+            {
+                TopicPartition.of(tp): OffsetAndMetadata(offset)
+                if isinstance(offset, int)
+                else offset
+                for tp, offset in offsets.items()
+            },
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def delete_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | Iterable[tuple[str, int]],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, GroupOffsetDeleted]:
+        """Delete committed offsets, of topics that no member of the group is subscribed to.
+
+        Returns:
+            By partition; the error is GroupSubscribedToTopic, UnknownTopicOrPartition,
+            GroupIdNotFound ...
+        """
+        results = await group_offsets.delete_group_offsets(
+            self._check(),
+            group_id,
+            [TopicPartition.of(tp) for tp in partitions],
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        to: ResetToLike | Mapping[TopicPartition, ResetToLike],
+        partitions: Iterable[str | TopicPartition] | None = None,
+        *,
+        dry_run: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, GroupOffsetReset]:
+        """Commit where a group that has no members shall go on, computed from the logs.
+
+        Args:
+            to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration back,
+                a shift; for all partitions, or one for each. An offset outside the log becomes the
+                end nearest to it.
+            partitions: topics, or single partitions; None for all that the group has committed.
+            dry_run: compute only.
+
+        Returns:
+            By partition, with the offset before and after.
+
+        Raises:
+            GroupNotEmpty: the group has members.
+            UnknownTopicOrPartition: a topic given by name does not exist.
+        """
+        results = await group_reset.reset_group_offsets(
+            self._check(), group_id, to, partitions, dry_run=dry_run, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def group_lag(
+        self,
+        group_ids: str | Iterable[str],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, GroupLag]:
+        """How far groups are behind the ends of the logs, by partition, with who owns each.
+
+        Args:
+            isolation_level: with "read_committed", the end is the last stable offset.
+        """
+        results = await lags.group_lag(
+            self._check(), _each(group_ids), isolation_level=isolation_level, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+
+def _each(names: str | Iterable[str]) -> list[str]:
+    """Each once, in the order given."""
+    return [names] if isinstance(names, str) else list(dict.fromkeys(names))

@@ -1,0 +1,197 @@
+"""Listing the groups of a cluster: each broker lists those it coordinates, so all are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Self
+
+from aiokq.admin.group_types import GroupListing, GroupState, GroupType
+from aiokq.admin.retrying import per_item
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import (
+    ConnectionLost,
+    KafkaError,
+    RequestTimeout,
+    UnsupportedVersion,
+    copy_error,
+    error_for,
+)
+from aiokq.wire.list_groups import ListGroupsRequest
+
+__all__ = ["GroupListings", "list_groups"]
+
+STATES_SINCE: Final = 4
+TYPES_SINCE: Final = 5
+"""ListGroups versions: of filtering by state (KIP-518), by type (KIP-848)."""
+
+TRIES: Final = 2
+"""How often a broker that cannot be reached is tried while others answer."""
+
+
+class GroupListings(Mapping[str, GroupListing]):
+    """The groups found, by id, sorted; and the brokers that could not be asked.
+
+    Attributes:
+        errors: by node id. The groups that these brokers coordinate are missing.
+    """
+
+    __slots__ = ("_groups", "errors")
+
+    def __init__(
+        self, groups: Iterable[GroupListing], errors: Mapping[int, KafkaError] | None = None
+    ) -> None:
+        self._groups = {group.group_id: group for group in groups}
+        self.errors = dict(errors or {})
+
+    def __getitem__(self, group_id: str) -> GroupListing:
+        return self._groups[group_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __repr__(self) -> str:
+        return f"GroupListings({list(self._groups)!r}, errors={self.errors!r})"
+
+    @property
+    def ok(self) -> bool:
+        """Whether all brokers answered."""
+        return not self.errors
+
+    def raise_for_errors(self) -> Self:
+        """Raise the first broker's error; further ones are in its notes. Returns itself if none.
+
+        Raises:
+            KafkaError: of the first broker that could not be asked.
+        """
+        if not self.errors:
+            return self
+        (_, first), *others = self.errors.items()
+        error = copy_error(first)
+        for node, other in others:
+            error.add_note(f"broker {node}: {other}")
+        raise error
+
+
+async def list_groups(
+    engine: ClusterEngine,
+    *,
+    states: Iterable[str],
+    types: Iterable[str],
+    timeout: float | None,
+) -> GroupListings:
+    """See `Admin.list_groups`."""
+    engine.bind()
+    wanted_states = [GroupState.wanted(state) for state in _each(states)]
+    wanted_types = [GroupType.wanted(kind) for kind in _each(types)]
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+    nodes = await _nodes(engine, total)
+    tries: Counter[int] = Counter()
+    answered = False
+
+    def make(version: int) -> ListGroupsRequest:
+        asked_types = wanted_types
+        if version < STATES_SINCE and wanted_states:
+            raise UnsupportedVersion(
+                "the broker is older than 2.6: it cannot list by state", api="ListGroups"
+            )
+        if version < TYPES_SINCE and wanted_types:
+            if wanted_types != [GroupType.CLASSIC]:
+                raise UnsupportedVersion(
+                    "the broker is older than 3.8: all its groups are classic", api="ListGroups"
+                )
+            asked_types = []
+        return ListGroupsRequest(states_filter=list(wanted_states), types_filter=list(asked_types))
+
+    async def ask(node: int, remaining: float) -> list[GroupListing]:
+        response = await engine.router.request(make, ListGroupsRequest, node, timeout=remaining)
+        if response.error_code:
+            raise error_for(response.error_code, api="ListGroups", node=node)
+        return [
+            GroupListing(
+                group.group_id,
+                group.protocol_type,
+                GroupState.of(group.group_state) if group.group_state else None,
+                GroupType.of(group.group_type) if group.group_type else None,
+                node,
+            )
+            for group in response.groups
+        ]
+
+    async def attempt(
+        left: Mapping[int, bool], remaining: float
+    ) -> dict[int, list[GroupListing] | KafkaError]:
+        nonlocal answered
+        # One that hangs holds up the listing of the others for one request's time.
+        each = min(remaining, engine.settings.request_timeout)
+        answers = await concurrently(
+            engine.supervisor, (ask(node, each) for node in left), name="list groups"
+        )
+        outcomes = dict(zip(left, answers, strict=True))
+        answered |= any(not isinstance(answer, KafkaError) for answer in answers)
+        for node, outcome in outcomes.items():
+            if isinstance(outcome, ConnectionLost):
+                tries[node] += 1
+                if answered and tries[node] >= TRIES:
+                    outcome.retriable = False
+                    outcome.add_context(node=node)
+        return outcomes
+
+    outcomes = await per_item(
+        engine,
+        dict.fromkeys(nodes, True),
+        attempt,
+        api="ListGroups",
+        timeout=max(0.0, deadline - engine.now()),
+        final=(),
+    )
+    found: dict[str, GroupListing] = {}
+    errors: dict[int, KafkaError] = {}
+    for node, outcome in outcomes.items():
+        if isinstance(outcome, KafkaError):
+            errors[node] = outcome
+        else:
+            found |= {group.group_id: group for group in outcome}
+    if not found and len(errors) == len(nodes):
+        raise _of_all(errors)
+    return GroupListings((found[group_id] for group_id in sorted(found)), errors)
+
+
+def _each(names: Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _of_all(errors: Mapping[int, KafkaError]) -> KafkaError:
+    (_, error), *_ = errors.items()
+    if error.retriable and not isinstance(error, RequestTimeout):
+        timeout = RequestTimeout(f"no broker listed its groups: {error}", api="ListGroups")
+        timeout.__cause__ = error
+        return timeout
+    return error
+
+
+async def _nodes(engine: ClusterEngine, timeout: float) -> list[int]:
+    """The brokers of the cluster as it is now.
+
+    Raises:
+        RequestTimeout: no broker told in time.
+    """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            await engine.refresh()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        cause = engine.last_error
+        raise RequestTimeout(
+            f"no metadata within {timeout:.3g} s" + (f": {cause}" if cause is not None else ""),
+            api="ListGroups",
+        ) from cause
+    return sorted(engine.metadata.brokers)

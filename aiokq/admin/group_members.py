@@ -1,0 +1,189 @@
+"""Removing members from a group, whichever protocol they speak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.admin.coordinated import per_item_of
+from aiokq.admin.group_types import GroupDescription, GroupType, MemberRemoved
+from aiokq.admin.groups import describe_groups
+from aiokq.admin.results import Results
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import (
+    ConfigError,
+    ConnectionLost,
+    KafkaError,
+    UnknownMemberId,
+    UnsupportedVersion,
+    error_for,
+)
+from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from aiokq.wire.leave_group import LeaveGroupRequest, MemberIdentity
+
+__all__ = ["remove_members"]
+
+SEVERAL_SINCE: Final = 3
+"""LeaveGroup version of several members, and of instance ids (KIP-345)."""
+
+LEAVING: Final = -1
+"""The member epoch that says goodbye (KIP-848)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    member_id: str
+    group_instance_id: str | None
+
+
+async def remove_members(
+    engine: ClusterEngine,
+    group_id: str,
+    member_ids: Iterable[str] | None,
+    *,
+    group_instance_ids: Iterable[str],
+    reason: str | None,
+    timeout: float | None,
+) -> Results[str, MemberRemoved]:
+    """See `Admin.remove_members`."""
+    given_ids = None if member_ids is None else list(member_ids)
+    given_instances = list(group_instance_ids)
+    if given_ids is not None and not given_ids and not given_instances:
+        raise ConfigError("no members: give member_ids or group_instance_ids; None means all")
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+    described = await describe_groups(
+        engine, [group_id], include_authorized_operations=False, timeout=total
+    )
+    group = described.raise_for_errors()[group_id]
+    wanted, results = _resolve(group, given_ids, given_instances)
+    leave = _leave_modern if group.type is GroupType.CONSUMER else _leave_classic
+    unanswered: set[str] = set()
+
+    async def ask(
+        node: int, asked: Mapping[str, _Member], remaining: float
+    ) -> dict[str, MemberRemoved | KafkaError]:
+        try:
+            answers = await leave(engine, node, group_id, asked, reason, remaining)
+        except ConnectionLost as error:
+            if error.may_have_been_written:
+                unanswered.update(asked)
+            raise
+        outcomes: dict[str, MemberRemoved | KafkaError] = {}
+        for key, error_or_none in answers.items():
+            member = asked[key]
+            # The reply to the request that removed it was lost.
+            gone = isinstance(error_or_none, UnknownMemberId) and key in unanswered
+            if error_or_none is None or gone:
+                outcomes[key] = MemberRemoved(member.member_id, member.group_instance_id)
+            else:
+                outcomes[key] = error_or_none
+        return outcomes
+
+    outcomes = await per_item_of(
+        engine,
+        group_id,
+        wanted,
+        ask,
+        api="LeaveGroup",
+        timeout=max(0.0, deadline - engine.now()),
+    )
+    for key, outcome in outcomes.items():
+        member = wanted[key]
+        if isinstance(outcome, KafkaError):
+            outcome = MemberRemoved(member.member_id, member.group_instance_id, outcome)
+        results[key] = outcome
+    return Results(results)
+
+
+def _resolve(
+    group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
+) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
+    """The members by what they were given by, and the outcome of those that are none."""
+    if member_ids is None:
+        member_ids = [member.member_id for member in group.members]
+    by_id = {member.member_id: member for member in group.members}
+    by_instance = {m.group_instance_id: m for m in group.members if m.group_instance_id}
+    wanted: dict[str, _Member] = {}
+    unknown: dict[str, MemberRemoved] = {}
+    for key, found, absent in (
+        *((i, by_id.get(i), MemberRemoved(i)) for i in member_ids),
+        *((i, by_instance.get(i), MemberRemoved("", i)) for i in instance_ids),
+    ):
+        if found is None:
+            error = UnknownMemberId(f"group {group.group_id!r} has no member {key!r}")
+            unknown[key] = MemberRemoved(absent.member_id, absent.group_instance_id, error)
+        else:
+            wanted[key] = _Member(found.member_id, found.group_instance_id)
+    return wanted, unknown
+
+
+async def _leave_classic(
+    engine: ClusterEngine,
+    node: int,
+    group_id: str,
+    members: Mapping[str, _Member],
+    reason: str | None,
+    timeout: float,
+) -> dict[str, KafkaError | None]:
+    def make(version: int) -> LeaveGroupRequest:
+        if version < SEVERAL_SINCE:
+            raise UnsupportedVersion(
+                "the broker is older than 2.4: it removes no members for others", api="LeaveGroup"
+            )
+        return LeaveGroupRequest(
+            group_id=group_id,
+            members=[
+                MemberIdentity(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    reason=reason,
+                )
+                for member in members.values()
+            ],
+        )
+
+    response = await engine.router.request(make, LeaveGroupRequest, node, timeout=timeout)
+    if response.error_code:
+        return {key: error_for(response.error_code, api="LeaveGroup") for key in members}
+    codes = {answer.member_id: answer.error_code for answer in response.members}
+    errors: dict[str, KafkaError | None] = {}
+    for key, member in members.items():
+        code = codes.get(member.member_id, UnknownMemberId.code)
+        errors[key] = error_for(code, api="LeaveGroup") if code else None
+    return errors
+
+
+async def _leave_modern(
+    engine: ClusterEngine,
+    node: int,
+    group_id: str,
+    members: Mapping[str, _Member],
+    reason: str | None,
+    timeout: float,
+) -> dict[str, KafkaError | None]:
+    """The goodbye of the consumer protocol, which has no place for a reason."""
+
+    async def leave(member: _Member) -> KafkaError | None:
+        response = await engine.request(
+            ConsumerGroupHeartbeatRequest(
+                group_id=group_id,
+                member_id=member.member_id,
+                member_epoch=LEAVING,
+                instance_id=member.group_instance_id,
+            ),
+            node=node,
+            timeout=timeout,
+        )
+        if response.error_code:
+            return error_for(
+                response.error_code, response.error_message, api="ConsumerGroupHeartbeat"
+            )
+        return None
+
+    answers = await concurrently(
+        engine.supervisor, (leave(member) for member in members.values()), name="remove members"
+    )
+    return dict(zip(members, answers, strict=True))

@@ -1,0 +1,237 @@
+"""Offsets of groups: list, alter and delete. Where a reset goes is group_reset.py's to compute."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from aiokq.admin.coordinated import per_group, per_item_of
+from aiokq.admin.group_types import GroupOffsetAltered, GroupOffsetDeleted, GroupOffsets
+from aiokq.admin.results import Results
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.group_offsets import (
+    NEWEST_WITH_NAMES,
+    SEVERAL_GROUPS_SINCE,
+    FetchedOffsets,
+    commit_errors,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+)
+from aiokq.cluster.metadata import frozen_map
+from aiokq.core.errors import (
+    ConfigError,
+    FencedMemberEpoch,
+    GroupNotEmpty,
+    IllegalGeneration,
+    KafkaError,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    error_for,
+)
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from aiokq.wire.offset_commit import OffsetCommitRequest
+from aiokq.wire.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from aiokq.wire.offset_fetch import OffsetFetchRequest
+
+__all__ = [
+    "GroupsLike",
+    "alter_group_offsets",
+    "delete_group_offsets",
+    "group_not_empty",
+    "list_group_offsets",
+]
+
+GroupsLike = (
+    str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | Iterable[tuple[str, int]] | None]
+)
+"""A group, groups, or for each the partitions wanted (None: all it has)."""
+
+HAS_MEMBERS = (
+    UnknownMemberId,
+    IllegalGeneration,
+    FencedMemberEpoch,
+    StaleMemberEpoch,
+    RebalanceInProgress,
+)
+"""What a group that has members answers to the commit of somebody who is none of them."""
+
+
+def group_not_empty(group_id: str) -> GroupNotEmpty:
+    """The error for what needs a group without members."""
+    return GroupNotEmpty(
+        f"group {group_id!r} has members, which would go on from their own positions: stop them "
+        "first"
+    )
+
+
+async def list_group_offsets(
+    engine: ClusterEngine, groups: GroupsLike, *, require_stable: bool, timeout: float | None
+) -> Results[str, GroupOffsets]:
+    """See `Admin.list_group_offsets`."""
+    wanted = _wanted(groups)
+    found: dict[str, FetchedOffsets] = defaultdict(FetchedOffsets)
+
+    async def ask(
+        node: int, asked: Mapping[str, list[TopicPartition] | None], remaining: float
+    ) -> dict[str, FetchedOffsets | KafkaError]:
+        deadline = engine.now() + remaining
+        left = dict(asked)
+        outcomes: dict[str, FetchedOffsets | KafkaError] = {}
+        while left:
+            portion = left
+
+            def request(
+                version: int, left: dict[str, list[TopicPartition] | None] = left
+            ) -> OffsetFetchRequest:
+                nonlocal portion
+                if version < SEVERAL_GROUPS_SINCE:
+                    portion = dict([*left.items()][:1])
+                return fetch_request(version, portion, require_stable=require_stable)
+
+            response = await engine.router.request(
+                request,
+                OffsetFetchRequest,
+                node,
+                timeout=max(0.0, deadline - engine.now()),
+                newest=NEWEST_WITH_NAMES,
+            )
+            answers = fetched_offsets(response, portion)
+            found.update(answers)
+            outcomes |= {group_id: _settled(answer) for group_id, answer in answers.items()}
+            left = {g: tps for g, tps in left.items() if g not in portion}
+        return outcomes
+
+    outcomes = await per_group(engine, wanted, ask, api="OffsetFetch", timeout=timeout)
+    results = {}
+    for group_id, outcome in outcomes.items():
+        answer = found[group_id]
+        error = outcome if isinstance(outcome, KafkaError) and not answer.errors else answer.error
+        results[group_id] = GroupOffsets(
+            group_id,
+            frozen_map(sorted(answer.offsets.items())),
+            frozen_map(sorted(answer.errors.items())),
+            error,
+        )
+    return Results(results)
+
+
+def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
+    if isinstance(groups, str):
+        return {groups: None}
+    if isinstance(groups, Mapping):
+        return {
+            group_id: None if tps is None else [TopicPartition.of(tp) for tp in tps]
+            for group_id, tps in groups.items()
+        }
+    return dict.fromkeys(groups)
+
+
+def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
+    """The answer, or the error after which the group is asked for again."""
+    if answer.error is not None:
+        return answer.error
+    # What open transactions may change is waited for.
+    return next((error for error in answer.errors.values() if error.retriable), answer)
+
+
+async def alter_group_offsets(
+    engine: ClusterEngine,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout: float | None,
+) -> Results[TopicPartition, GroupOffsetAltered]:
+    """See `Admin.alter_group_offsets`."""
+    for tp, offset in offsets.items():
+        if offset.offset < 0:
+            raise ConfigError(f"{tp}: {offset.offset} is no offset: they begin at 0")
+
+    async def ask(
+        node: int, asked: Mapping[TopicPartition, OffsetAndMetadata], remaining: float
+    ) -> dict[TopicPartition, GroupOffsetAltered | KafkaError]:
+        response = await engine.router.request(
+            lambda version: commit_request(group_id, asked),
+            OffsetCommitRequest,
+            node,
+            timeout=remaining,
+            newest=NEWEST_WITH_NAMES,
+        )
+        outcomes: dict[TopicPartition, GroupOffsetAltered | KafkaError] = {}
+        for tp, error in commit_errors(response, asked).items():
+            if isinstance(error, HAS_MEMBERS):
+                refused = group_not_empty(group_id)
+                refused.add_context(topic_partition=tp, api="OffsetCommit")
+                refused.__cause__ = error
+                outcomes[tp] = refused
+            else:
+                outcomes[tp] = error or GroupOffsetAltered(tp)
+        return outcomes
+
+    outcomes = await per_item_of(
+        engine, group_id, offsets, ask, api="OffsetCommit", timeout=timeout
+    )
+    return Results(
+        {
+            tp: GroupOffsetAltered(tp, outcome) if isinstance(outcome, KafkaError) else outcome
+            for tp, outcome in outcomes.items()
+        }
+    )
+
+
+async def delete_group_offsets(
+    engine: ClusterEngine,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    timeout: float | None,
+) -> Results[TopicPartition, GroupOffsetDeleted]:
+    """See `Admin.delete_group_offsets`."""
+
+    async def ask(
+        node: int, asked: Mapping[TopicPartition, bool], remaining: float
+    ) -> dict[TopicPartition, GroupOffsetDeleted | KafkaError]:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
+        for topic, number in asked:
+            topics[topic].append(OffsetDeleteRequestPartition(partition_index=number))
+        response = await engine.request(
+            OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(name=name, partitions=numbers)
+                    for name, numbers in topics.items()
+                ],
+            ),
+            node=node,
+            timeout=remaining,
+        )
+        if response.error_code:
+            return {tp: _delete_error(response.error_code, tp) for tp in asked}
+        outcomes: dict[TopicPartition, GroupOffsetDeleted | KafkaError] = {}
+        for answered in response.topics:
+            for partition in answered.partitions:
+                tp = TopicPartition(answered.name, partition.partition_index)
+                outcomes[tp] = (
+                    _delete_error(partition.error_code, tp)
+                    if partition.error_code
+                    else GroupOffsetDeleted(tp)
+                )
+        return outcomes
+
+    wanted = dict.fromkeys(partitions, True)
+    outcomes = await per_item_of(engine, group_id, wanted, ask, api="OffsetDelete", timeout=timeout)
+    return Results(
+        {
+            tp: GroupOffsetDeleted(tp, outcome) if isinstance(outcome, KafkaError) else outcome
+            for tp, outcome in outcomes.items()
+        }
+    )
+
+
+def _delete_error(code: int, tp: TopicPartition) -> KafkaError:
+    return error_for(code, api="OffsetDelete", topic_partition=tp)

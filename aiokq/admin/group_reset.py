@@ -1,0 +1,252 @@
+"""Resetting a group's offsets: where each partition goes, and the commit of it.
+
+Source: Kafka's `OffsetsUtils.java`, the rules of `kafka-consumer-groups.sh --reset-offsets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from aiokq.admin.group_offsets import (
+    alter_group_offsets,
+    group_not_empty,
+    list_group_offsets,
+)
+from aiokq.admin.group_types import GroupOffsetReset, GroupState
+from aiokq.admin.groups import describe_groups
+from aiokq.admin.log_offsets import log_offsets, partitions_of
+from aiokq.admin.results import Results
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
+from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+__all__ = ["ResetTo", "ResetToLike", "reset_group_offsets"]
+
+How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetTo:
+    """Where offsets are reset to; made by the class methods.
+
+    An offset outside the log becomes the end nearest to it.
+    """
+
+    how: How
+    value: int = 0
+
+    @classmethod
+    def earliest(cls) -> ResetTo:
+        """The beginning of the log."""
+        return cls("earliest")
+
+    @classmethod
+    def latest(cls) -> ResetTo:
+        """The end of the log."""
+        return cls("latest")
+
+    @classmethod
+    def current(cls) -> ResetTo:
+        """What is committed; the end of the log where nothing is."""
+        return cls("current")
+
+    @classmethod
+    def offset(cls, offset: int) -> ResetTo:
+        """This offset."""
+        return cls("offset", offset)
+
+    @classmethod
+    def timestamp(cls, timestamp_ms: int) -> ResetTo:
+        """The first record at or after a time; the end of the log if there is none."""
+        if timestamp_ms < 0:
+            raise ConfigError(f"{timestamp_ms} is no time: times are milliseconds since 1970")
+        return cls("timestamp", timestamp_ms)
+
+    @classmethod
+    def duration(cls, duration_ms: int) -> ResetTo:
+        """As `timestamp`, so long before now."""
+        if duration_ms < 0:
+            raise ConfigError(f"{duration_ms} ms is no duration to go back by")
+        return cls("duration", duration_ms)
+
+    @classmethod
+    def shift(cls, by: int) -> ResetTo:
+        """So many offsets forward from what is committed, or back if it is negative."""
+        return cls("shift", by)
+
+    @classmethod
+    def of(cls, value: ResetToLike) -> ResetTo:
+        """One of what people give for it.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if isinstance(value, ResetTo):
+            return value
+        if value in ("earliest", "latest", "current"):
+            return cls(value)
+        raise ConfigError(
+            f"{value!r} says not where to: use 'earliest', 'latest', 'current', or one of "
+            "ResetTo.offset(n), .timestamp(ms), .duration(ms), .shift(n)"
+        )
+
+
+ResetToLike: TypeAlias = ResetTo | Literal["earliest", "latest", "current"]
+
+
+async def reset_group_offsets(
+    engine: ClusterEngine,
+    group_id: str,
+    to: ResetToLike | Mapping[TopicPartition, ResetToLike],
+    partitions: Iterable[str | TopicPartition] | None,
+    *,
+    dry_run: bool,
+    timeout: float | None,
+) -> Results[TopicPartition, GroupOffsetReset]:
+    """See `Admin.reset_group_offsets`."""
+    if isinstance(to, Mapping) and partitions is not None:
+        raise ConfigError("the mapping says which partitions: leave partitions out")
+    engine.bind()
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+
+    def left() -> float:
+        return max(0.0, deadline - engine.now())
+
+    await _check_empty(engine, group_id, left())
+    if isinstance(to, Mapping):
+        wanted = {TopicPartition.of(tp): ResetTo.of(where) for tp, where in to.items()}
+    else:
+        where = ResetTo.of(to)
+        named = None if partitions is None else list(partitions)
+        wanted = dict.fromkeys(await _partitions(engine, group_id, named, left), where)
+    if not wanted:
+        return Results({})
+    listing = (
+        await list_group_offsets(
+            engine, {group_id: list(wanted)}, require_stable=True, timeout=left()
+        )
+    ).raise_for_errors()[group_id]
+    committed = {tp: None if o is None else o.offset for tp, o in listing.offsets.items()}
+    plan = _Plan(committed, engine.environment.clock.timestamp_ms())
+    earliest = await log_offsets(engine, dict.fromkeys(wanted, "earliest"), timeout=left())
+    latest = await log_offsets(engine, dict.fromkeys(wanted, "latest"), timeout=left())
+    times = {tp: at for tp, to_ in wanted.items() if (at := plan.time(to_)) is not None}
+    by_time = await log_offsets(engine, times, timeout=left())
+    resets = {
+        tp: plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
+        for tp, to_ in wanted.items()
+    }
+    if dry_run:
+        return Results(resets)
+    commits = {
+        tp: OffsetAndMetadata(reset.offset)
+        for tp, reset in resets.items()
+        if reset.offset is not None
+    }
+    if commits:
+        altered = await alter_group_offsets(engine, group_id, commits, timeout=left())
+        for tp, error in altered.errors.items():
+            resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
+    return Results(resets)
+
+
+async def _check_empty(engine: ClusterEngine, group_id: str, timeout: float) -> None:
+    """A group that does not exist yet may be given offsets.
+
+    Raises:
+        GroupNotEmpty: it has members.
+    """
+    described = await describe_groups(
+        engine, [group_id], include_authorized_operations=False, timeout=timeout
+    )
+    group = described[group_id]
+    if isinstance(group.error, GroupIdNotFound):
+        return
+    described.raise_for_errors()
+    if group.members or group.state not in (GroupState.EMPTY, GroupState.DEAD):
+        raise group_not_empty(group_id)
+
+
+async def _partitions(
+    engine: ClusterEngine,
+    group_id: str,
+    named: list[str | TopicPartition] | None,
+    left: Callable[[], float],
+) -> list[TopicPartition]:
+    """Those named, topics in full; all that the group has committed if none is.
+
+    Raises:
+        UnknownTopicOrPartition: a topic does not exist.
+    """
+    if named is None:
+        listed = await list_group_offsets(engine, group_id, require_stable=False, timeout=left())
+        return list(listed.raise_for_errors()[group_id].offsets)
+    topics = [each for each in named if isinstance(each, str)]
+    counts = await partitions_of(engine, topics, timeout=left())
+    found: dict[TopicPartition, None] = {}
+    for each in named:
+        if isinstance(each, str):
+            count = counts[each]
+            if isinstance(count, KafkaError):
+                raise count
+            found |= dict.fromkeys(TopicPartition(each, number) for number in range(count))
+        else:
+            found[TopicPartition.of(each)] = None
+    return list(found)
+
+
+class _Plan:
+    """The rules: where a partition goes, given what is committed and what its log holds."""
+
+    def __init__(self, committed: Mapping[TopicPartition, int | None], now_ms: int) -> None:
+        self._committed = committed
+        self._now_ms = now_ms
+
+    def time(self, to: ResetTo) -> int | None:
+        """The time to look up; None if it does not go by time."""
+        if to.how == "timestamp":
+            return to.value
+        return max(0, self._now_ms - to.value) if to.how == "duration" else None
+
+    def reset(
+        self,
+        tp: TopicPartition,
+        to: ResetTo,
+        earliest: OffsetAndTimestamp | KafkaError | None,
+        latest: OffsetAndTimestamp | KafkaError | None,
+        by_time: OffsetAndTimestamp | KafkaError | None,
+    ) -> GroupOffsetReset:
+        """The outcome, as if it were committed already."""
+        previous = self._committed.get(tp)
+        if isinstance(earliest, KafkaError):
+            return GroupOffsetReset(tp, previous, error=earliest)
+        if isinstance(latest, KafkaError):
+            return GroupOffsetReset(tp, previous, error=latest)
+        if isinstance(by_time, KafkaError):
+            return GroupOffsetReset(tp, previous, error=by_time)
+        # The ends of a log always have an offset.
+        first = 0 if earliest is None else earliest.offset
+        end = first if latest is None else latest.offset
+        match to.how:
+            case "earliest":
+                wanted = first
+            case "latest":
+                wanted = end
+            case "current":
+                wanted = end if previous is None else previous
+            case "offset":
+                wanted = to.value
+            case "shift":
+                if previous is None:
+                    error = NoOffsetForPartition(
+                        "the group has no committed offset to shift", topic_partition=tp
+                    )
+                    return GroupOffsetReset(tp, error=error)
+                wanted = previous + to.value
+            case "timestamp" | "duration":
+                wanted = end if by_time is None else by_time.offset
+        offset = min(max(wanted, first), end)
+        return GroupOffsetReset(tp, previous, offset, clipped=offset != wanted)

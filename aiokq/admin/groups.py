@@ -1,0 +1,299 @@
+"""Groups: describe and delete. Their listing, offsets and members have modules of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokq.admin.coordinated import per_group
+from aiokq.admin.group_types import (
+    GroupDeleted,
+    GroupDescription,
+    GroupState,
+    GroupType,
+    MemberDescription,
+)
+from aiokq.admin.results import Results
+from aiokq.assign.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import (
+    ConnectionLost,
+    GroupIdNotFound,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersion,
+    error_for,
+)
+from aiokq.core.types import TopicPartition
+from aiokq.wire.consumer_group_describe import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeRequest,
+)
+from aiokq.wire.delete_groups import DeleteGroupsRequest
+from aiokq.wire.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
+
+__all__ = ["delete_groups", "describe_groups"]
+
+OPERATIONS_SINCE: Final = 3
+"""DescribeGroups version."""
+
+OPERATIONS: Final = {
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+}
+"""Kafka's `AclOperation`, by the bit that stands for each (KIP-430)."""
+
+NOT_ASKED: Final = -(2**31)
+
+
+# -- describe
+
+
+async def describe_groups(
+    engine: ClusterEngine,
+    groups: Iterable[str],
+    *,
+    include_authorized_operations: bool,
+    timeout: float | None,
+) -> Results[str, GroupDescription]:
+    """See `Admin.describe_groups`."""
+    with_operations = include_authorized_operations
+
+    async def ask(
+        node: int, asked: Mapping[str, bool], remaining: float
+    ) -> dict[str, GroupDescription | KafkaError]:
+        deadline = engine.now() + remaining
+        found: dict[str, GroupDescription | KafkaError] = {}
+        # Most groups are one or the other for good, and either question about a group of the
+        # other type is answered with "not found": Java asks in this order, too.
+        try:
+            found = await _describe_modern(engine, node, asked, with_operations, remaining)
+        except UnsupportedVersion:
+            pass  # older than 3.7, or too new to describe as version 0 or 1
+        left = [g for g in asked if isinstance(found.get(g, GroupIdNotFound()), GroupIdNotFound)]
+        if left:
+            classic = _describe_classic(engine, node, left, with_operations, deadline)
+            found |= await classic
+        return found
+
+    outcomes = await per_group(
+        engine, dict.fromkeys(groups, True), ask, api="DescribeGroups", timeout=timeout
+    )
+    return Results(
+        {
+            group_id: GroupDescription(group_id, error=outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for group_id, outcome in outcomes.items()
+        }
+    )
+
+
+async def _describe_modern(
+    engine: ClusterEngine,
+    node: int,
+    groups: Iterable[str],
+    with_operations: bool,
+    timeout: float,
+) -> dict[str, GroupDescription | KafkaError]:
+    response = await engine.request(
+        ConsumerGroupDescribeRequest(
+            group_ids=list(groups), include_authorized_operations=with_operations
+        ),
+        node=node,
+        timeout=timeout,
+    )
+    return {
+        group.group_id: error_for(
+            group.error_code, group.error_message, api="ConsumerGroupDescribe"
+        )
+        if group.error_code
+        else _modern(engine, node, group)
+        for group in response.groups
+    }
+
+
+def _modern(
+    engine: ClusterEngine, node: int, group: ConsumerGroupDescribedGroup
+) -> GroupDescription:
+    return GroupDescription(
+        group.group_id,
+        GroupType.CONSUMER,
+        PROTOCOL_TYPE,
+        GroupState.of(group.group_state),
+        group.assignor_name,
+        engine.metadata.brokers.get(node),
+        _sorted(_modern_member(member) for member in group.members),
+        group.group_epoch,
+        group.assignment_epoch,
+        _operations(group.authorized_operations),
+    )
+
+
+def _modern_member(member: ConsumerGroupDescribeMember) -> MemberDescription:
+    types = {0: GroupType.CLASSIC, 1: GroupType.CONSUMER}
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        _host(member.client_host),
+        member.instance_id,
+        _partitions(member.assignment),
+        _partitions(member.target_assignment),
+        tuple(sorted(member.subscribed_topic_names)),
+        member.subscribed_topic_regex or None,
+        member.rack_id,
+        member.member_epoch,
+        types.get(member.member_type),
+    )
+
+
+def _partitions(assignment: ConsumerGroupDescribeAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, partition)
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+async def _describe_classic(
+    engine: ClusterEngine,
+    node: int,
+    groups: list[str],
+    with_operations: bool,
+    deadline: float,
+) -> dict[str, GroupDescription | KafkaError]:
+    def make(version: int) -> DescribeGroupsRequest:
+        if with_operations and version < OPERATIONS_SINCE:
+            raise UnsupportedVersion(
+                "the broker is older than 2.3: it does not tell authorized operations",
+                api="DescribeGroups",
+            )
+        return DescribeGroupsRequest(groups=groups, include_authorized_operations=with_operations)
+
+    response = await engine.router.request(
+        make, DescribeGroupsRequest, node, timeout=max(0.0, deadline - engine.now())
+    )
+    return {group.group_id: _classic(engine, node, group) for group in response.groups}
+
+
+def _classic(
+    engine: ClusterEngine, node: int, group: DescribedGroup
+) -> GroupDescription | KafkaError:
+    if group.error_code:
+        return error_for(group.error_code, group.error_message, api="DescribeGroups")
+    state = GroupState.of(group.group_state)
+    if state is GroupState.DEAD:  # how brokers before 4.0 say that there is no such group
+        return GroupIdNotFound(f"group {group.group_id!r} not found", api="DescribeGroups")
+    return GroupDescription(
+        group.group_id,
+        GroupType.CLASSIC,
+        group.protocol_type,
+        state,
+        group.protocol_data,
+        engine.metadata.brokers.get(node),
+        _sorted(_classic_member(member, group.protocol_type) for member in group.members),
+        authorized_operations=_operations(group.authorized_operations),
+    )
+
+
+def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    metadata, assignment = bytes(member.member_metadata), bytes(member.member_assignment)
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+    rack = None
+    if protocol_type == PROTOCOL_TYPE:
+        # Clients write these bytes for each other; what cannot be read is left out, as Java does.
+        # While a group rebalances the coordinator tells neither.
+        try:
+            if metadata:
+                subscription = decode_subscription(metadata)
+                topics, rack = tuple(sorted(subscription.topics)), subscription.rack
+            partitions = tuple(sorted(decode_assignment(assignment).partitions))
+        except ProtocolError:
+            pass
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        _host(member.client_host),
+        member.group_instance_id,
+        partitions,
+        subscription=topics,
+        rack=rack,
+        speaks=GroupType.CLASSIC,
+        metadata=metadata,
+        assignment_data=assignment,
+    )
+
+
+def _host(text: str) -> str:
+    """Java's `InetAddress` writes `/10.0.0.1`."""
+    return text.removeprefix("/")
+
+
+def _sorted(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
+    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))
+
+
+def _operations(bits: int) -> frozenset[str] | None:
+    if bits == NOT_ASKED:
+        return None
+    return frozenset(name for bit, name in OPERATIONS.items() if bits & (1 << bit))
+
+
+# -- delete
+
+
+async def delete_groups(
+    engine: ClusterEngine, groups: Iterable[str], *, timeout: float | None
+) -> Results[str, GroupDeleted]:
+    """See `Admin.delete_groups`."""
+    unanswered: set[str] = set()
+
+    async def ask(
+        node: int, asked: Mapping[str, bool], remaining: float
+    ) -> dict[str, GroupDeleted | KafkaError]:
+        try:
+            response = await engine.request(
+                DeleteGroupsRequest(groups_names=list(asked)), node=node, timeout=remaining
+            )
+        except ConnectionLost as error:
+            if error.may_have_been_written:
+                unanswered.update(asked)
+            raise
+        outcomes: dict[str, GroupDeleted | KafkaError] = {}
+        for result in response.results:
+            code = result.error_code
+            # The reply to the request that deleted it was lost.
+            if not code or (code == GroupIdNotFound.code and result.group_id in unanswered):
+                outcomes[result.group_id] = GroupDeleted(result.group_id)
+            else:
+                outcomes[result.group_id] = error_for(code, api="DeleteGroups")
+        return outcomes
+
+    outcomes = await per_group(
+        engine, dict.fromkeys(groups, True), ask, api="DeleteGroups", timeout=timeout
+    )
+    return Results(
+        {
+            group_id: GroupDeleted(group_id, outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for group_id, outcome in outcomes.items()
+        }
+    )

@@ -1,0 +1,88 @@
+"""Offsets in the logs of partitions that may be gone: what does not exist is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.offsets import (
+    IsolationLevel,
+    OffsetSpec,
+    list_offsets,
+    no_such_partition,
+    offset_spec,
+)
+from aiokq.core.errors import KafkaError, RequestTimeout, UnknownTopicOrPartition, error_for
+from aiokq.core.types import OffsetAndTimestamp, TopicPartition
+
+__all__ = ["log_offsets", "partitions_of"]
+
+
+async def log_offsets(
+    engine: ClusterEngine,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    *,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    timeout: float,
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
+    """One outcome per partition; None where no record is that young.
+
+    A group keeps the offsets of topics that were deleted: they are no reason to wait, as
+    `list_offsets` does for topics that may be about to exist.
+    """
+    deadline = engine.now() + timeout
+    counts = await partitions_of(engine, {tp.topic for tp in wanted}, timeout=timeout)
+    outcomes: dict[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
+    there: dict[TopicPartition, int] = {}
+    for tp, spec in wanted.items():
+        count = counts[tp.topic]
+        if isinstance(count, KafkaError):
+            outcomes[tp] = count
+        elif not 0 <= tp.partition < count:
+            outcomes[tp] = no_such_partition(tp, count)
+        else:
+            there[tp] = offset_spec(spec)
+    if there:
+        outcomes |= await list_offsets(
+            engine,
+            there,
+            isolation_level=isolation_level,
+            timeout=max(0.0, deadline - engine.now()),
+        )
+    return {tp: outcomes[tp] for tp in wanted}
+
+
+async def partitions_of(
+    engine: ClusterEngine, topics: Iterable[str], *, timeout: float
+) -> dict[str, int | KafkaError]:
+    """How many partitions each topic has now, or why that is not known.
+
+    Raises:
+        RequestTimeout: no broker answered in time.
+    """
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            await engine.refresh(names)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        cause = engine.last_error
+        raise RequestTimeout(
+            f"no metadata within {timeout:.3g} s" + (f": {cause}" if cause is not None else ""),
+            api="Metadata",
+        ) from cause
+    metadata = engine.metadata
+    counts: dict[str, int | KafkaError] = {}
+    for name in names:
+        info = metadata.topics.get(name)
+        if info is not None:
+            counts[name] = len(info.partitions)
+        else:
+            code = metadata.topic_errors.get(name, UnknownTopicOrPartition.code)
+            counts[name] = error_for(code, api="Metadata", topic_partition=name)
+    return counts
