@@ -99,6 +99,7 @@ class _Slot:
         self.timers = timers
         self.state = ShardState.LOADING
         self.handle: asyncio.TimerHandle | None = None
+        self.wakes_at = 0.0
 
     def close(self) -> None:
         if self.state is ShardState.ACTIVE:
@@ -300,19 +301,15 @@ class CoordinatorRuntime:
     def _wind(self, slot: _Slot) -> None:
         """Let the loop wake us for the shard's first timer."""
         at = slot.timers.next_at
-        handle = slot.handle
-        if at is None or slot.state is not ShardState.ACTIVE:
-            if handle is not None:
-                handle.cancel()
-                slot.handle = None
-            return
-        loop = asyncio.get_running_loop()
-        delay = max(at - self._clock.monotonic(), 0.0)
-        if handle is not None:
-            if handle.when() <= loop.time() + delay:
-                return  # it comes early enough, and winds anew
-            handle.cancel()
-        slot.handle = loop.call_later(delay, self._run_timers, slot)
+        if slot.handle is not None:
+            if at is not None and slot.wakes_at <= at:
+                return  # early enough, and it winds anew
+            slot.handle.cancel()
+            slot.handle = None
+        if at is not None and slot.state is ShardState.ACTIVE:
+            delay = max(at - self._clock.monotonic(), 0.0)
+            slot.wakes_at = at
+            slot.handle = asyncio.get_running_loop().call_later(delay, self._run_timers, slot)
 
     def _run_timers(self, slot: _Slot) -> None:
         slot.handle = None
