@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from aiokq.admin import group_import as imports
 from aiokq.admin import group_lag as lags
 from aiokq.admin import group_listing as listings
 from aiokq.admin import group_members as members
 from aiokq.admin import group_offsets, group_reset, groups
+from aiokq.admin.group_import import GroupOffsetImported
 from aiokq.admin.group_listing import GroupListings
 from aiokq.admin.group_offsets import GroupsLike
 from aiokq.admin.group_reset import ResetToLike
@@ -242,6 +244,40 @@ class GroupCalls:
         """
         results = await group_reset.reset_group_offsets(
             self._check(), group_id, to, partitions, dry_run=dry_run, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def import_group_offsets(
+        self,
+        groups: Mapping[str, Mapping[TopicPartition, int]],
+        *,
+        overwrite: bool = False,
+        clip: bool = False,
+        dry_run: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[tuple[str, TopicPartition], GroupOffsetImported]:
+        """Commit offsets that groups had elsewhere, for groups that have no members here.
+
+        `aiokq groups import-zookeeper` reads them from ZooKeeper or from a dump of it.
+
+        Args:
+            groups: by group id and partition the offset of the next record to read.
+            overwrite: replace what a group has committed here; otherwise that is kept.
+            clip: an offset outside the log becomes the end nearest to it; otherwise it is an error.
+            dry_run: look only.
+
+        Returns:
+            By group id and partition; the error is OffsetOutOfRange, UnknownTopicOrPartition,
+            GroupNotEmpty ...
+        """
+        results = await imports.import_group_offsets(
+            self._check(),
+            groups,
+            overwrite=overwrite,
+            clip=clip,
+            dry_run=dry_run,
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
 

@@ -24,6 +24,7 @@ from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
 from aiokq.cli.examples import examples, flowing
 from aiokq.cli.failures import FAILED, explain, one_line
+from aiokq.cli.groups import groups
 from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
 from aiokq.cli.produce import produce
@@ -134,6 +135,7 @@ app.command(
         "aiokq consume orders --from PT1H --json | jq .value",
     )
 )(consume)
+app.add_typer(groups, name="groups")
 app.command(
     epilog=examples(
         "aiokq offsets orders",

@@ -92,6 +92,12 @@ class Output:
         complain(f"{what}: {explain(error).removeprefix(f'{what}: ')}")
         self.exit_code = FAILED
 
+    def trouble(self, text: str) -> None:
+        """As `problem`, where no error of Kafka's is behind it."""
+        self.flush()
+        complain(text)
+        self.exit_code = FAILED
+
     def note(self, text: str) -> None:
         """One line for the user, not part of the result."""
         self.flush()

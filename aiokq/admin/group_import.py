@@ -1,0 +1,147 @@
+"""Importing offsets that groups had elsewhere, in ZooKeeper above all: what of them is committed.
+
+Where they come from is zookeeper.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from aiokq.admin.group_offsets import alter_group_offsets, list_group_offsets
+from aiokq.admin.log_offsets import log_offsets
+from aiokq.admin.results import Results
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import ConfigError, KafkaError, OffsetOutOfRange
+from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+__all__ = ["GroupOffsetImported", "import_group_offsets"]
+
+GroupPartition = tuple[str, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetImported:
+    """Outcome for one partition of one group.
+
+    Attributes:
+        given: the offset that was to be imported.
+        previous: what the group had committed; None if nothing.
+        offset: what is committed now, or would be.
+        kept: the previous offset was left as it is.
+        clipped: the offset given was outside the log, this is the end nearest to it.
+    """
+
+    group_id: str
+    topic_partition: TopicPartition
+    given: int
+    previous: int | None = None
+    offset: int | None = None
+    kept: bool = False
+    clipped: bool = False
+    error: KafkaError | None = None
+
+
+async def import_group_offsets(
+    engine: ClusterEngine,
+    groups: Mapping[str, Mapping[TopicPartition, int]],
+    *,
+    overwrite: bool,
+    clip: bool,
+    dry_run: bool,
+    timeout: float | None,
+) -> Results[GroupPartition, GroupOffsetImported]:
+    """See `Admin.import_group_offsets`."""
+    engine.bind()
+    wanted: dict[GroupPartition, int] = {}
+    for group_id, offsets in groups.items():
+        for tp, offset in offsets.items():
+            if offset < 0:
+                raise ConfigError(f"{group_id}: {tp}: {offset} is no offset: they begin at 0")
+            wanted[group_id, TopicPartition.of(tp)] = offset
+    total = engine.settings.default_api_timeout if timeout is None else timeout
+    deadline = engine.now() + total
+
+    def left() -> float:
+        return max(0.0, deadline - engine.now())
+
+    partitions = dict.fromkeys(tp for _, tp in wanted)
+    first = await log_offsets(engine, dict.fromkeys(partitions, "earliest"), timeout=left())
+    end = await log_offsets(engine, dict.fromkeys(partitions, "latest"), timeout=left())
+    committed = await list_group_offsets(
+        engine,
+        {g: list(offsets) for g, offsets in groups.items()},
+        require_stable=True,
+        timeout=left(),
+    )
+    results: dict[GroupPartition, GroupOffsetImported] = {}
+    for (group_id, tp), given in wanted.items():
+        listing = committed[group_id]
+        held = listing.offsets.get(tp)
+        result = GroupOffsetImported(group_id, tp, given, None if held is None else held.offset)
+        refused = listing.error or listing.errors.get(tp)
+        if refused is not None:
+            result = replace(result, error=refused)
+        elif held is not None and not overwrite:
+            result = replace(result, offset=held.offset, kept=True)
+        else:
+            result = _placed(result, first[tp], end[tp], clip=clip)
+        results[group_id, tp] = result
+    if not dry_run:
+        await _commit(engine, results, left)
+    return Results(results)
+
+
+def _placed(
+    result: GroupOffsetImported,
+    first: OffsetAndTimestamp | KafkaError | None,
+    end: OffsetAndTimestamp | KafkaError | None,
+    *,
+    clip: bool,
+) -> GroupOffsetImported:
+    """With the offset to commit, or why there is none."""
+    if isinstance(first, KafkaError):
+        return replace(result, error=first)
+    if isinstance(end, KafkaError):
+        return replace(result, error=end)
+    lowest = 0 if first is None else first.offset
+    highest = lowest if end is None else end.offset
+    offset = min(max(result.given, lowest), highest)
+    if offset == result.given:
+        return replace(result, offset=offset)
+    if clip:
+        return replace(result, offset=offset, clipped=True)
+    # Committed as it is, it would be replaced as auto.offset.reset says, and nobody would know.
+    return replace(
+        result,
+        error=OffsetOutOfRange(
+            f"offset {result.given} is outside the log, which has {lowest} to {highest}",
+            topic_partition=result.topic_partition,
+        ),
+    )
+
+
+async def _commit(
+    engine: ClusterEngine,
+    results: dict[GroupPartition, GroupOffsetImported],
+    left: Callable[[], float],
+) -> None:
+    commits: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+    for (group_id, tp), result in results.items():
+        if result.offset is not None and not result.kept:
+            commits.setdefault(group_id, {})[tp] = OffsetAndMetadata(result.offset)
+    answers = await concurrently(
+        engine.supervisor,
+        (
+            alter_group_offsets(engine, group_id, offsets, timeout=left())
+            for group_id, offsets in commits.items()
+        ),
+        name="import offsets",
+    )
+    for (group_id, offsets), answer in zip(commits.items(), answers, strict=True):
+        for tp in offsets:
+            error = answer if isinstance(answer, KafkaError) else answer[tp].error
+            if error is not None:
+                item = (group_id, tp)
+                results[item] = replace(results[item], offset=None, clipped=False, error=error)

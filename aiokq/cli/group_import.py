@@ -1,0 +1,160 @@
+"""`aiokq groups import-zookeeper`: offsets of old consumers, from a dump or a live ZooKeeper."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.group_changes import NOT_DONE, executing
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.output import Json, Output, error_json
+from aiokq.cli.session import Session
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+    from aiokq.admin.group_import import GroupOffsetImported
+    from aiokq.admin.results import Results
+    from aiokq.admin.zookeeper import ZooKeeperOffsets
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["import_zookeeper"]
+
+
+def import_zookeeper(
+    ctx: typer.Context,
+    dump: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DUMP]", help="A file with a dump; - for standard input.", show_default=False
+        ),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT,...[/CHROOT]",
+            help="Read a live ZooKeeper instead (needs the extra: pip install aiokq[zookeeper]).",
+        ),
+    ] = None,
+    group_ids: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="GROUP", help="Only this group; repeatable."),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace what a group has committed in Kafka already."),
+    ] = False,
+    clip: Annotated[
+        bool,
+        typer.Option(
+            "--clip", help="An offset outside the log becomes the end nearest to it; else an error."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
+
+    DUMP has a line for each node: /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and
+    the offset, as kafka.tools.ExportZkOffsets wrote it; or it is the JSON that zk-shell copies a
+    tree to. Other nodes in it do no harm.
+    """
+    if (dump is None) == (zookeeper is None):
+        raise typer.BadParameter("from where? give either a DUMP or --zookeeper")
+    session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    doing = executing(dry_run=dry_run, execute=execute)
+    admin = session.admin(bootstrap_servers, config)
+    found = _read(dump, zookeeper, group_ids)
+    for problem in found.problems:
+        out.trouble(problem)
+    for group_id in group_ids or []:
+        if group_id not in found.groups:
+            out.trouble(f"{group_id}: no offsets of this group were found")
+
+    async def run(admin: Admin) -> None:
+        async with admin:
+            results = await admin.import_group_offsets(
+                found.groups, overwrite=overwrite, clip=clip, dry_run=not doing
+            )
+        _print(out, results, done=doing)
+
+    if found.groups:
+        session.run(run(admin))
+    elif as_json:
+        out.document([])
+    else:
+        out.note(f"no consumer offsets found ({found.others} other nodes)")
+    raise typer.Exit(out.exit_code)
+
+
+def _read(dump: Path | None, zookeeper: str | None, groups: list[str] | None) -> ZooKeeperOffsets:
+    from aiokq.admin.zookeeper import read_dump, read_zookeeper
+
+    if zookeeper is not None:
+        return read_zookeeper(zookeeper, groups=groups)
+    assert dump is not None
+    text = sys.stdin.read() if str(dump) == "-" else dump.read_text("utf-8", "replace")
+    found = read_dump(text)
+    return found if groups is None else found.only(groups)
+
+
+def _print(
+    out: Output,
+    results: Results[tuple[str, TopicPartition], GroupOffsetImported],
+    *,
+    done: bool,
+) -> None:
+    for (group_id, tp), error in results.errors.items():
+        out.problem(f"{group_id}: {tp}", error)
+    if out.as_json:
+        documents: list[Json] = [
+            {
+                "group": group_id,
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "given": each.given,
+                "previous": each.previous,
+                "offset": each.offset,
+                "kept": each.kept,
+                "clipped": each.clipped,
+                "committed": done and each.error is None and not each.kept,
+                "error": error_json(each.error),
+            }
+            for (group_id, tp), each in results.items()
+        ]
+        out.document(documents)
+        return
+    out.table(
+        ("group", "topic", "partition", "given", "previous", "offset", "outcome"),
+        [
+            (
+                group_id,
+                *tp,
+                each.given,
+                each.previous,
+                each.offset,
+                _outcome(each, done=done),
+            )
+            for (group_id, tp), each in results.items()
+        ],
+    )
+    if not done:
+        out.note(NOT_DONE)
+
+
+def _outcome(each: GroupOffsetImported, *, done: bool) -> str:
+    if each.error is not None:
+        return "failed" if done else "would fail"
+    if each.kept:
+        return "kept"
+    imported = "clipped" if each.clipped else "imported"
+    return imported if done else f"would be {imported}"
