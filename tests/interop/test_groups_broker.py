@@ -411,7 +411,12 @@ def test_kafkas_own_formatters_read_the_offsets_topic(broker, topic):
             "--offset", "earliest", "--timeout-ms", "3000",
             "--formatter", f"org.apache.kafka.tools.consumer.{formatter}", ok=False,
         )  # fmt: skip
-        return [json.loads(line) for line in printed.splitlines()]
+        decoder, records, position = json.JSONDecoder(), [], 0
+        printed = printed.strip()
+        while position < len(printed):  # they are printed without anything in between
+            record, position = decoder.raw_decode(printed, position)
+            records.append(record)
+        return records
 
     offsets = {
         record["key"]["data"]["partition"]: record["value"]["data"]["offset"]

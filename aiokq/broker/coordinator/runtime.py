@@ -285,7 +285,10 @@ class CoordinatorRuntime:
                         slot.shard.replay(record, offset=offset)
             except BrokerError as error:
                 failure = _told(error)
-                logger.warning(
+                # That a disk refuses the log has said, once for all that it refuses.
+                level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
+                logger.log(
+                    level,
                     "records were not written: partition=%s records=%d error=%s",
                     slot.partition.name,
                     len(outcome.records),
