@@ -23,6 +23,7 @@ from aiokq.core.errors import (
     NotCoordinator,
     RequestTimeout,
     UnknownMemberId,
+    UnreleasedInstanceId,
     error_for,
 )
 from aiokq.core.types import GroupMetadata, TopicPartition
@@ -46,6 +47,9 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 """A static member that will be back within its session timeout."""
+
+SESSION_SLACK: Final = 5.0
+"""Seconds beyond the session timeout until a broker must have noticed that a member is gone."""
 
 OWN_MEMBER_IDS_SINCE: Final = 1
 """Version in which members name themselves."""
@@ -85,6 +89,7 @@ class ModernMember:
         self._lost: KafkaError | None = None
         self._wants_out = False
         self._joined = False
+        self._refused_since: float | None = None
         self._interval = config.heartbeat_interval
         self._not_before = 0.0
         self._next_heartbeat = 0.0
@@ -269,6 +274,7 @@ class ModernMember:
 
     def _beaten(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
         self._backoff.reset()
+        self._refused_since = None
         self.heartbeat_at = now
         self._interval = response.heartbeat_interval_ms / 1000
         self._next_heartbeat = now + self._interval
@@ -301,10 +307,23 @@ class ModernMember:
         error = error_for(response.error_code, response.error_message, api="ConsumerGroupHeartbeat")
         if response.error_code in EXPELLED:
             self._expelled(error, now)
-        elif error.retriable:
+        elif error.retriable or (
+            isinstance(error, UnreleasedInstanceId) and self._predecessor_may_live(now)
+        ):
             self._again(now, error)
         else:
             self._refuse(error)
+
+    def _predecessor_may_live(self, now: float) -> bool:
+        """A static member that was killed keeps its place for a session: its successor waits.
+
+        Kafka's own consumer gives up here; a service that is restarted would not come up.
+        """
+        if self._epoch != JOIN_EPOCH:
+            return False
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since < self._config.session_timeout + SESSION_SLACK
 
     # -- its ways
 

@@ -240,9 +240,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again() -> None:
     assert play.member.owned == {T0}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(111, UnreleasedInstanceId), (69, GroupIdNotFound), (42, None), (112, None)]
-)
+@pytest.mark.parametrize(("code", "kind"), [(69, GroupIdNotFound), (42, None), (112, None)])
 def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | None) -> None:
     """69 among it: the group is a classic one, and the driver may become a classic member."""
     play = Play()
@@ -252,6 +250,21 @@ def test_what_repeating_does_not_mend_ends_membership(code: int, kind: type | No
     assert isinstance(fail, Fail)
     assert kind is None or isinstance(fail.error, kind)
     assert play.member.wake_at() is None
+
+
+def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
+    """The broker frees it after a session; later, somebody else holds the instance id."""
+    play = Play(instance_id="i1")
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    began = play.now
+    while play.now < began + 50.0:
+        play.expect(play.answer(0, error=111))
+        play.expect(play.wait(), Ask)
+        assert play.request().member_epoch == 0
+    (fail,) = play.answer(0, error=111)
+    assert isinstance(fail, Fail)
+    assert isinstance(fail.error, UnreleasedInstanceId)
 
 
 def test_a_broker_without_the_protocol_ends_membership() -> None:
