@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         ConfigResource,
         ConfigResourceType,
     )
+    from aiokq.admin.group_reset import ResetTo
+    from aiokq.admin.group_types import GroupState, GroupType
     from aiokq.admin.partitions import NewPartitions
     from aiokq.admin.results import Results
     from aiokq.admin.settings import AdminSettings
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
     from aiokq.broker.embedded import EmbeddedCluster
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
+    from aiokq.client.registry import (
+        Registry,
+        RegistryChange,
+        RegistryChangeKind,
+        RegistryWatch,
+    )
+    from aiokq.client.registry_tree import RegistryNode
     from aiokq.cluster.event_stream import EventStream
     from aiokq.cluster.events import (
         Assigned,
@@ -136,9 +145,18 @@ __all__ = [
     "ConfigChange",
     "ConfigResource",
     "ConfigResourceType",
+    "GroupState",
+    "GroupType",
     "NewPartitions",
     "NewTopic",
+    "ResetTo",
     "Results",
+    # the registry view
+    "Registry",
+    "RegistryChange",
+    "RegistryChangeKind",
+    "RegistryNode",
+    "RegistryWatch",
     # events
     "Assigned",
     "BrokerDown",
@@ -179,6 +197,8 @@ __all__ = [
 _HOMES = {
     "aiokq.admin.client": ["Admin"],
     "aiokq.admin.config_types": ["ConfigChange", "ConfigResource", "ConfigResourceType"],
+    "aiokq.admin.group_reset": ["ResetTo"],
+    "aiokq.admin.group_types": ["GroupState", "GroupType"],
     "aiokq.admin.partitions": ["NewPartitions"],
     "aiokq.admin.results": ["Results"],
     "aiokq.admin.settings": ["AdminSettings"],
@@ -186,6 +206,13 @@ _HOMES = {
     "aiokq.broker.embedded": ["EmbeddedCluster"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
+    "aiokq.client.registry": [
+        "Registry",
+        "RegistryChange",
+        "RegistryChangeKind",
+        "RegistryWatch",
+    ],
+    "aiokq.client.registry_tree": ["RegistryNode"],
     "aiokq.cluster.event_stream": ["EventStream"],
     "aiokq.cluster.events": [
         "Assigned",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, TypeVar, U
 from aiokq.admin.client import Admin
 from aiokq.admin.settings import AdminSettings
 from aiokq.client.health import ClusterHealth, cluster_health
+from aiokq.client.registry import Registry
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.metadata import ClusterMetadata
@@ -186,6 +187,11 @@ class Cluster:
         """What is believed of brokers and partitions right now."""
         self._engine.bind()
         return cluster_health(self._engine)
+
+    @property
+    def registry(self) -> Registry:
+        """The cluster as the tree that Kafka kept in ZooKeeper: read-only, with watches."""
+        return Registry(self._engine)
 
     async def refresh(self, *topics: str, timeout: float | None = None) -> ClusterMetadata:
         """Metadata newer than this call.

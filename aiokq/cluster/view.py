@@ -5,17 +5,31 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.events import Event, EventKey, TopicRecreated, TopicRemoved
 from aiokq.cluster.inputs import Input
+from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.reducer import ClusterState, reduce
 from aiokq.core.signal import Signal
 from aiokq.core.types import TopicPartition
 
-__all__ = ["ClusterView"]
+__all__ = ["ClusterView", "Observer"]
 
 logger = logging.getLogger("aiokq.cluster")
+
+
+class Observer(Protocol):
+    """Who compares snapshots, for what no event tells (in-sync replicas, for one)."""
+
+    def metadata_changed(self, metadata: ClusterMetadata) -> None:
+        """There is a newer snapshot. Context: loop, sync; must not raise."""
+        ...
+
+    def close(self) -> None:
+        """There will be no newer one."""
+        ...
 
 
 class ClusterView:
@@ -29,6 +43,7 @@ class ClusterView:
     Attributes:
         state: as of now.
         changes: the events; the latest one of each key is kept.
+        observers: told of each newer snapshot, after its events.
     """
 
     def __init__(
@@ -39,6 +54,7 @@ class ClusterView:
     ) -> None:
         self.state = ClusterState()
         self.changes: Signal[EventKey, Event] = Signal()
+        self.observers: weakref.WeakSet[Observer] = weakref.WeakSet()
         self._changed = changed
         self._dropped = dropped
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
@@ -55,6 +71,9 @@ class ClusterView:
             if isinstance(event, TopicRemoved | TopicRecreated):
                 self.forget({event.topic})
             self.announce(event)
+        if self.state.metadata is not before.metadata:
+            for observer in list(self.observers):
+                observer.metadata_changed(self.state.metadata)
 
     def announce(self, event: Event) -> None:
         """Tell an event that does not come from the state."""
@@ -78,3 +97,5 @@ class ClusterView:
         self.changes.close(error)
         for stream in list(self._streams):
             stream.close()
+        for observer in list(self.observers):
+            observer.close()

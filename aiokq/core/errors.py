@@ -15,6 +15,7 @@
     ├── ConnectionLost                the socket ended while a reply was due
     ├── DeliveryFailed                records that nobody awaited were not delivered
     ├── LogTruncated                  the log lost records that were read already
+    ├── NoNode                        the registry view has no node at a path (also LookupError)
     ├── NoOffsetForPartition          no position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
     └── WrongLoop                     used from another event loop, or after a fork
@@ -217,6 +218,10 @@ class WrongLoop(KafkaError, RuntimeError):
     fatal = True
 
 
+class NoNode(KafkaError, LookupError):
+    """The registry view has no node at this path; the name is ZooKeeper's."""
+
+
 class NoOffsetForPartition(KafkaError):
     """A partition has no position, and `auto_offset_reset` is "none": seek(), or set a reset."""
 
@@ -333,6 +338,7 @@ __all__ = [
     "ErrorContext",
     "KafkaError",
     "LogTruncated",
+    "NoNode",
     "NoOffsetForPartition",
     "ProtocolError",
     "RequestTimeout",

@@ -1,0 +1,334 @@
+"""Registry: a cluster as the tree that Kafka kept in ZooKeeper, to look at and to watch.
+
+Owns asking and noticing; the nodes themselves are registry_tree.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self
+
+from aiokq.admin.group_listing import list_groups
+from aiokq.admin.group_offsets import list_group_offsets
+from aiokq.admin.groups import describe_groups
+from aiokq.client.registry_tree import (
+    RegistryNode,
+    group_name,
+    group_node,
+    metadata_node,
+    node_name,
+    parse_path,
+)
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.metadata import ClusterMetadata
+from aiokq.core.errors import Closed, ConfigError, GroupIdNotFound, NoNode, RequestTimeout
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"]
+
+GROUP_INTERVAL: Final = 5.0
+"""Seconds between two looks at a group that is watched."""
+
+TOPICS: Final = ("brokers", "topics")
+
+
+class RegistryChangeKind(Enum):
+    """What happened to a node; the names are ZooKeeper's, in short."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+    DATA = "data"
+    CHILDREN = "children"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryChange:
+    """A change of a node that is watched; ``node`` is what it is now, None if it is gone."""
+
+    path: str
+    kind: RegistryChangeKind
+    node: RegistryNode | None
+
+
+class Registry:
+    """A read-only tree over a cluster's metadata and groups, whatever cluster it is.
+
+    ========================================  ===================================================
+    ``/brokers/ids``                          brokers that are in service
+    ``/brokers/ids/N``                        where broker N is
+    ``/brokers/topics``                       topics
+    ``/brokers/topics/T``                     replicas of each partition
+    ``/brokers/topics/T/partitions/P/state``  leader, epoch and in-sync replicas
+    ``/consumers``                            consumer groups
+    ``/consumers/G/ids/M``                    what member M wants to read
+    ``/consumers/G/offsets/T/P``              the committed offset
+    ``/consumers/G/owners/T/P``               the member that owns the partition, and "-0"
+    ========================================  ===================================================
+
+    Contents are JSON as Kafka 0.8 to 3.x wrote it; what a client cannot know (``timestamp``,
+    ``jmx_port``, ``controller_epoch``) is -1. A ``/`` in the id of a group or member is ``%2F``.
+    Every call asks the cluster anew, and fails within ``timeout`` seconds, by default
+    ``default_api_timeout_ms``.
+
+    Source: the ZooKeeper directories of Kafka's documentation, section 5.6.
+    """
+
+    def __init__(self, engine: ClusterEngine) -> None:
+        self._engine = engine
+
+    async def get(self, path: str, *, timeout: float | None = None) -> str | None:
+        """The contents of a node; None if it only has children.
+
+        Raises:
+            NoNode: there is none at this path.
+            ValueError: it is no path.
+            RequestTimeout: the cluster did not answer in time.
+        """
+        return (await self._required(path, timeout)).data
+
+    async def children(self, path: str, *, timeout: float | None = None) -> list[str]:
+        """The names of a node's children.
+
+        Raises:
+            KafkaError, ValueError: as `get`.
+        """
+        return list((await self._required(path, timeout)).children)
+
+    async def exists(self, path: str, *, timeout: float | None = None) -> bool:
+        """Whether there is a node at this path.
+
+        Raises:
+            KafkaError, ValueError: as `get`, but for NoNode.
+        """
+        return await self.read(parse_path(path), timeout) is not None
+
+    async def watch(
+        self, path: str, *, interval: float | None = None, timeout: float | None = None
+    ) -> RegistryWatch:
+        """Watch a node, whether it exists or not: its creation, contents, children and end.
+
+        ``async with await registry.watch("/brokers/ids") as watch: async for change in watch: ...``
+
+        Brokers and topics are told of as soon as the client knows; below ``/consumers`` the
+        coordinators are asked again and again. Of several changes between two looks the last state
+        is told.
+
+        Args:
+            interval: seconds between two looks; default 5 below ``/consumers``. Elsewhere None
+                means that only what the client learns by itself is told (at the latest after
+                ``metadata_max_age_ms``).
+
+        Raises:
+            KafkaError, ValueError: as `get`, but for NoNode.
+            ConfigError: the interval is not above 0.
+        """
+        if interval is not None and interval <= 0:
+            raise ConfigError(f"interval={interval} s: it must be above 0")
+        watch = RegistryWatch(self, self._engine, parse_path(path), interval, timeout)
+        try:
+            await watch.start()
+        except BaseException:
+            watch.close()
+            raise
+        return watch
+
+    async def _required(self, path: str, timeout: float | None) -> RegistryNode:
+        node = await self.read(parse_path(path), timeout)
+        if node is None:
+            raise NoNode(f"there is no {path}")
+        return node
+
+    # -- asking
+
+    async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
+        """The node as the cluster says now; None if there is none."""
+        engine = self._engine
+        engine.bind()
+        total = engine.settings.default_api_timeout if timeout is None else timeout
+        limit = asyncio.timeout(total)
+        try:
+            async with limit:
+                if names[:1] == ("consumers",):
+                    return await self._read_group(names[1:], total)
+                await self._refresh(names)
+                return self.look(names, engine.metadata)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            cause = engine.last_error
+            raise RequestTimeout(
+                f"no answer about /{'/'.join(names)} within {total:.3g} s"
+                + (f": {cause}" if cause is not None else "")
+            ) from (cause or error)
+
+    def look(self, names: tuple[str, ...], metadata: ClusterMetadata) -> RegistryNode | None:
+        """A node outside ``/consumers``, in this snapshot."""
+        protocol = self._engine.settings.security_protocol
+        return metadata_node(metadata, names, security_protocol=protocol)
+
+    async def _refresh(self, names: tuple[str, ...]) -> None:
+        if names == TOPICS:
+            self._engine.watch_all()
+            try:
+                await self._engine.refresh()
+            finally:
+                self._engine.unwatch_all()
+        elif names[:2] == TOPICS:
+            await self._engine.refresh([names[2]])
+        elif names[:2] == ("brokers", "ids"):
+            await self._engine.refresh()
+
+    async def _read_group(self, names: tuple[str, ...], timeout: float) -> RegistryNode | None:
+        engine = self._engine
+        if not names:
+            found = await list_groups(engine, states=(), types=(), timeout=timeout)
+            groups = found.raise_for_errors().values()
+            ids = [g.group_id for g in groups if g.is_simple or g.protocol_type == "consumer"]
+            return RegistryNode("/consumers", None, tuple(sorted(map(node_name, ids))))
+        group_id = group_name(names[0])
+        described = await describe_groups(
+            engine, [group_id], include_authorized_operations=False, timeout=timeout
+        )
+        if isinstance(described[group_id].error, GroupIdNotFound):
+            return None
+        group = described.raise_for_errors()[group_id]
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        if names[1:2] == ("offsets",):
+            listed = await list_group_offsets(
+                engine, group_id, require_stable=False, timeout=timeout
+            )
+            offsets = listed.raise_for_errors()[group_id].offsets
+        return group_node(names[1:], group, offsets)
+
+
+class RegistryWatch:
+    """The changes of one node, as an async iterator; ends when it or its cluster is closed.
+
+    Attributes:
+        node: as it was when last looked at; None if there was none.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        engine: ClusterEngine,
+        names: tuple[str, ...],
+        interval: float | None,
+        timeout: float | None,
+    ) -> None:
+        self.node: RegistryNode | None = None
+        self._registry = registry
+        self._engine = engine
+        self._names = names
+        self._of_group = names[:1] == ("consumers",)
+        self._interval = GROUP_INTERVAL if interval is None and self._of_group else interval
+        self._timeout = timeout
+        self._changes: deque[RegistryChange] = deque()
+        self._wake = asyncio.Event()
+        self._watched: frozenset[str] = frozenset()
+        self._watches_all = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Take the first look, which later ones are compared with."""
+        engine = self._engine
+        if not self._of_group:
+            if self._names == TOPICS:
+                engine.watch_all()
+                self._watches_all = True
+            elif self._names[:2] == TOPICS:
+                engine.watch(self._names[2:3])
+                self._watched = frozenset(self._names[2:3])
+            engine.view.observers.add(self)
+        self.node = await self._registry.read(self._names, self._timeout)
+        self._changes.clear()
+
+    # -- what its users see
+
+    @property
+    def path(self) -> str:
+        """Of the node."""
+        return "/" + "/".join(self._names)
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more changes will come in."""
+        return self._closed
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RegistryChange:
+        while not self._changes:
+            if self._closed:
+                raise StopAsyncIteration
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._look_again()
+        return self._changes.popleft()
+
+    async def aclose(self) -> None:
+        """End it. Harmless twice."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- noticing
+
+    async def _look_again(self) -> None:
+        try:
+            self._compare(await self._registry.read(self._names, self._timeout))
+        except Closed:
+            if not self._closed:
+                raise
+
+    def metadata_changed(self, metadata: ClusterMetadata) -> None:
+        """There is a newer snapshot. Context: loop, sync."""
+        self._compare(self._registry.look(self._names, metadata))
+
+    def _compare(self, node: RegistryNode | None) -> None:
+        before, self.node = self.node, node
+        if before == node:
+            return
+        kinds: list[RegistryChangeKind]
+        if before is None:
+            kinds = [RegistryChangeKind.CREATED]
+        elif node is None:
+            kinds = [RegistryChangeKind.DELETED]
+        else:
+            changed = {
+                RegistryChangeKind.DATA: before.data != node.data,
+                RegistryChangeKind.CHILDREN: before.children != node.children,
+            }
+            kinds = [kind for kind, differs in changed.items() if differs]
+        self._changes.extend(RegistryChange(self.path, kind, node) for kind in kinds)
+        self._wake.set()
+
+    def close(self) -> None:
+        """`aclose`, for those who cannot await."""
+        if self._closed:
+            return
+        self._closed = True
+        self._engine.view.observers.discard(self)
+        if self._watched:
+            self._engine.unwatch(self._watched)
+        if self._watches_all:
+            self._engine.unwatch_all()
+        self._wake.set()
