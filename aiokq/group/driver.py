@@ -134,6 +134,10 @@ class GroupDriver:
         """
         self._topics, self._regex = topics, regex
         self._out.clear()
+        if self._member.state is MemberState.FAILED:
+            # What it was refused for may have been put right: another attempt, as a new member.
+            classic = isinstance(self._member, ClassicMember)
+            self._member = self._make_classic() if classic else self._make_modern()
         self._subscribe_member()
         self._wake.set()
 
@@ -235,6 +239,7 @@ class GroupDriver:
             and isinstance(member, ModernMember)
             and isinstance(error, GroupIdNotFound | UnsupportedVersion)
             and not member.owned
+            and self._regex is None
         ):
             logger.info("group goes on with the classic protocol: error=%s", error)
             self._may_fall_back = False

@@ -83,6 +83,7 @@ class ModernMember:
         self._ids: dict[str, UUID] = {}
         self._said_topics: tuple[frozenset[str], str | None] | None = None
         self._acknowledged = True
+        self._claim_unheard = False
         self._ticket = 0
         self._asking = False
         self._handling: GiveUp | Take | Lose | None = None
@@ -255,9 +256,16 @@ class ModernMember:
             heartbeat.subscribed_topic_regex = self._regex or ("" if said_regex else None)
             self._said_topics = subscription
         if everything or not self._acknowledged:
-            heartbeat.topic_partitions = self._by_topic_id(self.owned)
+            heartbeat.topic_partitions = self._by_topic_id(self._claimed)
             self._acknowledged = self._handling is None
+            self._claim_unheard = True
         return heartbeat
+
+    @property
+    def _claimed(self) -> frozenset[TopicPartition]:
+        """What the broker must not give to others: also what is just being taken."""
+        taking = self._handling
+        return self.owned | taking.partitions if isinstance(taking, Take) else self.owned
 
     def _by_topic_id(
         self, partitions: Iterable[TopicPartition]
@@ -275,6 +283,7 @@ class ModernMember:
     def _beaten(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
         self._backoff.reset()
         self._refused_since = None
+        self._claim_unheard = False
         self.heartbeat_at = now
         self._interval = response.heartbeat_interval_ms / 1000
         self._next_heartbeat = now + self._interval
@@ -293,13 +302,12 @@ class ModernMember:
             )
             self.state = MemberState.STABLE
             self._joined = True
-        if response.assignment is None:
-            return
-        self._assigned = {
-            topic.topic_id: frozenset(topic.partitions)
-            for topic in response.assignment.topic_partitions
-        }
-        self._acknowledged = False
+        if response.assignment is not None:
+            self._assigned = {
+                topic.topic_id: frozenset(topic.partitions)
+                for topic in response.assignment.topic_partitions
+            }
+            self._acknowledged = False
         if self._handling is None:
             self._reconcile()
 
@@ -328,7 +336,11 @@ class ModernMember:
     # -- its ways
 
     def _reconcile(self) -> None:
-        """From what it has to what it should have: first give up, then take, then say so."""
+        """From what it has to what it should have: first give up, then take, then say so.
+
+        Nothing is taken while the broker has not answered what this member last claimed: by that
+        claim it may have given to others what the assignment that is known here still has.
+        """
         unknown = self._assigned.keys() - self._names.keys()
         if unknown:
             self._actions.append(NeedNames(frozenset(unknown)))
@@ -343,8 +355,8 @@ class ModernMember:
         self.state = MemberState.SETTLING
         if going:
             self._handle(GiveUp(going))
-        elif coming or self._joined:  # the first assignment is told even if it is empty
-            self._joined = False
+        elif (coming or self._joined) and not self._claim_unheard:
+            self._joined = False  # the first assignment is told even if it is empty
             self._handle(Take(coming))
         else:
             self.state = MemberState.STABLE
@@ -413,6 +425,8 @@ class ModernMember:
         self._epoch = JOIN_EPOCH
         self._assigned = {}
         self._acknowledged = True
+        self._claim_unheard = False
+        self._joined = False
         self._said_topics = None
 
     def _again(self, now: float, error: KafkaError) -> None:

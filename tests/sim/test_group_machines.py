@@ -24,7 +24,13 @@ from aiokq.broker.coordinator.consumer_group import ConsumerGroup
 from aiokq.broker.coordinator.group import Caller
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import BrokerError, ConnectionLost, FencedInstanceId, RequestTimeout
+from aiokq.core.errors import (
+    BrokerError,
+    ConnectionLost,
+    FencedInstanceId,
+    RequestTimeout,
+    UnreleasedInstanceId,
+)
 from aiokq.core.types import TopicPartition
 from aiokq.group.actions import (
     Abandon,
@@ -57,6 +63,7 @@ VERSIONS = {
     LeaveGroupRequest: 5,
     ConsumerGroupHeartbeatRequest: 1,
 }
+OF_STATIC_MEMBERS = (FencedInstanceId, UnreleasedInstanceId)
 KINDS = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer")
 
 
@@ -289,9 +296,9 @@ class Member:
                     }
                     assert isinstance(machine, ModernMember)
                     world.at(world.delay() * 10, partial(self._named, names, life))
-                case Fail(error) if isinstance(error, FencedInstanceId) and world.epoch:
+                case Fail(error) if isinstance(error, OF_STATIC_MEMBERS) and world.epoch:
                     # A coordinator that starts again may not know a static member that came back
-                    # just before: the log names the one before it. Its user starts it again.
+                    # just before, and gives the one before it another session. Its user tries on.
                     self.crash()
                     self.start()
                     return
