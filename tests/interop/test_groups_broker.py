@@ -74,8 +74,8 @@ class ConfluentMember:
                 "bootstrap.servers": servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "heartbeat.interval.ms": 200,
                 "enable.auto.commit": False,
+                **({} if "group.protocol" in settings else {"heartbeat.interval.ms": 200}),
                 **settings,
             }
         )
@@ -93,6 +93,13 @@ class ConfluentMember:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class ConsumerProtocolMember(ConfluentMember):
+    """KIP-848: one heartbeat does what join, sync and heartbeat do."""
+
+    def __init__(self, servers: str, topic: str, group: str) -> None:
+        super().__init__(servers, topic, group, **{"group.protocol": "consumer"})
 
 
 class KafkaPythonMember:
@@ -157,11 +164,12 @@ class AiokafkaMember:
         self._loop.close()
 
 
-MEMBERS = {
+CLASSIC = {
     "confluent-kafka": ConfluentMember,
     "aiokafka": AiokafkaMember,
     "kafka-python": KafkaPythonMember,
 }
+MEMBERS = {**CLASSIC, "confluent-kafka by the consumer protocol": ConsumerProtocolMember}
 
 
 class Member:
@@ -248,7 +256,7 @@ def test_two_members_share_the_partitions_and_one_takes_over(broker, topic, make
 def test_members_of_three_makes_are_one_group(broker, topic):
     """They agree on an assignor that all of them have; each record goes to one of them."""
     group = f"group-of-{topic}"
-    members = [Member(make, broker.bootstrap_servers, topic, group) for make in MEMBERS.values()]
+    members = [Member(make, broker.bootstrap_servers, topic, group) for make in CLASSIC.values()]
     wait_until(lambda: sorted(one.owned for one in members) == [1, 1, 2], *members)
     produce(broker, topic, range(RECORDS, RECORDS + 100))
 
@@ -342,12 +350,13 @@ def groups(broker: BrokerProcess, *arguments: str) -> str:
 
 @java
 @pytest.mark.kafka
-def test_the_console_consumer_is_a_member(broker, topic):
-    """Java's classic consumer: cooperative-sticky and range, commits when it closes."""
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_console_consumer_is_a_member(broker, topic, protocol):
+    """Java's consumer of either protocol; it commits when it closes."""
     group = f"group-of-{topic}"
     options = (
         "--topic", topic, "--group", group, "--from-beginning",
-        "--command-property", "group.protocol=classic",
+        "--command-property", f"group.protocol={protocol}",
     )  # fmt: skip
     consumed = tool(
         broker, "consumer.ConsoleConsumer", *options, "--max-messages", str(RECORDS),

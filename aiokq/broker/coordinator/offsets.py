@@ -62,6 +62,8 @@ class OffsetStore:
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
         self._writers: dict[str, dict[tuple[str, int], set[int]]] = {}
+        # One object for each topic's id: a hundred thousand of them cost the collector its time.
+        self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
 
     # what is asked of it
 
@@ -170,7 +172,7 @@ class OffsetStore:
         if value is None:
             self._remove(place)
             return
-        committed = _committed(value, offset)
+        committed = self._committed(value, offset)
         if producer_id == NO_PRODUCER:
             self._put(place, committed)
             return
@@ -187,6 +189,25 @@ class OffsetStore:
                 # What was committed beside the transaction, and after it, stays.
                 if present is None or offset.record_offset > present.record_offset:
                     self._put(place, offset)
+
+    def _committed(
+        self, value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int
+    ) -> CommittedOffset:
+        if isinstance(value, LegacyOffsetCommitValue):
+            value = OffsetCommitValue(
+                offset=value.offset,
+                metadata=value.metadata,
+                commit_timestamp=value.commit_timestamp,
+            )
+        return CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            self._topic_ids.setdefault(value.topic_id, value.topic_id),
+            record_offset,
+        )
 
     def _put(self, place: _Place, committed: CommittedOffset) -> None:
         group, topic, partition = place
@@ -237,23 +258,3 @@ def offset_record(
 
 def _tombstone(group: str, topic: str, partition: int) -> CoordinatorRecord:
     return CoordinatorRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
-
-
-def _committed(
-    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int
-) -> CommittedOffset:
-    if isinstance(value, LegacyOffsetCommitValue):
-        value = OffsetCommitValue(
-            offset=value.offset,
-            metadata=value.metadata,
-            commit_timestamp=value.commit_timestamp,
-        )
-    return CommittedOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        value.topic_id,
-        record_offset,
-    )
