@@ -24,12 +24,14 @@ from aiokq.core.errors import (
 
 __all__ = ["Ask", "find_coordinators", "per_group", "per_item_of"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
-K = TypeVar("K")
+LEAST: Final = 0.001
+"""Seconds that are too few to ask again."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
 """Asks a coordinator about these groups, or items of a group, within so many seconds."""
@@ -57,7 +59,10 @@ async def per_group(
         RequestTimeout: no request succeeded in time; the cause says why.
     """
 
+    refused: set[str] = set()
+
     async def attempt(left: Mapping[str, T], remaining: float) -> dict[str, R | KafkaError]:
+        deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
         # One group without a coordinator holds up the others for a part of the time only.
@@ -79,9 +84,16 @@ async def per_group(
         for (node, asked), answer in zip(requests, answers, strict=True):
             for group_id in asked:
                 outcome = _outcome(answer, group_id)
-                if isinstance(outcome, MOVED):
+                if isinstance(outcome, (*MOVED, RequestTimeout)):
                     engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+                if isinstance(outcome, RequestTimeout):
+                    if deadline - engine.now() > LEAST:
+                        # One request's own limit: the coordinator may answer the next one.
+                        outcome = _later(outcome)
+                    elif group_id in refused:
+                        continue  # what it said before tells more than that there was no time left
                 outcomes[group_id] = outcome
+        refused.update(g for g, outcome in outcomes.items() if isinstance(outcome, KafkaError))
         return outcomes
 
     return await per_item(engine, groups, attempt, api=api, timeout=timeout, final=())
@@ -131,15 +143,15 @@ async def find_coordinators(
         name="find coordinators",
     )
     return {
-        name: _not_yet(node) if isinstance(node, RequestTimeout) else node
+        name: _later(node) if isinstance(node, RequestTimeout) else node
         for name, node in zip(names, found, strict=True)
     }
 
 
-def _not_yet(error: RequestTimeout) -> KafkaError:
-    """Not found in the part of the time that an attempt has: the next one goes on."""
+def _later(error: RequestTimeout) -> KafkaError:
+    """As an error of this attempt only: the next one goes on."""
     later = CoordinatorNotAvailable(error.message)
-    later.__cause__ = error.__cause__
+    later.__cause__ = error.__cause__ or error
     return later
 
 
@@ -153,11 +165,6 @@ def _requests(nodes: Mapping[str, int], *, batched: bool) -> list[tuple[int, lis
 
 
 def _outcome(answer: Mapping[str, R | KafkaError] | KafkaError, group_id: str) -> R | KafkaError:
-    if isinstance(answer, RequestTimeout):
-        # The client's own limit for one request: the coordinator may answer the next one.
-        lost = ConnectionLost(str(answer), api=answer.api, node=answer.node)
-        lost.__cause__ = answer
-        return lost
     if isinstance(answer, KafkaError):
         return answer
     if group_id not in answer:

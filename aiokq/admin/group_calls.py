@@ -8,11 +8,12 @@ from aiokq.admin import group_import as imports
 from aiokq.admin import group_lag as lags
 from aiokq.admin import group_listing as listings
 from aiokq.admin import group_members as members
-from aiokq.admin import group_offsets, group_reset, groups
+from aiokq.admin import group_offsets, group_reset, group_rewind, groups
 from aiokq.admin.group_import import GroupOffsetImported
 from aiokq.admin.group_listing import GroupListings
 from aiokq.admin.group_offsets import GroupsLike
 from aiokq.admin.group_reset import ResetToLike
+from aiokq.admin.group_rewind import RewindTo
 from aiokq.admin.group_types import (
     GroupDeleted,
     GroupDescription,
@@ -244,6 +245,38 @@ class GroupCalls:
         """
         results = await group_reset.reset_group_offsets(
             self._check(), group_id, to, partitions, dry_run=dry_run, timeout=timeout
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def rewind_group(
+        self,
+        group_id: str,
+        to: Mapping[TopicPartition, RewindTo] | Mapping[tuple[str, int], RewindTo],
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[TopicPartition, GroupOffsetReset]:
+        """Have a group go on from other offsets, also while its members are at work.
+
+        Its members are taken out, the offsets are committed, and the members join again, within
+        about a heartbeat interval, and resume there. Until then they may still hand out records
+        from where they were; what they commit of these is refused. No record at or after the new
+        offset is skipped. Partitions that are not named go on from what is committed.
+
+        Args:
+            to: for each partition an offset, a `datetime` with its zone (the first record at or
+                after it), "earliest", "latest", or a `ResetTo`.
+
+        Returns:
+            By partition, with the offset before and the one that it resumes from.
+
+        Raises:
+            ForeignMembers: the group speaks the consumer protocol, and some of its members are
+                not aiokq's.
+            RequestTimeout: it could not be done in time.
+        """
+        results = await group_rewind.rewind_group(
+            self._check(), group_id, group_rewind.rewind_targets(to), timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 

@@ -22,7 +22,7 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-__all__ = ["ResetTo", "ResetToLike", "reset_group_offsets"]
+__all__ = ["ResetTo", "ResetToLike", "offsets_of", "planned_resets", "reset_group_offsets"]
 
 How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
 
@@ -122,8 +122,25 @@ async def reset_group_offsets(
         where = ResetTo.of(to)
         named = None if partitions is None else list(partitions)
         wanted = dict.fromkeys(await _partitions(engine, group_id, named, left), where)
+    resets = await planned_resets(engine, group_id, wanted, left)
+    if dry_run:
+        return Results(resets)
+    if commits := offsets_of(resets):
+        altered = await alter_group_offsets(engine, group_id, commits, timeout=left())
+        for tp, error in altered.errors.items():
+            resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
+    return Results(resets)
+
+
+async def planned_resets(
+    engine: ClusterEngine,
+    group_id: str,
+    wanted: Mapping[TopicPartition, ResetTo],
+    left: Callable[[], float],
+) -> dict[TopicPartition, GroupOffsetReset]:
+    """Where each partition would go, from what is committed and what the logs hold now."""
     if not wanted:
-        return Results({})
+        return {}
     listing = (
         await list_group_offsets(
             engine, {group_id: list(wanted)}, require_stable=True, timeout=left()
@@ -135,22 +152,21 @@ async def reset_group_offsets(
     latest = await log_offsets(engine, dict.fromkeys(wanted, "latest"), timeout=left())
     times = {tp: at for tp, to_ in wanted.items() if (at := plan.time(to_)) is not None}
     by_time = await log_offsets(engine, times, timeout=left())
-    resets = {
+    return {
         tp: plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
         for tp, to_ in wanted.items()
     }
-    if dry_run:
-        return Results(resets)
-    commits = {
+
+
+def offsets_of(
+    resets: Mapping[TopicPartition, GroupOffsetReset],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What has to be committed for them."""
+    return {
         tp: OffsetAndMetadata(reset.offset)
         for tp, reset in resets.items()
         if reset.offset is not None
     }
-    if commits:
-        altered = await alter_group_offsets(engine, group_id, commits, timeout=left())
-        for tp, error in altered.errors.items():
-            resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
-    return Results(resets)
 
 
 async def _check_empty(engine: ClusterEngine, group_id: str, timeout: float) -> None:
