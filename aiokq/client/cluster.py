@@ -36,6 +36,7 @@ from aiokq.wire import Request, Response
 if TYPE_CHECKING:
     from aiokq.admin.overrides import AdminOverrides
     from aiokq.cluster.overrides import ClusterOverrides
+    from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
@@ -227,18 +228,29 @@ class Cluster:
         self,
         *topics: str | TopicFilter,
         settings: ConsumerSettings | None = None,
+        on_assigned: RebalanceHandler | None = None,
+        on_revoked: RebalanceHandler | None = None,
+        on_lost: RebalanceHandler | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> Consumer:
         """A consumer on this cluster's metadata, with fetch connections of its own.
 
         Args:
             topics: to subscribe to.
+            on_assigned, on_revoked, on_lost: called in rebalances of its group, see `Consumer`.
 
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
         merged = self._merge(ConsumerSettings, settings, dict(overrides))
-        consumer = Consumer(*topics, settings=merged, _engine=self._engine)
+        consumer = Consumer(
+            *topics,
+            settings=merged,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            _engine=self._engine,
+        )
         self._consumers.add(consumer)
         return consumer
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.catalog import Catalog
+from aiokq.consumer.group_side import GroupSide
 from aiokq.consumer.health import ConsumerHealth
 from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import PartitionState, Start
@@ -25,12 +29,19 @@ from aiokq.consumer.streams import Stream
 from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
 from aiokq.core.errors import Closed, ConfigError, copy_error
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicFilter, TopicPartition
+from aiokq.core.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicFilter,
+    TopicPartition,
+)
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
     from aiokq.core.environment import Environment
 
@@ -40,6 +51,9 @@ logger = logging.getLogger("aiokq.consumer")
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a consumer's tasks may take to end once they are cancelled."""
+
+CLOSE_WITHIN: Final = 30.0
+"""Seconds that finishing, committing and leaving the group may take, as in Java."""
 
 _LAST_OFFSET: Final = 2**63 - 1
 
@@ -62,9 +76,20 @@ class Consumer:
     for, and logged; a partition that was assigned and does not exist is raised as
     `UnknownTopicOrPartition` each `default_api_timeout_ms`.
 
+    With a `group_id` the members of the group share the partitions, and it keeps the offsets:
+    reading goes on where the group committed. A rebalance gives up only what is taken away. What is
+    being worked on is finished first, then committed, then `on_revoked` is called, and only then
+    another member gets the partition.
+
     Args:
         topics: to subscribe to, or one TopicFilter; `subscribe` and `assign` come later otherwise.
         settings: to start from; defaults if not given.
+        on_assigned: called with partitions that the group gave, before any record of them is handed
+            over; a seek() in it counts.
+        on_revoked: called with those that are given up; a commit() in it works.
+        on_lost: called with those that were lost, when another member may own them already;
+            `on_revoked` if not given. Handlers may be coroutine functions, and have a third of the
+            rebalance timeout. What they raise is raised to the reader.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
@@ -76,6 +101,9 @@ class Consumer:
         self,
         *topics: str | TopicFilter,
         settings: ConsumerSettings | None = None,
+        on_assigned: RebalanceHandler | None = None,
+        on_revoked: RebalanceHandler | None = None,
+        on_lost: RebalanceHandler | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[ConsumerOverrides],
@@ -90,7 +118,20 @@ class Consumer:
         self._supervisor = Supervisor(
             f"consumer {self._settings.client_id}", on_failure=self._on_internal_failure
         )
-        self._inbox = Inbox(self._settings, self._engine, self._subscription, self._supervisor)
+        self._group: GroupSide | None = None
+        if self._settings.group_id is not None:
+            self._group = GroupSide(
+                self._settings, self._engine, self._subscription, self._supervisor
+            )
+        self._handle(on_assigned, on_revoked, on_lost)
+        self._inbox = Inbox(
+            self._settings,
+            self._engine,
+            self._subscription,
+            self._supervisor,
+            None if self._group is None else self._group.stored,
+            None if self._group is None else self._group.acks,
+        )
         self._positions = self._inbox.positions
         self._outlets = self._inbox.outlets
         self._reader = self._inbox.reader(self._outlets.main)
@@ -129,8 +170,11 @@ class Consumer:
             # Closed meanwhile, the supervisor takes no start.
             await self._supervisor.start()
             self._started = True
-            self._inbox.start()
-            if self._subscription.mode is not Mode.NOTHING:
+            if self._group is None:
+                self._inbox.start()
+            else:
+                self._group.start(self._inbox)
+            if not self._subscription.empty:
                 discovery = self._inbox.discovery
                 discovery.follow()
                 await discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
@@ -138,11 +182,17 @@ class Consumer:
             await self.close()
             raise
 
-    async def close(self) -> None:
+    async def close(self, timeout: float = CLOSE_WITHIN) -> None:
         """End all reading, fetch sessions and connections. Harmless twice and concurrently.
 
-        `async for` loops end; other calls that wait raise `Closed`. Bounded; cancelling it does not
-        stop it.
+        `async for` loops end; other calls that wait raise `Closed`. In a group records that other
+        tasks work on are waited for, what is finished is committed, then the group is left; the
+        record that this task had last counts as finished, unless an exception is being handled.
+        Cancelling it does not stop it.
+
+        Args:
+            timeout: seconds that this may take, also if the coordinator is gone; a few more for
+                tasks and sockets to end.
         """
         if self._closing is not None:
             await asyncio.shield(self._closing)
@@ -150,22 +200,31 @@ class Consumer:
         if self._started:
             self._binding.check()
         self._closing = asyncio.get_running_loop().create_future()
-        await shielded(self._shut_down(self._closing), name="close consumer")
+        # Also in a `finally`, on the way of an exception out of the work.
+        normal = sys.exc_info()[0] is None
+        steps = self._shut_down(self._closing, timeout, normal, asyncio.current_task())
+        await shielded(steps, name="close consumer")
 
-    async def _shut_down(self, closing: asyncio.Future[None]) -> None:
+    async def _shut_down(
+        self,
+        closing: asyncio.Future[None],
+        timeout: float,
+        normal: bool,
+        by: asyncio.Task[Any] | None,
+    ) -> None:
         # Each part is closed though one before it failed.
-        try:
-            try:
-                self._catalog.close()
-                await self._inbox.close()
-            finally:
-                try:
-                    await self._supervisor.close(CLOSE_TIMEOUT)
-                finally:
-                    if self._owns_engine:
-                        await self._engine.close()
-        finally:
-            closing.set_result(None)
+        async with AsyncExitStack() as stack:
+            stack.callback(closing.set_result, None)
+            if self._owns_engine:
+                stack.push_async_callback(self._engine.close)
+            stack.push_async_callback(self._supervisor.close, CLOSE_TIMEOUT)
+            stack.push_async_callback(self._inbox.close)
+            stack.callback(self._catalog.close)
+            self._outlets.close()
+            if self._group is not None and self._started:
+                stack.push_async_callback(self._group.disconnect)
+                if self._failure is None:
+                    await self._group.close(timeout, normal=normal, by=by)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -177,7 +236,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.close()  # sees the exception, if there is one
 
     def __del__(self) -> None:
         if getattr(self, "_started", False) and self._closing is None:
@@ -271,6 +330,10 @@ class Consumer:
         topics: Iterable[str | TopicFilter] | str | TopicFilter | re.Pattern[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
+        regex: str | None = None,
+        on_assigned: RebalanceHandler | None = None,
+        on_revoked: RebalanceHandler | None = None,
+        on_lost: RebalanceHandler | None = None,
     ) -> None:
         """Read all partitions of these topics, in place of those subscribed to before.
 
@@ -280,6 +343,10 @@ class Consumer:
         Args:
             topics: names, one TopicFilter, or a compiled regular expression as `pattern`.
             pattern: instead: a regular expression that has to match the whole name.
+            regex: instead: one in RE2's syntax, which the broker evaluates; for the consumer
+                protocol of groups (Java's SubscriptionPattern).
+            on_assigned, on_revoked, on_lost: handlers in place of those given before, see the
+                class; one that is left out stays.
 
         Raises:
             ConfigError: partitions are assigned; nothing or several kinds are subscribed to; an
@@ -288,7 +355,36 @@ class Consumer:
         """
         if self._started:
             self._check_open()
-        self._subscription.subscribe(topics, pattern)
+        if regex is not None and (
+            self._group is None or self._settings.group_protocol == "classic"
+        ):
+            raise ConfigError(
+                "regex= is evaluated by the broker, in a group of the consumer protocol: set "
+                "group_id and group_protocol='consumer', or use pattern="
+            )
+        self._handle(on_assigned, on_revoked, on_lost)
+        self._subscription.subscribe(topics, pattern, regex)
+        if self._started:
+            self._inbox.discovery.follow()
+
+    def add_topic(self, topic: str, partition: int | None = None) -> None:
+        """Read one more topic, or one more partition, beside what is read already.
+
+        With a group, the topic's partitions are shared by its members. A single partition is not:
+        this consumer reads it whatever the others do, no rebalance touches it, and its offsets are
+        committed with the others (of several consumers that read it, the last commit counts).
+
+        Raises:
+            ConfigError: a pattern is subscribed to, or partitions were given to assign().
+            InvalidTopic: a name that cannot be a topic's.
+            TypeError: what is no partition.
+        """
+        if self._started:
+            self._check_open()
+        if partition is None:
+            self._subscription.add_topic(topic)
+        else:
+            self._subscription.add_partition((topic, partition))
         if self._started:
             self._inbox.discovery.follow()
 
@@ -304,7 +400,7 @@ class Consumer:
         """The topics that are subscribed to: named, or found by a pattern."""
         if self._subscription.mode is Mode.TOPICS:
             return self._subscription.names
-        if self._subscription.mode is Mode.PATTERN:
+        if self._subscription.topics_wanted:
             return frozenset(state.tp.topic for state in self._positions)
         return frozenset()
 
@@ -316,9 +412,8 @@ class Consumer:
             TypeError: what is no partition.
         """
         self._check_open()
-        wanted = [checked_partition(tp) for tp in partitions]
-        self._subscription.assign()
-        self._inbox.discovery.assign(wanted)
+        self._subscription.assign([checked_partition(tp) for tp in partitions])
+        self._inbox.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
@@ -401,28 +496,81 @@ class Consumer:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Store with the group where to go on: by default, behind every record handed over.
+        """Store with the group where to go on, and wait until it is done.
+
+        Args:
+            offsets: of the next record to read, per partition. By default behind every record that
+                was handed over, the one being worked on included; with ``ack_mode="explicit"`` up
+                to the first that is not acknowledged.
+            timeout: seconds; default `default_api_timeout_ms`.
+
+        Raises:
+            CommitFailed: some were refused; `errors` says why, `lost` which partitions are another
+                member's now.
+            RequestTimeout: not in time; it may have worked.
+            ConfigError: there is no `group_id`.
+        """
+        await self._in_group("commit()").commit(offsets, timeout)
+
+    def commit_nowait(
+        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None
+    ) -> asyncio.Future[None]:
+        """The same, begun and not waited for.
+
+        A failure is logged, and raised where the result is awaited. Commits go out in the order in
+        which they were begun.
 
         Raises:
             ConfigError: there is no `group_id`.
         """
-        self._without_group("commit()")
+        return self._in_group("commit_nowait()").begin_commit(offsets)
+
+    def ack(self, item: Record | RecordBatch[Record]) -> None:
+        """This record is finished, or this batch; in any order. Needs ``ack_mode="explicit"``.
+
+        What is committed is the offset of the first record of a partition that is not finished.
+        Harmless twice, and for a partition that is another member's by now.
+
+        Raises:
+            ConfigError: there is no `group_id`, or records are finished without it.
+        """
+        self._in_group("ack()").ack(item)
 
     async def committed(self, partition: Partition, *, timeout: float | None = None) -> int | None:
         """Where the group goes on in a partition; None if nothing is stored.
 
         Raises:
+            RequestTimeout: not in time; the cause says what was in the way.
+            BrokerError: refused, GroupAuthorization for one.
             ConfigError: there is no `group_id`.
         """
-        self._without_group("committed()")
+        tp = checked_partition(partition)
+        found = await self._in_group("committed()").committed([tp], timeout)
+        stored = found[tp]
+        return None if stored is None else stored.offset
 
     async def seek_to_committed(self, *partitions: Partition, timeout: float | None = None) -> None:
         """Go to what the group has stored for these partitions, for all if none is named.
 
+        Where it has nothing, `auto_offset_reset` says where to go.
+
+        Args:
+            timeout: seconds, as `seek_to_beginning`.
+
+        Raises:
+            RequestTimeout: as `position`.
+            ConfigError: there is no `group_id`; a partition is not assigned.
+        """
+        self._in_group("seek_to_committed()")
+        await self._seek_to(Start.COMMITTED, partitions, timeout)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who commits for the group now: for offsets in a producer's transaction.
+
         Raises:
             ConfigError: there is no `group_id`.
         """
-        self._without_group("seek_to_committed()")
+        return self._in_group("group_metadata()").metadata
 
     # -- how far it is
 
@@ -510,7 +658,10 @@ class Consumer:
     def health(self) -> ConsumerHealth:
         """What is believed of the partitions and brokers right now."""
         works = self._started and self._closing is None and self._failure is None
-        return self._inbox.health(works=works)
+        group = None
+        if self._group is not None and self._started:
+            group = self._group.health()
+        return self._inbox.health(works=works, group=group)
 
     # -- inside
 
@@ -541,7 +692,9 @@ class Consumer:
         self._check_open()
         if self._outlets.split:
             raise RuntimeError("this consumer is read by its streams: close them first")
-        if self._subscription.mode is Mode.NOTHING:
+        if self._group is not None:
+            self._group.asked()
+        if self._subscription.empty:
             raise ConfigError(
                 "nothing is subscribed to: name topics in Consumer(...), or call subscribe() or "
                 "assign()"
@@ -556,12 +709,28 @@ class Consumer:
         self._failure = failure
         self._inbox.fail(failure)
 
-    def _without_group(self, call: str) -> NoReturn:
+    def _in_group(self, call: str) -> GroupSide:
         self._check_open()
-        raise ConfigError(
-            f"{call} needs group_id, which is not supported yet: keep positions of your own, by "
-            "position() and seek()"
-        )
+        if self._group is None:
+            raise ConfigError(
+                f"{call} needs a group that keeps the offsets: set group_id, or keep positions of "
+                "your own, by position() and seek()"
+            )
+        return self._group
+
+    def _handle(
+        self,
+        on_assigned: RebalanceHandler | None,
+        on_revoked: RebalanceHandler | None,
+        on_lost: RebalanceHandler | None,
+    ) -> None:
+        if self._group is not None:
+            self._group.handlers.set(on_assigned, on_revoked, on_lost)
+        elif not (on_assigned is None and on_revoked is None and on_lost is None):
+            raise ConfigError(
+                "on_assigned, on_revoked and on_lost are called in rebalances of a group: set "
+                "group_id, or leave them out"
+            )
 
 
 _NONE: frozenset[TopicPartition] = frozenset()

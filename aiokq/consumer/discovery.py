@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -46,13 +46,17 @@ class _Left(NamedTuple):
 class Discovery:
     """Follows the topics of a consumer and keeps its assignment as the subscription wants it.
 
-    Without a group a consumer takes all partitions of the topics it subscribes to.
+    Without a group a consumer takes all partitions of the topics it subscribes to. In a group it
+    reads what the group gives it, by `take` and `leave`: then this tells the group which topics the
+    subscription means.
 
     Args:
         assigned: called for a partition to be added, with where to start; gives its state.
         removed: called for one that is not to be read any more.
         recreated: called when another topic has taken a partition's name.
         moved: called when a partition's leader may be another one.
+        topics: told which topics are subscribed to, whenever that changes; None for none at all.
+            Not given where there is no group.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
     """
@@ -68,6 +72,7 @@ class Discovery:
         removed: Callable[[PartitionState], None],
         recreated: Callable[[PartitionState], None],
         moved: Callable[[PartitionState], None],
+        topics: Callable[[frozenset[str] | None], None] | None,
         report: Callable[[KafkaError], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
@@ -79,6 +84,8 @@ class Discovery:
         self._removed = removed
         self._recreated = recreated
         self._moved = moved
+        self._topics = topics
+        self._new: set[TopicPartition] = set()
         self._report = report
         self._spawn = spawn
         self._search = TopicSearch(
@@ -120,39 +127,47 @@ class Discovery:
         """The subscription is another one: take and leave partitions accordingly."""
         mode = self._subscription.mode
         for state in list(self._positions):
-            if not self._wanted(state.tp.topic):
+            if not self._keeps(state.tp):
                 self._drop(state)
         self._left.clear()
+        self._new.clear()
         if self._listing is not None:
             self._listing.cancel()  # of what was wanted before
             self._listing = None
         if mode is Mode.TOPICS:
             self._follow_names()
-        elif mode is Mode.PATTERN:
-            self._watch(frozenset(), everything=True)
+        elif mode in (Mode.PATTERN, Mode.REGEX):
+            self._rewatch()
             self._listed = False
             self._take_all()
             self._answered = asyncio.get_running_loop().create_future()
             self._listing = self._spawn(self._list_topics(self._answered), "list topics")
-        else:
-            self._watch(frozenset(), everything=False)
+        self._rewatch()
+        for tp in sorted(self._subscription.partitions):
+            self._read(tp, Start.POLICY)
+        self._tell()
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these; positions of those that stay are kept."""
-        wanted = dict.fromkeys(partitions)
-        for state in list(self._positions):
-            if state.tp not in wanted:
-                self._drop(state)
-        self._watch(frozenset(tp.topic for tp in wanted), everything=False)
-        for tp in wanted:
-            if tp not in self._positions:
-                self._moved(self._assigned(tp, Start.POLICY))
-            if self._engine.metadata.partition(tp) is None:
-                self._search.find(tp.topic)
+    def take(self, tp: TopicPartition) -> None:
+        """The group gave this partition: it is read from now on."""
+        self._read(tp, self._start_of_new() if tp in self._new else Start.POLICY)
+
+    def leave(self, tp: TopicPartition) -> None:
+        """The group took it away."""
+        state = self._positions.get(tp)
+        if state is not None:
+            self._drop(state)
+        self._rewatch()
+
+    def _read(self, tp: TopicPartition, start: Start) -> None:
+        if tp not in self._positions:
+            self._moved(self._assigned(tp, start))
+            self._rewatch()
+        if self._engine.metadata.partition(tp) is None:
+            self._search.find(tp.topic)
 
     def _follow_names(self) -> None:
         names = self._subscription.names
-        self._watch(names, everything=False)
+        self._rewatch()
         topics = self._engine.metadata.topics
         for name in sorted(names):
             info = topics.get(name)
@@ -167,6 +182,40 @@ class Discovery:
         info = self._engine.metadata.topics.get(topic)
         internal = info is not None and info.internal and self._settings.exclude_internal_topics
         return self._subscription.wants(topic, internal=internal)
+
+    def _keeps(self, tp: TopicPartition) -> bool:
+        """Whether a partition that is read goes on being read, as far as it is known here."""
+        if tp in self._subscription.partitions:
+            return True
+        # What the group has given it takes away itself, in order.
+        return self._topics is not None or self._wanted(tp.topic)
+
+    def _by_hand(self, tp: TopicPartition) -> bool:
+        """Whether somebody else decides that it is read, and not the topics there are."""
+        return self._topics is not None or tp in self._subscription.partitions
+
+    def _tell(self) -> None:
+        """Tell the group what is subscribed to, as soon as that is known."""
+        if self._topics is None:
+            return
+        mode = self._subscription.mode
+        if mode is Mode.TOPICS:
+            self._topics(self._subscription.names)
+        elif mode is Mode.REGEX:
+            self._topics(frozenset())
+        elif mode is not Mode.PATTERN:
+            self._topics(None)
+        elif self._listed:
+            self._topics(frozenset(filter(self._wanted, self._engine.metadata.topics)))
+
+    def _rewatch(self) -> None:
+        """Keep those topics current that are subscribed to or read."""
+        mode = self._subscription.mode
+        topics = set(self._subscription.names)
+        topics.update(tp.topic for tp in self._subscription.partitions)
+        if self._topics is not None:
+            topics.update(state.tp.topic for state in self._positions)
+        self._watch(frozenset(topics), everything=mode in (Mode.PATTERN, Mode.REGEX))
 
     def _watch(self, topics: frozenset[str], *, everything: bool) -> None:
         engine = self._engine
@@ -200,6 +249,7 @@ class Discovery:
                 else:
                     self._take_all()
                     self._listed = True
+                    self._tell()
         finally:
             answered.cancel()
 
@@ -218,6 +268,8 @@ class Discovery:
         elif isinstance(event, TopicAdded):
             self._added(event.topic)
         elif isinstance(event, PartitionsAdded):
+            numbers = range(event.previous, event.partitions)
+            self._new.update(TopicPartition(event.topic, number) for number in numbers)
             self._grown(event.topic)
         elif isinstance(event, TopicRecreated):
             self._replaced(event.topic)
@@ -238,12 +290,15 @@ class Discovery:
             if ZERO_ID not in (state.topic_id, info.topic_id) and state.topic_id != info.topic_id:
                 self._recreated(state)
             self._moved(state)
+        first = topic in self._unseen or (
+            self._subscription.mode in (Mode.PATTERN, Mode.REGEX) and not self._listed
+        )
+        self._unseen.discard(topic)
+        if not first:
+            self._new.update(TopicPartition(topic, number) for number in info.partitions)
         if self._wanted(topic):
-            first = topic in self._unseen or (
-                self._subscription.mode is Mode.PATTERN and not self._listed
-            )
-            self._unseen.discard(topic)
             self._take(info, Start.POLICY if first else self._start_of_new())
+            self._tell()
 
     def _grown(self, topic: str) -> None:
         info = self._engine.metadata.topics.get(topic)
@@ -259,7 +314,7 @@ class Discovery:
         info = self._engine.metadata.topics.get(topic)
         for state in self._of(topic):
             if (
-                self._wanted(topic)
+                not self._by_hand(state.tp)
                 and info is not None
                 and state.tp.partition not in info.partitions
             ):
@@ -268,17 +323,18 @@ class Discovery:
             logger.warning("topic was deleted and created again: partition=%s", state.tp)
             self._recreated(state)
             self._moved(state)
+        if info is not None:
+            self._new.update(TopicPartition(topic, number) for number in info.partitions)
         if info is not None and self._wanted(topic):
             self._take(info, self._start_of_new())
-        elif info is not None and any(
+        if info is not None and any(
             state.tp.partition not in info.partitions for state in self._of(topic)
         ):
             self._search.find(topic)
 
     def _gone(self, topic: str) -> None:
-        by_hand = self._subscription.mode is Mode.PARTITIONS
         for state in self._of(topic):
-            if by_hand:
+            if self._by_hand(state.tp):
                 state.leader = NO_LEADER
                 self._moved(state)
                 continue
@@ -286,6 +342,7 @@ class Discovery:
                 self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
             logger.warning("topic is gone: partition=%s", state.tp)
             self._drop(state)
+        self._tell()
         if topic in self._watched:
             self._search.lost(topic)
 
@@ -298,6 +355,8 @@ class Discovery:
         return Start.EARLIEST if self._settings.new_partitions == "earliest" else Start.POLICY
 
     def _take(self, info: TopicInfo, start: Start) -> None:
+        if self._topics is not None:
+            return  # the group gives its partitions to one of its members
         for partition in info.partitions:
             tp = TopicPartition(info.name, partition)
             if tp in self._positions:

@@ -174,6 +174,8 @@ class Fetcher:
         """Whether the partition is to be asked for at that broker now, and what for."""
         if state.stage is not Stage.FETCHING or state.paused or state.node != node_id:
             return NOT_NOW
+        if state.withheld:
+            return NOT_NOW
         if state.preferred == node_id and now >= state.preferred_until:
             # The leader may know a better replica by now, or serve us itself.
             state.preferred = -1

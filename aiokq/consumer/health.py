@@ -10,9 +10,16 @@ from aiokq.consumer.positions import Stage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
+    from aiokq.cluster.events import LoopStalled
     from aiokq.consumer.positions import PartitionState
 
-__all__ = ["BrokerHealth", "ConsumerHealth", "PartitionHealth", "partition_health"]
+__all__ = [
+    "BrokerHealth",
+    "ConsumerHealth",
+    "GroupHealth",
+    "PartitionHealth",
+    "partition_health",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +62,41 @@ class BrokerHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """A consumer in its group.
+
+    Attributes:
+        member_id: "" before the group has given one.
+        generation: of the group, or the member's epoch; -1 outside.
+        state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
+            rebalance; "out", "leaving" or "failed".
+        joined: the group knows this member; true as well if it needs to know none.
+        heartbeat_ago: seconds since the coordinator last answered; None if it never did.
+        pending_commits: partitions with finished records that are not committed.
+        commit_error: why the last automatic commit failed; None after a success.
+    """
+
+    group_id: str
+    member_id: str
+    generation: int
+    state: str
+    joined: bool
+    heartbeat_ago: float | None
+    pending_commits: int
+    commit_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerHealth:
     """A consumer at one moment.
 
     Attributes:
-        ok: it is open, and no partition has an error or lacks a broker.
+        ok: it is open, no partition has an error or lacks a broker, and the group knows it.
         buffered_bytes: memory of what was fetched ahead.
         missing_topics: subscribed to by name, and not there.
+        group: None without a group.
+        stalled: the last time that the event loop ran nothing for `loop_stall_ms` and longer, with
+            the stack that held it up: heartbeats and fetches stood still too. None if it never did.
     """
 
     ok: bool
@@ -69,6 +104,8 @@ class ConsumerHealth:
     brokers: Mapping[int, BrokerHealth]
     buffered_bytes: int
     missing_topics: frozenset[str]
+    group: GroupHealth | None = None
+    stalled: LoopStalled | None = None
 
 
 def partition_health(

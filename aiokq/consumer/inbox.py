@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from aiokq.cluster.events import EventKey, LoopStalled
 from aiokq.consumer.buffers import Buffers
 from aiokq.consumer.deserializers import record_deserializer
 from aiokq.consumer.discovery import Discovery
 from aiokq.consumer.fetcher import Fetcher
-from aiokq.consumer.health import BrokerHealth, ConsumerHealth, partition_health
+from aiokq.consumer.health import BrokerHealth, ConsumerHealth, GroupHealth, partition_health
 from aiokq.consumer.limit import Limit
 from aiokq.consumer.offsets import PositionKeeper
 from aiokq.consumer.outlet import Outlet
@@ -28,13 +29,17 @@ from aiokq.records.codecs import RecordCodecs
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.acks import Acks
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.subscription import Subscription
     from aiokq.core.supervisor import Supervisor
+    from aiokq.group.offsets import GroupOffsets
 
 __all__ = ["Inbox"]
 
 T = TypeVar("T")
+
+_STALLS: Final = EventKey("loop", None)
 
 
 class Inbox:
@@ -42,10 +47,14 @@ class Inbox:
 
     Args:
         supervisor: of the consumer: everything that runs is its child.
+        stored: what the group has committed; None without a group.
+        acks: told what is handed over, where user code acknowledges it.
 
     Attributes:
         positions: of all assigned partitions.
         outlets: where their records leave.
+        committed_at: called when it is found out what the group has committed.
+        starved: called when a reader waits and there is nothing for it.
     """
 
     def __init__(
@@ -54,11 +63,18 @@ class Inbox:
         engine: ClusterEngine,
         subscription: Subscription,
         supervisor: Supervisor,
+        stored: GroupOffsets | None = None,
+        acks: Acks | None = None,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._subscription = subscription
         self._supervisor = supervisor
+        self._stored = stored
+        self._acks = acks
+        self._work = asyncio.Event()
+        self.committed_at: Callable[[TopicPartition, int], None] = lambda tp, offset: None
+        self.starved: Callable[[], None] = lambda: None
         self._deserialize = record_deserializer(settings)
         self._forget_gauges: list[Callable[[], None]] = []
         self._discovery: Discovery | None = None
@@ -80,6 +96,8 @@ class Inbox:
             self.positions,
             settled=self.fetcher.update,
             dropped=self._drop,
+            stored=stored,
+            found=lambda tp, offset: self.committed_at(tp, offset),
             spawn=self._spawn,
         )
         self.outlets = Outlets(self._make_outlet)
@@ -90,8 +108,12 @@ class Inbox:
         assert self._discovery is not None
         return self._discovery
 
-    def start(self) -> None:
-        """Begin to follow the cluster."""
+    def start(self, topics: Callable[[frozenset[str] | None], None] | None = None) -> None:
+        """Begin to follow the cluster.
+
+        Args:
+            topics: told what is subscribed to; the group then decides what is read.
+        """
         self._discovery = Discovery(
             self._settings,
             self._engine,
@@ -101,6 +123,7 @@ class Inbox:
             removed=self._removed,
             recreated=self._recreated,
             moved=self._moved,
+            topics=topics,
             report=self.outlets.report,
             spawn=self._spawn,
         )
@@ -136,13 +159,14 @@ class Inbox:
 
     def reader(self, outlet: Outlet) -> Reader:
         """What reads from an outlet."""
-        return Reader(outlet, self.buffers, self._deserialize, self._count)
+        return Reader(outlet, self.buffers, self._deserialize, self._count, self._acks)
 
     # -- what a user does to a partition
 
     def seek(self, state: PartitionState, offset: int) -> None:
         """Go on there."""
         self._drop(state)
+        self._forget_work(state)
         state.outlet.forgive(state.tp)
         state.jump(offset)
         self.fetcher.update(state)
@@ -151,6 +175,7 @@ class Inbox:
         """Look the position up anew."""
         state.outlet.forgive(state.tp)
         self._keeper.reset(state, start)
+        self._forget_work(state)
 
     def pause(self, state: PartitionState) -> None:
         """Hand over nothing; what was fetched leaves the memory that it shares with others."""
@@ -172,6 +197,39 @@ class Inbox:
             state.paused = False
             state.outlet.arrived(state)
             self.fetcher.update(state)
+
+    # -- what a group does to a partition
+
+    def withhold(self, state: PartitionState) -> None:
+        """Hand over nothing, at once; what is being worked on is not finished by this."""
+        if not state.withheld:
+            state.withheld = True
+            state.outlet.interrupt(state)
+            self.fetcher.update(state)
+
+    def release(self, state: PartitionState) -> None:
+        """Hand over what comes from now on."""
+        if state.withheld:
+            state.withheld = False
+            state.outlet.arrived(state)
+            self.fetcher.update(state)
+
+    def let_go(self, state: PartitionState) -> None:
+        """The group took the partition away; who assigned it by hand goes on from the commit."""
+        if state.tp in self._subscription.partitions:
+            self.reset(state, Start.COMMITTED)
+            self.release(state)
+        else:
+            self.discovery.leave(state.tp)
+
+    async def work_changes(self) -> None:
+        """Until something that was handed over is finished."""
+        self._work.clear()
+        await self._work.wait()
+
+    def work_changed(self) -> None:
+        """Something that was handed over is finished."""
+        self._work.set()
 
     async def await_positions(
         self, states: Iterable[PartitionState], timeout: float | None
@@ -199,11 +257,12 @@ class Inbox:
 
     # -- what is told of them
 
-    def health(self, *, works: bool) -> ConsumerHealth:
+    def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
         """What is believed of the partitions and brokers right now.
 
         Args:
             works: the consumer is open, and none of its tasks has failed.
+            group: what is believed of the membership.
         """
         now = self._engine.environment.clock.timestamp_ms()
         committed_only = self._settings.committed_only
@@ -220,9 +279,18 @@ class Inbox:
             for node_id, loop in self.fetcher.brokers.items()
         }
         missing = self._subscription.names - self._engine.metadata.topics.keys()
-        ok = works and not missing
+        ok = works and not missing and (group is None or group.joined)
         ok = ok and all(p.error is None and p.node is not None for p in partitions.values())
-        return ConsumerHealth(ok, partitions, brokers, self.buffers.used, missing)
+        stalled = self._engine.changes.get(_STALLS)
+        return ConsumerHealth(
+            ok,
+            partitions,
+            brokers,
+            self.buffers.used,
+            missing,
+            group,
+            stalled if isinstance(stalled, LoopStalled) else None,
+        )
 
     def _lags(self) -> dict[tuple[str, ...], int]:
         committed_only = self._settings.committed_only
@@ -235,6 +303,8 @@ class Inbox:
     # -- what happens to partitions
 
     def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
+        if self._stored is not None:
+            start = Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
         state = PartitionState(tp, start, self.outlets.main, self._engine.new_backoff())
         self.positions.add(state)
         self.outlets.place(state)
@@ -243,6 +313,7 @@ class Inbox:
 
     def _removed(self, state: PartitionState) -> None:
         self._drop(state)
+        self._forget_work(state)
         state.outlet.remove(state)
         state.outlet.forgive(state.tp)
         self.fetcher.remove(state)
@@ -260,6 +331,10 @@ class Inbox:
     def _drop(self, state: PartitionState) -> None:
         state.outlet.drop(state)
 
+    def _forget_work(self, state: PartitionState) -> None:
+        if self._acks is not None:
+            self._acks.forget(state.tp)
+
     # -- inside
 
     async def _end_with_cluster(self) -> None:
@@ -270,10 +345,15 @@ class Inbox:
         return Outlet(
             self.buffers,
             consumed=self.fetcher.consumed,
-            starved=self.fetcher.starved,
+            starved=self._starved,
             counted=self._count,
             opened=self.fetcher.opened,
+            finished_some=self.work_changed,
         )
+
+    def _starved(self, outlet: Outlet) -> None:
+        self.fetcher.starved(outlet)
+        self.starved()
 
     def _count(self, records: int) -> None:
         self._engine.counters.records_received += records

@@ -24,7 +24,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
     error_for,
 )
-from aiokq.core.types import OffsetAndTimestamp, TopicPartition
+from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from aiokq.wire.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -35,6 +35,7 @@ from aiokq.wire.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.group.offsets import GroupOffsets
 
 __all__ = ["PositionKeeper"]
 
@@ -42,6 +43,9 @@ logger = logging.getLogger("aiokq.consumer")
 
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
+_COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
+"""What is tried first is what the group committed; then this."""
+
 VALIDATION_SINCE: Final = 3
 """OffsetForLeaderEpoch before version 3 is for brokers only; consumers may not ask."""
 
@@ -52,6 +56,8 @@ class PositionKeeper:
     Args:
         settled: called when a partition's position is good again, or when it was parked.
         dropped: called before a position jumps, to throw away what is buffered.
+        stored: the group's offsets, if there is a group.
+        found: called with an offset that the group has.
         spawn: starts a task of the consumer.
     """
 
@@ -63,6 +69,8 @@ class PositionKeeper:
         *,
         settled: Callable[[PartitionState], None],
         dropped: Callable[[PartitionState], None],
+        stored: GroupOffsets | None,
+        found: Callable[[TopicPartition, int], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._settings = settings
@@ -70,6 +78,8 @@ class PositionKeeper:
         self._positions = positions
         self._settled = settled
         self._dropped = dropped
+        self._stored = stored
+        self._found = found
         self._spawn = spawn
         self._wake = asyncio.Event()
 
@@ -175,6 +185,7 @@ class PositionKeeper:
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)
+        committed: list[PartitionState] = []
         for state in self._positions:
             if state.stage not in (Stage.RESETTING, Stage.VALIDATING):
                 continue
@@ -185,10 +196,14 @@ class PositionKeeper:
             elif state.stage is Stage.VALIDATING:
                 if state.leader >= 0:
                     checks[state.leader].append(state)
+            elif state.reset_to in _COMMITTED:
+                committed.append(state)
             elif (spec := self._spec(state)) is not None:
                 # Without a leader the topic may be missing: that must hold up no other.
                 topic = "" if state.leader >= 0 else state.tp.topic
                 resets[state.leader, topic, spec].append(state)
+        if committed:
+            self._begin(committed, self._look_up_committed(committed), "look up committed offsets")
         for (_, _, spec), states in resets.items():
             self._begin(states, self._look_up(states, spec), "look up offsets")
         for leader, states in checks.items():
@@ -251,6 +266,41 @@ class PositionKeeper:
             if not error.retriable:
                 state.refused(error)
                 state.outlet.report(error)
+        self.kick()
+
+    async def _look_up_committed(self, states: list[PartitionState]) -> None:
+        generations = {state: state.generation for state in states}
+        stored = self._stored
+        assert stored is not None  # nobody else starts at what a group committed
+        found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        failure: KafkaError | None = None
+        try:
+            found = await stored.committed(
+                [state.tp for state in states], timeout=self._settings.default_api_timeout
+            )
+        except KafkaError as error:
+            failure = error
+        finally:
+            for state, generation in generations.items():
+                if state.looking_up == generation:
+                    state.looking_up = -1
+        for state, generation in generations.items():
+            if state.generation != generation:
+                continue
+            if failure is not None:
+                state.later(self._engine.now(), failure)
+                logger.warning("no committed offset yet: partition=%s error=%s", state.tp, failure)
+                if not failure.retriable:
+                    state.refused(failure)
+                    state.outlet.report(failure)
+            elif (offset := found.get(state.tp)) is not None:
+                logger.info("position committed: partition=%s offset=%d", state.tp, offset.offset)
+                self._found(state.tp, offset.offset)
+                epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
+                state.jump(offset.offset, epoch)
+                self._settled(state)
+            else:
+                state.reset(_COMMITTED[state.reset_to])
         self.kick()
 
     async def _offsets(

@@ -57,6 +57,8 @@ class Outlet:
         buffers: the consumer's.
         consumed: called when a partition has less waiting than before, or the outlet none at all.
         counted: called with the number of records that were handed over since.
+        finished_some: called when records that were taken out of a reader's hand, or handed over
+            together, are finished.
 
     Attributes:
         stream: what `async for` iterates.
@@ -73,6 +75,7 @@ class Outlet:
         starved: Callable[[Outlet], None],
         counted: Callable[[int], None],
         opened: Callable[[], None],
+        finished_some: Callable[[], None] = lambda: None,
     ) -> None:
         self.stream = RecordStream(self)
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -83,6 +86,8 @@ class Outlet:
         self._starved = starved
         self._counted = counted
         self._opened = opened
+        self._finished_some = finished_some
+        self._asked = 0
         self._line = Line()
         self._current: PartitionState | None = None
         self._held: list[PartitionState] = []
@@ -108,6 +113,7 @@ class Outlet:
         """
         if self._busy:
             raise RuntimeError(TWO_READERS)
+        self._asked += 1
         if self.readers.doubtful and self.readers.check():
             self._since_turn = TURN_BYTES  # an older reader in its loop meets this one waiting
         self._finish_current()
@@ -173,6 +179,8 @@ class Outlet:
         if self._busy or (self._stream_waits is not None and not self._stream_waits.done()):
             raise RuntimeError(TWO_READERS)
         self._busy = True
+        self._asked += 1
+        self.readers.reads()
         try:
             yield
         finally:
@@ -367,7 +375,8 @@ class Outlet:
     def close(self, failure: KafkaError | None = None) -> None:
         """No more records: `async for` ends, or has this raised."""
         if not self._closed:
-            self._leave_current()
+            if self._current is not None:
+                self.interrupt(self._current)  # what is in hand is not finished by this
             self._closed = True
             self._failure = failure
             self.wake()
@@ -396,6 +405,27 @@ class Outlet:
         if state is self._current and self.stream.in_hand:
             return state.chunks[0].cursor.last_handed_offset
         return state.position
+
+    def unfinished(self, state: PartitionState) -> bool:
+        """Whether a record of the partition was handed over and is still being worked on."""
+        return state.held is not None or (state is self._current and self.stream.in_hand)
+
+    def finish(self) -> None:
+        """What was handed over is finished, though nobody asks for more."""
+        if self._current is not None:
+            self.interrupt(self._current)
+        self._release_held()
+
+    @property
+    def reader_waits(self) -> bool:
+        """Whether somebody asked for a record and has none yet."""
+        return any(not waiter.done() for waiter in self._waiters)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Differs from what it was if a record was asked for since."""
+        cursor = self.stream.cursor
+        return self._asked, -1 if cursor is None else cursor.position
 
     # -- inside
 
@@ -469,6 +499,7 @@ class Outlet:
             for state in self._held:
                 state.held = None
             self._held.clear()
+            self._finished_some()
 
     def _raise_if_any(self) -> None:
         if self._closed:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from aiokq.assign.assignor import Assignor
 from aiokq.cluster.overrides import ClusterOverrides
 from aiokq.consumer.deserializers import Deserializer
+from aiokq.consumer.settings import GroupProtocol
 
 
 class ConsumerOverrides(ClusterOverrides, total=False):
@@ -54,10 +56,49 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     value_deserializer: Deserializer | Callable[[bytes], Any] | None
     """Makes objects of values: a callable, or an object with deserialize()."""
     group_id: str | None
-    """Not supported yet: groups come with a later version."""
+    """The group to be a member of: its members share the partitions, and it keeps the offsets.
+    Without one a consumer takes all partitions, and nothing is committed.
+    """
     group_instance_id: str | None
-    """Not supported yet: groups come with a later version."""
+    """A name that stays over restarts: a static member, which gets its partitions back if it
+    returns within the session timeout (KIP-345).
+    """
+    group_protocol: GroupProtocol
+    """'classic', where members assign, 'consumer' (KIP-848), where the broker does, or 'auto':
+    the consumer protocol where broker and group allow it.
+    """
+    group_remote_assignor: str | None
+    """The broker's assignor to use, of the consumer protocol: 'uniform' or 'range'; the broker's
+    default if not given.
+    """
+    partition_assignment_strategy: tuple[str | Assignor, ...]
+    """Assignors of the classic protocol, most preferred first: 'range', 'roundrobin', 'sticky',
+    'cooperative-sticky', Java's class names, or an Assignor of your own.
+    """
+    session_timeout_ms: int
+    """A member that is not heard of for so long is expelled. Classic protocol; with the consumer
+    protocol the broker's setting counts.
+    """
+    heartbeat_interval_ms: int
+    """How often a member says that it lives, and hears of rebalances. Classic protocol; with the
+    consumer protocol the broker's setting counts.
+    """
+    max_poll_interval_ms: int
+    """A member of which nobody asks for records for so long leaves its group, and joins again
+    when it is read from again.
+    """
+    rebalance_timeout_ms: int | None
+    """How long the group waits for its members in a rebalance: records in work and rebalance
+    handlers must be done by then. max_poll_interval_ms if not given, as in Java.
+    """
     enable_auto_commit: bool
-    """Not supported yet: there is nothing to commit to without a group. (Kafka's default is
-    true.)
+    """Whether finished records are committed by themselves: every auto_commit_interval_ms, in
+    rebalances and at the end. Without a group_id there is nothing to commit to: true is
+    refused then, if given.
+    """
+    auto_commit_interval_ms: int
+    """How often finished records are committed."""
+    ack_mode: Literal["implicit", "explicit"]
+    """When a record is finished: when the next one is asked for, or when it is given to ack().
+    Not Kafka's.
     """

@@ -42,6 +42,8 @@ class Start(Enum):
     POLICY = "auto_offset_reset"
     EARLIEST = "earliest"
     LATEST = "latest"
+    COMMITTED = "what the group committed, else auto_offset_reset"
+    COMMITTED_NEW = "what the group committed, else the beginning"
 
 
 class PartitionState:
@@ -55,6 +57,8 @@ class PartitionState:
         node: whose fetch loop has this partition, -1 if none.
         preferred: replica to read from instead of the leader, -1 if none (KIP-392).
         chunks: fetched and not handed over, oldest first; the first may be in a reader's hand.
+        paused: by the user; nothing is handed over or fetched.
+        withheld: by the group, likewise: it is being taken or given up.
         queued_bytes: of the chunks, without the one in hand.
         retry_at: loop time before which nothing is asked of a broker.
         error: why it is parked or was last refused.
@@ -89,6 +93,7 @@ class PartitionState:
         "stage",
         "topic_id",
         "tp",
+        "withheld",
     )
 
     def __init__(self, tp: TopicPartition, start: Start, outlet: Outlet, backoff: Backoff) -> None:
@@ -107,6 +112,7 @@ class PartitionState:
         self.preferred = -1
         self.preferred_until = 0.0
         self.paused = False
+        self.withheld = False
         self.chunks: deque[Chunk] = deque()
         self.in_hand = False
         self.listed = False
@@ -132,7 +138,7 @@ class PartitionState:
     @property
     def readable(self) -> bool:
         """Whether there is something to hand over, and it may be."""
-        return bool(self.chunks) and not self.paused
+        return bool(self.chunks) and not self.paused and not self.withheld
 
     def lag(self, *, committed_only: bool) -> int | None:
         """Records between the position and the end that readers see; None if not known yet."""

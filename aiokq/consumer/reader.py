@@ -12,12 +12,13 @@ from aiokq.core.errors import Closed, KafkaError
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
+    from aiokq.consumer.acks import Acks
     from aiokq.consumer.buffers import Buffers
     from aiokq.consumer.deserializers import DeserializedRecord
     from aiokq.consumer.outlet import Outlet, TakenChunk
     from aiokq.core.types import TopicPartition
 
-__all__ = ["BatchStream", "DeserializedStream", "Reader"]
+__all__ = ["AckedStream", "BatchStream", "DeserializedStream", "Reader"]
 
 Deserialize: TypeAlias = "Callable[[Record], DeserializedRecord[Any, Any]]"
 
@@ -35,6 +36,25 @@ class DeserializedStream:
     async def __anext__(self) -> Record:
         # To a type checker it is the record it stands for: deserializers are settings, not types.
         return cast("Record", self._deserialize(await self._stream.__anext__()))
+
+
+class AckedStream:
+    """Records of a stream, each noted as handed over; they are finished when they are acknowledged.
+
+    No wait lies between the hand-over and the note: a cancelled one loses nothing.
+    """
+
+    def __init__(self, stream: AsyncIterator[Record], handed: Callable[[Record], None]) -> None:
+        self._stream = stream
+        self._handed = handed
+
+    def __aiter__(self) -> AckedStream:
+        return self
+
+    async def __anext__(self) -> Record:
+        record = await self._stream.__anext__()
+        self._handed(record)
+        return record
 
 
 class BatchStream:
@@ -60,6 +80,7 @@ class Reader:
     Args:
         deserialize: what is made of each record, if anything.
         counted: told how many records were handed over in a batch.
+        acks: told of all that is handed over, if it is finished only when acknowledged.
     """
 
     def __init__(
@@ -68,6 +89,7 @@ class Reader:
         buffers: Buffers,
         deserialize: Deserialize | None,
         counted: Callable[[int], None],
+        acks: Acks | None = None,
     ) -> None:
         self.outlet = outlet
         self._buffers = buffers
@@ -76,6 +98,9 @@ class Reader:
         self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
         if deserialize is not None:
             self.records = DeserializedStream(self.records, deserialize)
+        self._acks = acks
+        if acks is not None:
+            self.records = AckedStream(self.records, acks.handed)
 
     def stream(self) -> AsyncIterator[Record]:
         """What `async for` iterates, one for all loops; one begins now."""
@@ -85,6 +110,7 @@ class Reader:
 
     def next(self) -> Awaitable[Record]:
         """The next record, for a single await."""
+        self.outlet.readers.reads()
         self.outlet.settle()
         return self.records.__anext__()
 
@@ -104,6 +130,8 @@ class Reader:
         with outlet.reading():
             while True:
                 for records in outlet.take(1, wanted, self._deserialize).values():
+                    if self._acks is not None:
+                        self._acks.handed(records[0])
                     return records[0]
                 await outlet.wait_for(wanted)
 
@@ -135,6 +163,10 @@ class Reader:
                 except TimeoutError:
                     if not deadline.expired():
                         raise
+            if self._acks is not None:
+                for records in taken.values():
+                    for record in records:
+                        self._acks.handed(record)
             return taken
 
     async def next_batch(self) -> RecordBatch[Record]:
@@ -155,10 +187,14 @@ class Reader:
                 try:
                     count = len(batch)
                 except KafkaError:
-                    return batch  # what can be read of it; then it raises this again
-                if count:
+                    count = 0  # what can be read of it; then it raises this again
+                else:
+                    if not count:
+                        continue
                     self._counted(count)
-                    return batch
+                if self._acks is not None:
+                    self._acks.handed_batch(batch)
+                return batch
 
     def _batch(self, taken: TakenChunk) -> RecordBatch[Record]:
         tp = taken.tp

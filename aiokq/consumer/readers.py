@@ -22,18 +22,30 @@ class Readers:
         doubtful: whether there is anything to check; else one task reads, as it should.
     """
 
-    __slots__ = ("_fresh", "_latest", "_newcomer", "_older", "doubtful")
+    __slots__ = ("_fresh", "_latest", "_newcomer", "_older", "_reader", "doubtful")
 
     def __init__(self) -> None:
         self.doubtful = False
         self._fresh = False
         # Weak: a task that ended is no reader, and must not be kept for it.
         self._latest: weakref.ref[asyncio.Task[Any]] | None = None
+        self._reader: weakref.ref[asyncio.Task[Any]] | None = None
         self._newcomer: weakref.ref[asyncio.Task[Any]] | None = None
         self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
+    def reads(self) -> None:
+        """The running task reads."""
+        task = asyncio.current_task()
+        self._reader = None if task is None else weakref.ref(task)
+
+    @property
+    def reader(self) -> asyncio.Task[Any] | None:
+        """The task that began to read last; None if none did, or nobody has it any more."""
+        return None if self._reader is None else self._reader()
+
     def begins(self) -> None:
         """The running task begins a loop; it counts from the first chunk that it gets."""
+        self.reads()
         task = asyncio.current_task()
         if task is not None and (self._latest is None or self._latest() is not task):
             self._newcomer = weakref.ref(task)

@@ -73,7 +73,13 @@ class FetchSession:
         """Fetch this from now on."""
         before = self.wanted.pop(tp, None)
         self.wanted[tp] = ask
-        if before is None or not before.same(ask) or before.generation != ask.generation:
+        if (
+            before is None
+            or not before.same(ask)
+            or before.generation != ask.generation
+            # Taken away and given back meanwhile: what comes is for the new one.
+            or before.state is not ask.state
+        ):
             self._changed[tp] = None
 
     def drop(self, tp: TopicPartition) -> None:

@@ -27,6 +27,7 @@ class Mode(Enum):
     NOTHING = "nothing is subscribed to"
     TOPICS = "all partitions of topics by name"
     PATTERN = "all partitions of topics that match"
+    REGEX = "all partitions of topics that match, as the broker finds"
     PARTITIONS = "partitions given to assign()"
 
 
@@ -34,11 +35,18 @@ class Subscription:
     """One at a time: subscribe() and assign() exclude each other.
 
     A pattern has to match a topic's whole name, as in Java.
+
+    Attributes:
+        names: topics that are subscribed to by name.
+        regex: an expression that the broker evaluates.
+        partitions: given to assign(), or added one by one beside what is subscribed to.
     """
 
     def __init__(self) -> None:
         self.mode = Mode.NOTHING
         self.names: frozenset[str] = frozenset()
+        self.regex: str | None = None
+        self.partitions: frozenset[TopicPartition] = frozenset()
         self._include: re.Pattern[str] | None = None
         self._exclude: re.Pattern[str] | None = None
 
@@ -46,6 +54,7 @@ class Subscription:
         self,
         topics: Iterable[str | TopicFilter] | str | TopicFilter | re.Pattern[str] | None,
         pattern: str | re.Pattern[str] | None,
+        regex: str | None = None,
     ) -> None:
         """Replace the subscription.
 
@@ -74,7 +83,9 @@ class Subscription:
                 )
         filters = [item for item in wanted if isinstance(item, TopicFilter)]
         names = frozenset(checked_topic(item) for item in wanted if isinstance(item, str))
-        if bool(names) + len(filters) + (pattern is not None) != 1:
+        if regex is not None and (not isinstance(regex, str) or not regex):
+            raise TypeError(f"regex is an expression in RE2's syntax as a str, not {regex!r}")
+        if bool(names) + len(filters) + (pattern is not None) + (regex is not None) != 1:
             raise ConfigError(
                 "subscribe to topic names, to one TopicFilter, or to one pattern: "
                 "an empty or mixed subscription says nothing (unsubscribe() ends it)"
@@ -86,27 +97,60 @@ class Subscription:
                 exclude = _compiled(filters[0].exclude)
         elif pattern is not None:
             include = _compiled(pattern)
-        self.mode = Mode.TOPICS if names else Mode.PATTERN
+        self.mode = Mode.TOPICS if names else Mode.PATTERN if regex is None else Mode.REGEX
         self.names, self._include, self._exclude = names, include, exclude
+        self.regex = regex
 
-    def assign(self) -> None:
-        """Partitions are given by hand from now on.
+    def add_topic(self, topic: str) -> None:
+        """Subscribe to one more.
+
+        Raises:
+            ConfigError: a pattern is subscribed to, or partitions were given to assign(); an
+                address instead of a topic.
+            InvalidTopic: a name that cannot be a topic's.
+        """
+        if self.mode not in (Mode.NOTHING, Mode.TOPICS):
+            raise ConfigError(
+                f"add_topic({topic!r}) adds to topics by name, and here are {self.mode.value}: "
+                "call unsubscribe() first"
+            )
+        self.names |= {checked_topic(topic)}
+        self.mode = Mode.TOPICS
+
+    def add_partition(self, partition: Partition) -> None:
+        """Read one more partition, beside whatever else is read."""
+        self.partitions |= {checked_partition(partition)}
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these partitions are given by hand from now on.
 
         Raises:
             ConfigError: topics are subscribed to.
         """
-        if self.mode in (Mode.TOPICS, Mode.PATTERN):
+        if self.topics_wanted:
             raise ConfigError(
                 "topics are subscribed to, and assign() would replace them: "
                 "call unsubscribe() first"
             )
         self.mode = Mode.PARTITIONS
+        self.partitions = frozenset(partitions)
 
     def clear(self) -> None:
         """Nothing is wanted any more."""
         self.mode = Mode.NOTHING
         self.names = frozenset()
-        self._include = self._exclude = None
+        self.partitions = frozenset()
+        self.regex = self._include = self._exclude = None
+
+    @property
+    def topics_wanted(self) -> bool:
+        """Whether topics are subscribed to: in a group, that makes a member."""
+        return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.REGEX)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self.mode is Mode.NOTHING and not self.partitions
 
     def wants(self, topic: str, *, internal: bool) -> bool:
         """Whether the topic is subscribed to.

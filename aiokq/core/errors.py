@@ -14,7 +14,9 @@
     ├── ConfigError                   a setting, or two together (also ValueError)
     ├── ConnectionLost                the socket ended while a reply was due
     ├── DeliveryFailed                records that nobody awaited were not delivered
+    ├── ForeignMembers                a group has members that this library may not take out
     ├── LogTruncated                  the log lost records that were read already
+    ├── MaxPollExceeded               nobody asked for records: the member left its group
     ├── NoNode                        the registry view has no node at a path (also LookupError)
     ├── NoOffsetForPartition          no position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
@@ -257,6 +259,29 @@ class LogTruncated(KafkaError):
         self.divergent_offset = divergent_offset
 
 
+class ForeignMembers(KafkaError):
+    """A live group of the consumer protocol has members that are not aiokq's (KIP-848).
+
+    They cannot be relied on to join again when they are taken out. Also members of aiokq whose
+    broker is too old to let members name themselves (before Kafka 4.0).
+
+    Attributes:
+        members: their ids.
+    """
+
+    def __init__(
+        self, group_id: str, members: Sequence[str], **context: Unpack[ErrorContext]
+    ) -> None:
+        shown = ", ".join(members[:5]) + (" ..." if len(members) > 5 else "")
+        super().__init__(
+            f"group {group_id!r} has members that are not aiokq's, or whose broker named them: "
+            f"{shown}; stop them, then reset_group_offsets() moves the group",
+            **context,
+        )
+        self.group_id = group_id
+        self.members = tuple(members)
+
+
 class CommitFailed(KafkaError):
     """Offsets were not committed.
 
@@ -279,6 +304,12 @@ class CommitFailed(KafkaError):
         super().__init__(f"offsets were not committed: {shown}{more}{fate}", **context)
         self.errors = dict(errors)
         self.lost = lost
+
+
+class MaxPollExceeded(KafkaError):
+    """Nobody asked a member of a group for records within max_poll_interval_ms."""
+
+    retriable = True
 
 
 ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = MappingProxyType(

@@ -91,6 +91,7 @@ class GroupDriver:
         self._engine = engine
         self._owner = owner
         self._make_classic = make_classic
+        self._make_modern = make_modern
         self._spawn = spawn
         self._link = CoordinatorLink(engine, group_id)
         self._knowledge = TopicKnowledge(

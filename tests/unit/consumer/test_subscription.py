@@ -79,10 +79,10 @@ def test_subscribing_and_assigning_exclude_each_other() -> None:
     """Until unsubscribe()."""
     subscription = subscribed("a")
     with pytest.raises(ConfigError, match="unsubscribe"):
-        subscription.assign()
+        subscription.assign([])
     subscription.clear()
     assert subscription.mode is Mode.NOTHING
-    subscription.assign()
+    subscription.assign([])
     with pytest.raises(ConfigError, match="unsubscribe"):
         subscription.subscribe(["a"], None)
 

@@ -1,0 +1,243 @@
+"""Commits: which offsets of a consumer are to be committed, when, and one commit after the other.
+
+How a commit is asked for, and what its errors mean, is group/offsets.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiokq.consumer.limit import Limit
+from aiokq.consumer.subscription import Partition, checked_partition
+from aiokq.core.errors import (
+    Closed,
+    CommitFailed,
+    ConfigError,
+    KafkaError,
+    RequestTimeout,
+    copy_error,
+)
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.consumer.acks import Acks
+    from aiokq.consumer.positions import PartitionState, Positions
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.group.offsets import GroupOffsets
+
+__all__ = ["Commits", "checked_offsets"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+_LAST_OFFSET = 2**63 - 1
+
+
+class Commits:
+    """Commits for one consumer.
+
+    They go out one after the other, so that an older one never overtakes a newer one.
+
+    Args:
+        stored: the group's offsets.
+        acks: what is being worked on, where records are acknowledged.
+        allowed: whether a commit has a chance now; the automatic ones wait for it.
+        spawn: starts a task of the consumer.
+
+    Attributes:
+        error: why the last automatic commit failed; None after a success.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        positions: Positions,
+        stored: GroupOffsets,
+        acks: Acks | None,
+        *,
+        allowed: Callable[[], bool],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._settings = settings
+        self._positions = positions
+        self._stored = stored
+        self._acks = acks
+        self._allowed = allowed
+        self._spawn = spawn
+        self._turn = asyncio.Lock()
+        self._known: dict[TopicPartition, int] = {}
+        self.error: KafkaError | None = None
+
+    # -- what there is to commit
+
+    def finished(self, state: PartitionState) -> int:
+        """Offset up to which the partition's records are finished; -1 while there is none."""
+        if self._acks is not None:
+            first = self._acks.first_open(state.tp)
+            return state.position if first is None else first
+        return state.outlet.finished(state)
+
+    def unfinished(self, state: PartitionState) -> bool:
+        """Whether a record of the partition is being worked on."""
+        if self._acks is not None:
+            return self._acks.first_open(state.tp) is not None
+        return state.outlet.unfinished(state)
+
+    @property
+    def pending(self) -> int:
+        """Partitions with finished records that are not committed."""
+        return sum(1 for _ in self._changed())
+
+    def _changed(self) -> Iterable[tuple[PartitionState, int]]:
+        for state in self._positions:
+            offset = self.finished(state)
+            if offset >= 0 and self._known.get(state.tp) != offset:
+                yield state, offset
+
+    def all_finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is finished and not committed yet."""
+        return {state.tp: _behind(state, offset) for state, offset in self._changed()}
+
+    def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Behind every record that was handed over, or up to the first that is not acknowledged."""
+        if self._acks is not None:
+            offsets = ((state, self.finished(state)) for state in self._positions)
+        else:
+            offsets = ((state, state.position) for state in self._positions)
+        return {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
+
+    def found(self, tp: TopicPartition, offset: int) -> None:
+        """This is committed already."""
+        self._known[tp] = offset
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition is not read any more: others may commit for it."""
+        self._known.pop(tp, None)
+
+    # -- committing
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None
+    ) -> None:
+        """Commit these; returns when it is done.
+
+        Raises:
+            CommitFailed: some were refused, and whether they are lost.
+            RequestTimeout: not in time, the turn of earlier commits included.
+        """
+        seconds = self._settings.default_api_timeout if timeout is None else timeout
+        async with Limit(seconds, _overdue), self._turn:
+            await self._send(offsets, seconds)
+
+    def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
+        """The same without waiting; a failure is logged, and raised to who awaits the result."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._spawn(self._in_background(offsets, done), "commit")
+        return done
+
+    async def commit_finished(self, timeout: float) -> bool:
+        """Commit what is finished; a failure is logged and kept, not raised.
+
+        Returns whether all of it is committed.
+        """
+        try:
+            async with Limit(timeout, _overdue), self._turn:
+                offsets = self.all_finished()  # as of now that it is its turn
+                if offsets:
+                    await self._send(offsets, timeout)
+        except Closed:
+            raise
+        except KafkaError as error:
+            self.error = error
+            logger.warning(
+                "finished records not committed: group=%s error=%s", self._settings.group_id, error
+            )
+            return False
+        self.error = None
+        return True
+
+    async def run(self) -> None:
+        """Commit what is finished every ``auto_commit_interval_ms``, for ever."""
+        settings = self._settings
+        while True:
+            await asyncio.sleep(settings.auto_commit_interval)
+            if self._allowed():
+                await self.commit_finished(settings.default_api_timeout)
+
+    async def _send(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float
+    ) -> None:
+        if not offsets:
+            return
+        try:
+            await self._stored.commit(offsets, timeout=seconds)
+        except CommitFailed as error:
+            self._note({tp: at for tp, at in offsets.items() if tp not in error.errors})
+            raise
+        self._note(offsets)
+
+    def _note(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for tp, stored in offsets.items():
+            if tp in self._positions:
+                self._known[tp] = stored.offset
+
+    async def _in_background(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: asyncio.Future[None]
+    ) -> None:
+        try:
+            await self.commit(offsets, None)
+        except KafkaError as error:
+            self.error = error
+            logger.warning("commit failed: group=%s error=%s", self._settings.group_id, error)
+            if not done.done():
+                done.set_exception(copy_error(error))
+                done.exception()  # it was logged: asyncio need not say that nobody looked
+        else:
+            self.error = None
+            if not done.done():
+                done.set_result(None)
+        finally:
+            done.cancel()
+
+
+def checked_offsets(
+    offsets: Mapping[Partition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a user wants committed, as values that the protocol can carry.
+
+    Raises:
+        TypeError: what is no partition, or no offset.
+        ConfigError: an offset that no log has.
+    """
+    checked = {}
+    for partition, offset in offsets.items():
+        tp = checked_partition(partition)
+        wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if not isinstance(wanted, OffsetAndMetadata) or isinstance(offset, bool):
+            raise TypeError(f"an offset is an int or an OffsetAndMetadata, not {offset!r}")
+        if not 0 <= wanted.offset <= _LAST_OFFSET:
+            raise ConfigError(
+                f"{wanted.offset} is no offset of {tp}: those of a log are 0 to 2**63 - 1"
+            )
+        checked[tp] = wanted
+    return checked
+
+
+def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
+    """The offset, with the leader epoch of the record before it if that is known."""
+    epoch = -1
+    if state.chunks:
+        cursor = state.chunks[0].cursor
+        if cursor.position == offset:
+            epoch = cursor.leader_epoch
+    elif state.fetch_offset == offset:
+        epoch = state.fetch_epoch
+    return OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
+
+
+def _overdue(waited: float) -> RequestTimeout:
+    return RequestTimeout(
+        f"the offsets were not committed within {waited:.3g} s", api="OffsetCommit"
+    )

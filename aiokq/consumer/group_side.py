@@ -1,0 +1,300 @@
+"""GroupSide: what a consumer with a group_id has beside others; ties its parts together.
+
+Membership: membership.py. What is committed: commits.py, acks.py. Who reads: liveness.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiokq.consumer.acks import Acks
+from aiokq.consumer.commits import Commits, checked_offsets
+from aiokq.consumer.handlers import RebalanceHandlers
+from aiokq.consumer.health import GroupHealth
+from aiokq.consumer.liveness import Liveness
+from aiokq.consumer.membership import Member
+from aiokq.core.errors import Closed, ConfigError, KafkaError
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from aiokq.group.membership import MemberState
+from aiokq.group.offsets import GroupOffsets
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.batch import RecordBatch
+    from aiokq.consumer.inbox import Inbox
+    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.subscription import Partition, Subscription
+    from aiokq.core.supervisor import Supervisor
+    from aiokq.fastpath import Record
+
+__all__ = ["GroupSide"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+SHARE = 1 / 3
+"""Of the time that closing may take, for records in work, and again for the commit."""
+
+
+class GroupSide:
+    """The group's part of one consumer.
+
+    Args:
+        supervisor: of the consumer.
+
+    Attributes:
+        stored: the offsets of the group.
+        acks: records in work, with ``ack_mode="explicit"``; else None.
+        handlers: the user's, around rebalances.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        supervisor: Supervisor,
+    ) -> None:
+        assert settings.group_id is not None
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._supervisor = supervisor
+        self._group_id = settings.group_id
+        self._inbox: Inbox | None = None
+        self._commits: Commits | None = None
+        self._member: Member | None = None
+        self.acks = Acks(self._work_changed) if settings.ack_mode == "explicit" else None
+        self.handlers = RebalanceHandlers(self._handler_failed)
+        self.stored = GroupOffsets(
+            engine,
+            settings.group_id,
+            member=self._committer,
+            owned=lambda: frozenset() if self._member is None else self._member.driver.owned,
+        )
+
+    # -- life
+
+    def start(self, inbox: Inbox) -> None:
+        """Begin; the inbox then asks for records what this says."""
+        self._inbox = inbox
+        self._commits = Commits(
+            self._settings,
+            inbox.positions,
+            self.stored,
+            self.acks,
+            allowed=lambda: self._committer() is not None,
+            spawn=self._spawn,
+        )
+        inbox.committed_at = self._commits.found
+        inbox.starved = self._asked
+        self._member = Member(
+            self._settings,
+            self._engine,
+            self._subscription,
+            inbox,
+            self._commits,
+            self.handlers,
+            report=inbox.outlets.report,
+            spawn=self._spawn,
+        )
+        inbox.start(self._member.subscribed)
+        self._spawn(self._member.driver.run(), "group")
+        liveness = Liveness(
+            self._settings,
+            lambda: inbox.outlets.open,
+            member=lambda: self.member.inside,
+            exceeded=lambda error: self.member.leave(lost=error),
+        )
+        self._spawn(liveness.run(), "readers")
+        if self._settings.auto_commit:
+            self._spawn(self._commits.run(), "auto commit")
+
+    @property
+    def member(self) -> Member:
+        """In the group; there is one from the start on."""
+        assert self._member is not None
+        return self._member
+
+    @property
+    def commits(self) -> Commits:
+        """What is committed; from the start on."""
+        assert self._commits is not None
+        return self._commits
+
+    async def close(self, timeout: float, *, normal: bool, by: asyncio.Task[Any] | None) -> None:
+        """Finish, commit, leave: each bounded, so that all of it takes no longer than `timeout`.
+
+        Reading has ended already.
+
+        Args:
+            timeout: seconds.
+            normal: no exception ended the work: what was handed over last counts as finished.
+            by: the task that closes; it does not finish anything meanwhile.
+        """
+        inbox = self._inbox
+        if inbox is None:
+            return
+        now = self._engine.now()
+        deadline = now + timeout
+        try:
+            await self._bounded("records in work", self._drain(inbox, normal, by), timeout * SHARE)
+            if self._settings.auto_commit and self._committer() is not None:
+                limit = min(timeout * SHARE, deadline - self._engine.now())
+                await self.commits.commit_finished(max(0.0, limit))
+            left = max(0.0, deadline - self._engine.now())
+            await self._bounded("leaving the group", self.member.left(deadline), left)
+        except Closed as error:
+            # The cluster, or this consumer, has ended: nobody is left to say goodbye by.
+            logger.debug("group not left: group=%s error=%s", self._group_id, error)
+
+    async def disconnect(self) -> None:
+        """Follow nothing any more, and close the connection to the coordinator."""
+        if self._member is not None:
+            self._member.forget()
+            await self._member.driver.close()
+
+    async def _drain(self, inbox: Inbox, normal: bool, by: asyncio.Task[Any] | None) -> None:
+        for outlet in (inbox.outlets.main, *inbox.outlets.open):
+            reader = outlet.readers.reader
+            if normal and (reader is None or reader is by or _ended_well(reader)):
+                outlet.finish()
+        while any(self._in_work(state, by) for state in inbox.positions):
+            await inbox.work_changes()
+
+    def _in_work(self, state: PartitionState, by: asyncio.Task[Any] | None) -> bool:
+        """Whether somebody else is working on a record of it, who may still say that it is done."""
+        reader = state.outlet.readers.reader
+        if reader is None or reader.done() or reader is by:
+            return False
+        return self.commits.unfinished(state)
+
+    async def _bounded(self, what: str, step: Coroutine[Any, Any, None], seconds: float) -> None:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await step
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            logger.warning(
+                "closing goes on without: group=%s step=%s waited=%.3gs",
+                self._group_id,
+                what,
+                seconds,
+            )
+
+    # -- what users ask for
+
+    def asked(self) -> None:
+        """Somebody begins to read.
+
+        Raises:
+            KafkaError: what membership ended with.
+        """
+        if self._member is not None:
+            self._member.asked()
+
+    async def commit(
+        self,
+        offsets: Mapping[Partition, int | OffsetAndMetadata] | None,
+        timeout: float | None,
+    ) -> None:
+        """See `Consumer.commit`."""
+        await self.commits.commit(self._wanted(offsets), timeout)
+
+    def begin_commit(
+        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None
+    ) -> asyncio.Future[None]:
+        """See `Consumer.commit_nowait`."""
+        return self.commits.begin(self._wanted(offsets))
+
+    def ack(self, item: Record | RecordBatch[Record]) -> None:
+        """See `Consumer.ack`."""
+        if self.acks is None:
+            raise ConfigError(
+                "ack() needs ack_mode='explicit': as it is, a record is finished when the next one "
+                "is asked for"
+            )
+        self.acks.done(item)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has for these."""
+        seconds = self._settings.default_api_timeout if timeout is None else timeout
+        return await self.stored.committed(partitions, timeout=seconds)
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who commits now."""
+        if self._member is None or not self._subscribed:
+            return GroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
+        return self._member.metadata
+
+    def health(self) -> GroupHealth:
+        """What is believed of the membership right now."""
+        driver = self.member.driver
+        metadata = self.metadata
+        beat = driver.heartbeat_at
+        error = self.commits.error
+        return GroupHealth(
+            group_id=self._group_id,
+            member_id=metadata.member_id,
+            generation=metadata.generation,
+            state=driver.state.name.lower(),
+            joined=not self._subscribed
+            or (self.member.inside and driver.state is not MemberState.FAILED),
+            heartbeat_ago=None if beat is None else self._engine.now() - beat,
+            pending_commits=self.commits.pending,
+            commit_error=None if error is None else str(error),
+        )
+
+    # -- inside
+
+    @property
+    def _subscribed(self) -> bool:
+        """Whether it is a member, or wants to be; what is assigned by hand needs none."""
+        return bool(self._subscription.topics_wanted) or (
+            self._member is not None and self._member.driver.state is not MemberState.OUT
+        )
+
+    def _committer(self) -> GroupMetadata | None:
+        """Who commits; None if that is a member which the group does not know, as it is."""
+        metadata = self.metadata
+        if self._subscribed and not (self._member is not None and self._member.inside):
+            return None
+        return metadata
+
+    def _wanted(
+        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
+
+    def _asked(self) -> None:
+        try:
+            self.asked()
+        except KafkaError as error:
+            assert self._inbox is not None
+            self._inbox.outlets.report(error)
+
+    def _handler_failed(self, error: Exception) -> None:
+        if self._inbox is not None:
+            outlets: list[Outlet] = self._inbox.outlets.open
+            outlets[0].enter_error(None, error)
+
+    def _work_changed(self) -> None:
+        if self._inbox is not None:
+            self._inbox.work_changed()
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._supervisor.spawn(coro, name=name)
+
+
+def _ended_well(task: asyncio.Task[Any]) -> bool:
+    """Whether a task ended without an error; looking must not hide that nobody took the error."""
+    return task.done() and not task.cancelled() and getattr(task, "_exception", None) is None

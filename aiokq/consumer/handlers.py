@@ -1,0 +1,108 @@
+"""RebalanceHandlers: the user's code around a rebalance: called in order, with a deadline.
+
+When they are called is membership.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiokq.core.errors import RequestTimeout
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["RebalanceHandler", "RebalanceHandlers"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+RebalanceHandler: TypeAlias = "Callable[[frozenset[TopicPartition]], Awaitable[object] | object]"
+"""Called with the partitions; may be a coroutine function."""
+
+
+class RebalanceHandlers:
+    """The handlers of one consumer.
+
+    What one of them raises is given to `failed` and logged: it never ends the membership.
+
+    Args:
+        failed: told what user code raised.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._assigned: RebalanceHandler | None = None
+        self._revoked: RebalanceHandler | None = None
+        self._lost: RebalanceHandler | None = None
+
+    def set(
+        self,
+        assigned: RebalanceHandler | None,
+        revoked: RebalanceHandler | None,
+        lost: RebalanceHandler | None,
+    ) -> None:
+        """Have these from now on; one that is None leaves the one there was."""
+        for name, handler in (("assigned", assigned), ("revoked", revoked), ("lost", lost)):
+            if handler is None:
+                continue
+            if not callable(handler):
+                raise TypeError(f"on_{name} is called with partitions, and {handler!r} cannot be")
+            setattr(self, f"_{name}", handler)
+
+    async def assigned(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
+        """Partitions were given to this member; none of their records was handed over yet."""
+        await self._call("on_assigned", self._assigned, partitions, seconds)
+
+    async def revoked(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
+        """Partitions are given up; they can still be committed."""
+        await self._call("on_revoked", self._revoked, partitions, seconds)
+
+    async def lost(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
+        """Partitions were lost; without a handler of its own, on_revoked's matter, as in Java."""
+        handler = self._revoked if self._lost is None else self._lost
+        await self._call("on_lost", handler, partitions, seconds)
+
+    async def _call(
+        self,
+        name: str,
+        handler: RebalanceHandler | None,
+        partitions: frozenset[TopicPartition],
+        seconds: float,
+    ) -> None:
+        if handler is None:
+            return
+        limit = asyncio.timeout(seconds)
+        try:
+            result = handler(partitions)
+            if inspect.isawaitable(result):
+                async with limit:
+                    await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but something that the handler awaited.
+            failure = RuntimeError(f"{name} was cancelled from inside")
+            failure.__cause__ = error
+            self._report(name, failure)
+        except TimeoutError as error:
+            if not limit.expired():
+                self._report(name, error)
+                return
+            self._report(
+                name,
+                RequestTimeout(
+                    f"{name} did not end within {seconds:.3g} s and was cancelled: the rest of the "
+                    "group waits for it (a third of rebalance_timeout_ms)"
+                ),
+            )
+        except Exception as error:  # noqa: BLE001  the user's: raised to the reader
+            self._report(name, error)
+
+    def _report(self, name: str, error: Exception) -> None:
+        logger.error("rebalance handler failed: handler=%s", name, exc_info=error)
+        self._failed(error)

@@ -1,0 +1,281 @@
+"""Member: a consumer's side of its group: partitions taken, given up and lost, user code told.
+
+What is said to the coordinator is the driver's (group/driver.py); how records are read, inbox.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from aiokq.assign.assignor import resolve
+from aiokq.cluster.events import Assigned, Lost, Revoked, member_key
+from aiokq.core.errors import KafkaError, copy_error
+from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.group.classic import ClassicMember
+from aiokq.group.driver import GroupDriver
+from aiokq.group.membership import OUTSIDE, MemberConfig, MemberState
+from aiokq.group.modern import ModernMember
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.commits import Commits
+    from aiokq.consumer.handlers import RebalanceHandlers
+    from aiokq.consumer.inbox import Inbox
+    from aiokq.consumer.positions import PartitionState
+    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.subscription import Subscription
+
+__all__ = ["MEMBER_ID_PREFIX", "Member"]
+
+logger = logging.getLogger("aiokq.consumer")
+
+MEMBER_ID_PREFIX: Final = "aiokq-"
+"""Of members that choose their id themselves: a live rewind knows its own by it."""
+
+SHARE: Final = 1 / 3
+"""Of the rebalance timeout, for records in work, and again for a handler: the rest is for the
+commit and the join, before the group goes on without this member."""
+
+
+class Member:
+    """One consumer in its group; the owner that the driver calls.
+
+    Args:
+        commits: commits what is finished, before partitions are given up.
+        handlers: the user's.
+        report: raises an error to the reader.
+        spawn: starts a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        engine: ClusterEngine,
+        subscription: Subscription,
+        inbox: Inbox,
+        commits: Commits,
+        handlers: RebalanceHandlers,
+        *,
+        report: Callable[[KafkaError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        assert settings.group_id is not None
+        self._settings = settings
+        self._engine = engine
+        self._subscription = subscription
+        self._inbox = inbox
+        self._commits = commits
+        self._handlers = handlers
+        self._report = report
+        self._group_id = settings.group_id
+        self._topics: frozenset[str] | None = None
+        self._regex: str | None = None
+        self._member_id = ""
+        self._mine: frozenset[TopicPartition] = frozenset()
+        self._deadline: float | None = None
+        self._failure: KafkaError | None = None
+        self._config = MemberConfig(
+            group_id=settings.group_id,
+            instance_id=settings.group_instance_id,
+            session_timeout=settings.session_timeout_ms / 1000,
+            rebalance_timeout=settings.rebalance_timeout,
+            heartbeat_interval=settings.heartbeat_interval_ms / 1000,
+            request_timeout=settings.request_timeout,
+            rack=settings.client_rack or None,
+            remote_assignor=settings.group_remote_assignor,
+        )
+        self.driver = GroupDriver(
+            engine,
+            settings.group_id,
+            self,
+            protocol=settings.group_protocol,
+            make_classic=self._make_classic,
+            make_modern=self._make_modern,
+            spawn=spawn,
+        )
+
+    def _make_classic(self) -> ClassicMember:
+        assignors = resolve(self._settings.partition_assignment_strategy)
+        return ClassicMember(self._config, assignors, self._engine.new_backoff())
+
+    def _make_modern(self) -> ModernMember:
+        random = self._engine.environment.random
+        member_id = f"{MEMBER_ID_PREFIX}{UUID(int=random.getrandbits(128), version=4)}"
+        return ModernMember(self._config, member_id, self._engine.new_backoff())
+
+    # -- what is wanted
+
+    def subscribed(self, topics: frozenset[str] | None) -> None:
+        """The subscription means these topics now; None if it means nothing."""
+        regex = self._subscription.regex
+        if topics is None:
+            if self._topics is not None:
+                self._topics = self._regex = None
+                self._stop_reading()
+                self.driver.leave()
+            return
+        if (topics, regex) != (self._topics, self._regex):
+            self._topics, self._regex = topics, regex
+            self._failure = None
+            self.driver.subscribe(topics, regex=regex)
+
+    def asked(self) -> None:
+        """Somebody wants records: who left for want of a reader, or was refused, tries again.
+
+        Raises:
+            KafkaError: what membership ended with, of a kind that trying again does not mend.
+        """
+        if self._topics is None or self._deadline is not None:
+            return
+        state = self.driver.state
+        if state is MemberState.OUT:
+            self.driver.subscribe(self._topics, regex=self._regex)
+        elif state is MemberState.FAILED and self._failure is not None:
+            failure, self._failure = self._failure, None
+            if failure.fatal:
+                self._failure = failure
+                raise copy_error(failure)
+            self.driver.subscribe(self._topics, regex=self._regex)
+
+    def leave(self, *, lost: KafkaError | None = None) -> None:
+        """Be no member any more, until somebody asks for records."""
+        if lost is not None:
+            logger.warning("leaving: group=%s error=%s", self._group_id, lost)
+        self._stop_reading()
+        self.driver.leave(lost=lost)
+
+    async def left(self, deadline: float) -> None:
+        """Leave for good, and wait for it.
+
+        Args:
+            deadline: loop time when nothing is waited for any more.
+        """
+        self._deadline = deadline
+        self._topics = None
+        self.driver.leave()
+        await self.driver.left()
+
+    def _stop_reading(self) -> None:
+        for state in self._states(self._mine):
+            self._inbox.withhold(state)
+
+    # -- what it is
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Those that the group gave, as far as user code was told."""
+        return self._mine
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who commits; outside the group generation -1."""
+        return self.driver.group_metadata
+
+    @property
+    def inside(self) -> bool:
+        """Whether the coordinator knows this member, as far as that is known here."""
+        return self.driver.group_metadata.generation != OUTSIDE
+
+    # -- what the driver tells (Owner)
+
+    async def take(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read these from their committed offsets; the user is told first."""
+        inbox = self._inbox
+        for tp in sorted(partitions):
+            known = inbox.positions.get(tp)
+            inbox.discovery.take(tp)
+            state = inbox.positions.get(tp)
+            if state is not None and known is None:
+                inbox.withhold(state)
+        self._mine |= partitions
+        self._member_id = self.metadata.member_id
+        self._announce(Assigned, partitions)
+        await self._handlers.assigned(partitions, self._handler_time())
+        if self.inside and self._topics is not None:
+            for state in self._states(partitions):
+                inbox.release(state)
+
+    async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        """Stop reading these; commits still work until this returns."""
+        states = self._states(partitions)
+        for state in states:
+            self._inbox.withhold(state)
+        await self._drain(states)
+        if self._settings.auto_commit and self.inside:
+            await self._commits.commit_finished(self._handler_time())
+        await self._handlers.revoked(partitions, self._handler_time())
+        self._drop(states, partitions)
+        self._announce(Revoked, partitions)
+
+    async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
+        """Stop reading these at once: another member may be reading them."""
+        logger.warning(
+            "partitions lost: group=%s partitions=%d error=%s",
+            self._group_id,
+            len(partitions),
+            error,
+        )
+        self._drop(self._states(partitions), partitions)
+        self._announce(Lost, partitions)
+        await self._handlers.lost(partitions, self._handler_time())
+
+    def refused(self, error: KafkaError) -> None:
+        """Membership ended; whoever reads is told, now and again as long as it stays so."""
+        self._failure = error
+        self._report(error)
+
+    # -- inside
+
+    def _states(self, partitions: frozenset[TopicPartition]) -> list[PartitionState]:
+        found = (self._inbox.positions.get(tp) for tp in sorted(partitions))
+        by_hand = self._subscription.partitions
+        return [state for state in found if state is not None and state.tp not in by_hand]
+
+    def _drop(self, states: list[PartitionState], partitions: frozenset[TopicPartition]) -> None:
+        for state in states:
+            self._inbox.let_go(state)
+            self._commits.forget(state.tp)
+        self._mine -= partitions
+
+    async def _drain(self, states: list[PartitionState]) -> None:
+        """Until no record of these is being worked on, or nobody can wait any longer."""
+        seconds = self._handler_time()
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                while any(self._commits.unfinished(state) for state in states):
+                    await self._inbox.work_changes()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            logger.warning(
+                "given up unfinished: group=%s partitions=%s waited=%.3gs",
+                self._group_id,
+                [str(state.tp) for state in states if self._commits.unfinished(state)],
+                seconds,
+            )
+
+    def _handler_time(self) -> float:
+        """Seconds that records in work, or a handler, may take now."""
+        share = self._settings.rebalance_timeout * SHARE
+        if self._deadline is None:
+            return share
+        return max(0.0, min(share, (self._deadline - self._engine.now()) * SHARE))
+
+    def _announce(
+        self,
+        event: type[Assigned] | type[Revoked] | type[Lost],
+        partitions: frozenset[TopicPartition],
+    ) -> None:
+        if partitions:
+            self._engine.view.announce(
+                event(self._group_id, self._member_id, partitions, self._mine)
+            )
+
+    def forget(self) -> None:
+        """Late subscribers hear nothing of this member any more."""
+        self._engine.changes.forget(member_key(self._group_id, self._member_id))
