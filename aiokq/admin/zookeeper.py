@@ -28,10 +28,12 @@ __all__ = ["ZooKeeperOffsets", "read_dump", "read_zookeeper"]
 
 OFFSET_PATH: Final = re.compile(
     r"(?:/[^\t]*)?/consumers/(?P<group>[^/]+)/offsets/(?P<topic>[^/]+)/"
-    r"(?:(?P<broker>\d+)-)?(?P<partition>\d+)"
+    r"(?:(?P<broker>[0-9]+)-)?(?P<partition>[0-9]+)"
 )
 LINE: Final = re.compile(r"(?P<path>/.*?)(?:\t|\s*:\s*(?=[^:/\t]*$))(?P<value>.*)")
+OFFSET: Final = re.compile(r"[0-9]{1,19}")
 MAX_OFFSET: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -106,7 +108,10 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
             continue
         group_id, broker = match["group"], match["broker"] or ""
         tp = TopicPartition(match["topic"], int(match["partition"]))
-        if not value.isdecimal() or int(value) > MAX_OFFSET:
+        if tp.partition > MAX_PARTITION:
+            found.problems.append(f"{where}: {tp} of group {group_id!r} is no partition")
+            continue
+        if not OFFSET.fullmatch(value) or int(value) > MAX_OFFSET:
             found.problems.append(f"{where}: {value!r} is no offset of {tp} of group {group_id!r}")
             continue
         # Kafka 0.7 numbered partitions on each broker anew; `0-3` is partition 3 of broker 0.

@@ -183,7 +183,7 @@ def named_partitions(texts: list[str]) -> list[str | TopicPartition]:
             named.append(topic)
             continue
         for number in numbers.split(","):
-            if not number.isdecimal():
+            if not number.isdecimal() or int(number) >= 2**31:
                 raise typer.BadParameter(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}")
             named.append(TopicPartition(topic, int(number)))
     return named

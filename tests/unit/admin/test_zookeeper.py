@@ -1,0 +1,83 @@
+"""Dumps of ZooKeeper: what is an offset, what is none, and what is about something else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aiokq.admin.zookeeper import read_dump
+from aiokq.core.errors import ConfigError
+from aiokq.core.types import TopicPartition
+
+EXPORTED = """\
+/consumers/billing/offsets/orders/0:286894308
+/consumers/billing/offsets/orders/1:284803985
+/consumers/audit/offsets/orders/0:7
+"""
+OFFSETS = {
+    "audit": {TopicPartition("orders", 0): 7},
+    "billing": {TopicPartition("orders", 0): 286894308, TopicPartition("orders", 1): 284803985},
+}
+
+
+def test_what_kafka_s_own_tool_exported_is_read() -> None:
+    """`kafka.tools.ExportZkOffsets --output-file`."""
+    found = read_dump(EXPORTED)
+    assert (found.groups, found.problems, found.others) == (OFFSETS, [], 0)
+    assert found.only(["audit", "none"]).groups == {"audit": OFFSETS["audit"]}
+
+
+def test_lines_with_tabs_comments_chroots_and_other_nodes_are_read() -> None:
+    """A dump of the whole tree, made by a script."""
+    text = """\
+# made on a Sunday
+
+/kafka/consumers/audit/offsets/orders/0\t7
+  /kafka/consumers/billing/offsets/orders/0 : 286894308\r
+/kafka/consumers/billing/offsets/orders/1\t284803985
+/kafka/consumers/billing/owners/orders/0\tbilling_host:9-0
+/kafka/brokers/ids/0\t{"host":"h","port":9092}
+/kafka/consumers/billing/offsets/orders
+"""
+    found = read_dump(text)
+    assert (found.groups, found.problems, found.others) == (OFFSETS, [], 3)
+
+
+def test_json_of_zk_shell_and_plain_objects_are_read() -> None:
+    """`cp zk://host/consumers json://!tmp!dump.json/consumers true true` of zk-shell."""
+    nodes = dict(line.split(":") for line in EXPORTED.splitlines())
+    shell = {path: {"content": value, "acls": []} for path, value in nodes.items()}
+    shell["/consumers/audit/offsets"] = {"content": "", "acls": []}
+    assert read_dump(json.dumps(shell)).groups == OFFSETS
+    assert read_dump(json.dumps(nodes)).groups == OFFSETS
+    assert read_dump(json.dumps({path: int(value) for path, value in nodes.items()})).groups
+    for wrong in ("[]", "{", '["/consumers/a/offsets/t/0"]'):
+        with pytest.raises(ConfigError, match="dump"):
+            read_dump(wrong)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "-1", "x", "1.5", "12345678901234567890", '{"offset": 1}', "\u0663"]
+)
+def test_a_value_that_is_no_offset_is_told_and_the_others_are_read(value: str) -> None:
+    """A damaged line must not become an offset, nor stop the import."""
+    found = read_dump(f"/consumers/g/offsets/t/0\t{value}\n/consumers/g/offsets/t/1\t5\n")
+    assert found.groups == {"g": {TopicPartition("t", 1): 5}}
+    (problem,) = found.problems
+    assert problem.startswith("line 1: ")
+    assert "no offset of t-0 of group 'g'" in problem
+
+
+def test_names_of_0_7_are_taken_only_where_they_are_no_riddle() -> None:
+    """The tool's own documentation has `broker-partition`, which was the name of Kafka 0.7."""
+    found = read_dump("/consumers/g/offsets/t/0-3:5\n")
+    assert found.groups == {"g": {TopicPartition("t", 3): 5}}
+    found = read_dump("/consumers/g/offsets/t/0-3:5\n/consumers/g/offsets/t/1-3:6\n")
+    assert "several brokers" in found.problems[0]
+
+
+def test_nothing_is_nothing() -> None:
+    """An empty file is no error."""
+    found = read_dump("")
+    assert (found.groups, found.problems, found.others) == ({}, [], 0)
