@@ -107,13 +107,16 @@ class KafkaPythonMember:
         from kafka import KafkaConsumer
 
         self._consumer = KafkaConsumer(
-            topic,
             bootstrap_servers=servers,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
         )
+        # Its leader assigns nothing, for good, if it is asked to before it knows the topic; a
+        # broker with Kafka's initial delay of three seconds hides that.
+        self._consumer.partitions_for_topic(topic)
+        self._consumer.subscribe([topic])
 
     def poll(self) -> list[int]:
         chunks = self._consumer.poll(timeout_ms=100)
