@@ -13,7 +13,6 @@ from aiokq.admin.group_import import GroupOffsetImported
 from aiokq.admin.group_listing import GroupListings
 from aiokq.admin.group_offsets import GroupsLike
 from aiokq.admin.group_reset import ResetToLike
-from aiokq.admin.group_rewind import RewindTo
 from aiokq.admin.group_types import (
     GroupDeleted,
     GroupDescription,
@@ -224,6 +223,7 @@ class GroupCalls:
         partitions: Iterable[str | TopicPartition] | None = None,
         *,
         dry_run: bool = False,
+        live: bool = False,
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetReset]:
@@ -235,6 +235,7 @@ class GroupCalls:
                 end nearest to it.
             partitions: topics, or single partitions; None for all that the group has committed.
             dry_run: compute only.
+            live: with dry_run: for a group that has members, as `rewind_group` would do it.
 
         Returns:
             By partition, with the offset before and after.
@@ -244,14 +245,15 @@ class GroupCalls:
             UnknownTopicOrPartition: a topic given by name does not exist.
         """
         results = await group_reset.reset_group_offsets(
-            self._check(), group_id, to, partitions, dry_run=dry_run, timeout=timeout
+            self._check(), group_id, to, partitions, dry_run=dry_run, live=live, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 
     async def rewind_group(
         self,
         group_id: str,
-        to: Mapping[TopicPartition, RewindTo] | Mapping[tuple[str, int], RewindTo],
+        to: ResetToLike | Mapping[TopicPartition, ResetToLike],
+        partitions: Iterable[str | TopicPartition] | None = None,
         *,
         timeout: float | None = None,
         raise_errors: bool = False,
@@ -264,8 +266,9 @@ class GroupCalls:
         offset is skipped. Partitions that are not named go on from what is committed.
 
         Args:
-            to: for each partition an offset, a `datetime` with its zone (the first record at or
-                after it), "earliest", "latest", or a `ResetTo`.
+            to: an offset, a `datetime` with its zone (the first record at or after it),
+                "earliest", "latest", or a `ResetTo`; for all partitions, or one for each.
+            partitions: topics, or single partitions; None for all that the group has committed.
 
         Returns:
             By partition, with the offset before and the one that it resumes from.
@@ -276,7 +279,7 @@ class GroupCalls:
             RequestTimeout: it could not be done in time.
         """
         results = await group_rewind.rewind_group(
-            self._check(), group_id, group_rewind.rewind_targets(to), timeout=timeout
+            self._check(), group_id, to, partitions, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from aiokq.admin.group_offsets import (
@@ -22,7 +23,14 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-__all__ = ["ResetTo", "ResetToLike", "offsets_of", "planned_resets", "reset_group_offsets"]
+__all__ = [
+    "ResetTo",
+    "ResetToLike",
+    "offsets_of",
+    "planned_resets",
+    "reset_group_offsets",
+    "reset_targets",
+]
 
 How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
 
@@ -85,15 +93,22 @@ class ResetTo:
         """
         if isinstance(value, ResetTo):
             return value
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise ConfigError(f"{value} has no time zone: use datetime.now(UTC) and the like")
+            return cls.timestamp(round(value.timestamp() * 1000))
+        if isinstance(value, int) and not isinstance(value, bool):
+            return cls.offset(value)
         if value in ("earliest", "latest", "current"):
             return cls(value)
         raise ConfigError(
-            f"{value!r} says not where to: use 'earliest', 'latest', 'current', or one of "
-            "ResetTo.offset(n), .timestamp(ms), .duration(ms), .shift(n)"
+            f"{value!r} says not where to: use an offset, a datetime, 'earliest', 'latest', "
+            "'current', or one of ResetTo.timestamp(ms), .duration(ms), .shift(n)"
         )
 
 
-ResetToLike: TypeAlias = ResetTo | Literal["earliest", "latest", "current"]
+ResetToLike: TypeAlias = ResetTo | int | datetime | Literal["earliest", "latest", "current"]
+"""Where to: an offset, the first record at or after a time (with its zone), or as it says."""
 
 
 async def reset_group_offsets(
@@ -103,11 +118,10 @@ async def reset_group_offsets(
     partitions: Iterable[str | TopicPartition] | None,
     *,
     dry_run: bool,
+    live: bool,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetReset]:
     """See `Admin.reset_group_offsets`."""
-    if isinstance(to, Mapping) and partitions is not None:
-        raise ConfigError("the mapping says which partitions: leave partitions out")
     engine.bind()
     total = engine.settings.default_api_timeout if timeout is None else timeout
     deadline = engine.now() + total
@@ -115,13 +129,9 @@ async def reset_group_offsets(
     def left() -> float:
         return max(0.0, deadline - engine.now())
 
-    await _check_empty(engine, group_id, left())
-    if isinstance(to, Mapping):
-        wanted = {TopicPartition.of(tp): ResetTo.of(where) for tp, where in to.items()}
-    else:
-        where = ResetTo.of(to)
-        named = None if partitions is None else list(partitions)
-        wanted = dict.fromkeys(await _partitions(engine, group_id, named, left), where)
+    if not (live and dry_run):
+        await _check_empty(engine, group_id, left())
+    wanted = await reset_targets(engine, group_id, to, partitions, left)
     resets = await planned_resets(engine, group_id, wanted, left)
     if dry_run:
         return Results(resets)
@@ -130,6 +140,28 @@ async def reset_group_offsets(
         for tp, error in altered.errors.items():
             resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
     return Results(resets)
+
+
+async def reset_targets(
+    engine: ClusterEngine,
+    group_id: str,
+    to: ResetToLike | Mapping[TopicPartition, ResetToLike],
+    partitions: Iterable[str | TopicPartition] | None,
+    left: Callable[[], float],
+) -> dict[TopicPartition, ResetTo]:
+    """Where each partition is to go.
+
+    Raises:
+        ConfigError: partitions are given twice, or a target is none.
+        UnknownTopicOrPartition: a topic given by name does not exist.
+    """
+    if isinstance(to, Mapping):
+        if partitions is not None:
+            raise ConfigError("the mapping says which partitions: leave partitions out")
+        return {TopicPartition.of(tp): ResetTo.of(where) for tp, where in to.items()}
+    where = ResetTo.of(to)
+    named = None if partitions is None else list(partitions)
+    return dict.fromkeys(await _partitions(engine, group_id, named, left), where)
 
 
 async def planned_resets(

@@ -1,4 +1,4 @@
-"""`aiokq groups reset` and `delete`: what changes groups, and what became of each part.
+"""`aiokq groups reset`, `rewind` and `delete`: what changes groups, and what became of each part.
 
 Option names are those of Kafka's `kafka-consumer-groups.sh --reset-offsets`.
 """
@@ -6,6 +6,7 @@ Option names are those of Kafka's `kafka-consumer-groups.sh --reset-offsets`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from aiokq.admin.results import Results
     from aiokq.core.types import TopicPartition
 
-__all__ = ["Topics", "delete", "executing", "named_partitions", "reset"]
+__all__ = ["Topics", "delete", "executing", "named_partitions", "reset", "rewind"]
 
 Topics = Annotated[
     list[str] | None,
@@ -49,84 +50,111 @@ def executing(*, dry_run: bool, execute: bool) -> bool:
     return execute
 
 
-# -- reset
+# -- reset, rewind
 
 
-def reset(
-    ctx: typer.Context,
-    group_id: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.", show_default=False)],
-    topics: Topics = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
-    ] = False,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the beginning of each log.")
-    ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of each log.")] = False,
-    to_current: Annotated[
-        bool,
-        typer.Option("--to-current", help="To what is committed; to the end where nothing is."),
-    ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", metavar="N", help="By N offsets forward; back if negative."),
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime", metavar="TIME", help="To the first record at or after a time."
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--by-duration", metavar="PnDTnHnMnS", help="To the first record so long ago."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
-    ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
-) -> None:
-    """Set where a group that has no members goes on.
+def _moving(doc: str, *, live: bool) -> Callable[..., None]:
+    """The command that moves a group without members, or one at work: they have one syntax."""
+
+    def command(
+        ctx: typer.Context,
+        group_id: Annotated[
+            str, typer.Argument(metavar="GROUP", help="Group id.", show_default=False)
+        ],
+        topics: Topics = None,
+        all_topics: Annotated[
+            bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
+        ] = False,
+        to_earliest: Annotated[
+            bool, typer.Option("--to-earliest", help="To the beginning of each log.")
+        ] = False,
+        to_latest: Annotated[
+            bool, typer.Option("--to-latest", help="To the end of each log.")
+        ] = False,
+        to_current: Annotated[
+            bool,
+            typer.Option("--to-current", help="To what is committed; to the end where nothing is."),
+        ] = False,
+        to_offset: Annotated[
+            int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")
+        ] = None,
+        shift_by: Annotated[
+            int | None,
+            typer.Option("--shift-by", metavar="N", help="By N offsets forward; back if negative."),
+        ] = None,
+        to_datetime: Annotated[
+            str | None,
+            typer.Option(
+                "--to-datetime", metavar="TIME", help="To the first record at or after a time."
+            ),
+        ] = None,
+        by_duration: Annotated[
+            str | None,
+            typer.Option(
+                "--by-duration", metavar="PnDTnHnMnS", help="To the first record so long ago."
+            ),
+        ] = None,
+        dry_run: Annotated[
+            bool,
+            typer.Option("--dry-run", help="Show what it would do; so it is without --execute."),
+        ] = False,
+        execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+        as_json: AsJson = False,
+        bootstrap_servers: BootstrapServers = None,
+        config: ConfigFile = None,
+    ) -> None:
+        session: Session = ctx.obj
+        target = _target(
+            to_earliest=to_earliest,
+            to_latest=to_latest,
+            to_current=to_current,
+            to_offset=to_offset,
+            shift_by=shift_by,
+            to_datetime=to_datetime,
+            by_duration=by_duration,
+            now_ms=session.now_ms(),
+        )
+        if bool(topics) == all_topics:
+            raise typer.BadParameter("for what? give either --topic or --all-topics")
+        partitions = None if all_topics else named_partitions(topics or [])
+        out = Output(as_json=as_json)
+        doing = executing(dry_run=dry_run, execute=execute)
+
+        async def run(admin: Admin) -> None:
+            async with admin:
+                if live and doing:
+                    results = await admin.rewind_group(group_id, target, partitions)
+                else:
+                    results = await admin.reset_group_offsets(
+                        group_id, target, partitions, dry_run=not doing, live=live
+                    )
+            _print_resets(out, group_id, results, done=doing)
+
+        session.run(run(session.admin(bootstrap_servers, config)))
+        raise typer.Exit(out.exit_code)
+
+    command.__doc__ = doc
+    return command
+
+
+_WHERE: Final = """
 
     Say to where, and for what: --topic or --all-topics. An offset outside the log becomes the end
     nearest to it.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
-    session: Session = ctx.obj
-    target = _target(
-        to_earliest=to_earliest,
-        to_latest=to_latest,
-        to_current=to_current,
-        to_offset=to_offset,
-        shift_by=shift_by,
-        to_datetime=to_datetime,
-        by_duration=by_duration,
-        now_ms=session.now_ms(),
-    )
-    if bool(topics) == all_topics:
-        raise typer.BadParameter("for what? give either --topic or --all-topics")
-    partitions = None if all_topics else named_partitions(topics or [])
-    out = Output(as_json=as_json)
-    doing = executing(dry_run=dry_run, execute=execute)
 
-    async def run(admin: Admin) -> None:
-        async with admin:
-            results = await admin.reset_group_offsets(
-                group_id, target, partitions, dry_run=not doing
-            )
-        _print_resets(out, group_id, results, done=doing)
+reset = _moving("Set where a group that has no members goes on." + _WHERE, live=False)
 
-    session.run(run(session.admin(bootstrap_servers, config)))
-    raise typer.Exit(out.exit_code)
+rewind = _moving(
+    """Set where a group goes on, also while its members are at work.
+
+    They are taken out, the offsets are committed, and they join again, within about a heartbeat
+    interval. What they commit of records that they still hand out meanwhile is refused."""
+    + _WHERE,
+    live=True,
+)
 
 
 def _target(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.examples import examples
-from aiokq.cli.group_changes import delete, reset
+from aiokq.cli.group_changes import delete, reset, rewind
 from aiokq.cli.group_import import import_zookeeper
 from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
 from aiokq.cli.output import Json, Output, error_json
@@ -23,7 +23,7 @@ __all__ = ["groups"]
 
 groups = typer.Typer(
     no_args_is_help=True,
-    help="List, describe, reset and delete consumer groups; import offsets from ZooKeeper.",
+    help="List, describe, reset, rewind and delete consumer groups; import from ZooKeeper.",
 )
 
 # -- list
@@ -253,17 +253,25 @@ def _partitions_json(partitions: tuple[TopicPartition, ...]) -> Json:
     return [{"topic": topic, "partition": number} for topic, number in partitions]
 
 
-# -- reset, delete, import
+# -- reset, rewind, delete, import
 
 groups.command(
+    "reset",
     epilog=examples(
         "aiokq groups reset billing --to-earliest --all-topics",
         "aiokq groups reset billing --topic orders:0,1 --to-offset 1000 --execute",
         "aiokq groups reset billing --topic orders --shift-by -100 --execute",
         "aiokq groups reset billing --all-topics --to-datetime 2026-01-31T12:00:00Z --execute",
         "aiokq groups reset billing --all-topics --by-duration PT1H --execute",
-    )
+    ),
 )(reset)
+groups.command(
+    "rewind",
+    epilog=examples(
+        "aiokq groups rewind billing --to-earliest --topic orders --execute",
+        "aiokq groups rewind billing --all-topics --by-duration PT1H --execute",
+    ),
+)(rewind)
 groups.command(
     epilog=examples(
         "aiokq groups delete billing audit --yes", "aiokq groups delete billing --topic orders"

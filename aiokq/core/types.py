@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without a copy."""
+
+OWN_MEMBER_PREFIX: Final = "aiokq-"
+"""How member ids of this library begin where members name themselves (KIP-848, KIP-1082)."""
 
 
 class TopicPartition(NamedTuple):

@@ -1,0 +1,157 @@
+"""Rewinding a group that is at work: nothing from the new offset on is skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import pytest
+
+from aiokq.admin.client import Admin
+from aiokq.admin.group_reset import ResetTo
+from aiokq.consumer.consumer import Consumer
+from aiokq.core.errors import ConfigError, ForeignMembers
+from tests.sim.group_world import PROTOCOLS, World, read, simulate, until
+from tests.sim.test_whole_system import SERVERS
+
+
+class Crew:
+    """Members that read for ever, and what they were handed, in order."""
+
+    def __init__(self, w: World, protocol: str, count: int) -> None:
+        self.members = [w.member("t", protocol=protocol, auto_commit_interval_ms=500)]
+        self.members += [
+            w.member("t", protocol=protocol, auto_commit_interval_ms=500) for _ in range(count - 1)
+        ]
+        self.handed: dict[int, list[int]] = defaultdict(list)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Crew:
+        for member in self.members:
+            await member.start()
+            self._tasks.append(asyncio.create_task(self._work(member)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for member in self.members:
+            await member.close()
+        await asyncio.gather(*self._tasks)
+
+    async def _work(self, member: Consumer) -> None:
+        async for record in member:
+            self.handed[record.partition].append(record.offset)
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.handed.values()))
+
+
+def admin(w: World) -> Admin:
+    return Admin(SERVERS, _environment=w.world.environment("10.0.0.8"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_at_work_go_on_from_the_new_offsets(protocol: str) -> None:
+    """One partition to its beginning, one to an offset; the third goes on as it was."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 3)
+        await w.produce("t", range(300), 3)
+        async with Crew(w, protocol, 2) as crew:
+            await until(lambda: crew.total == 300)
+            await asyncio.sleep(2)  # committed
+            async with admin(w) as a:
+                results = await a.rewind_group(
+                    "g", {("t", 0): "earliest", ("t", 1): 60}, raise_errors=True
+                )
+            assert {tp.partition: (r.previous, r.offset) for tp, r in results.items()} == {
+                0: (100, 0),
+                1: (100, 60),
+            }
+            await until(lambda: crew.total >= 440)
+            await asyncio.sleep(10)
+            assert crew.handed[0] == [*range(100), *range(100)]
+            assert crew.handed[1] == [*range(100), *range(60, 100)]
+            assert crew.handed[2] == [*range(100)]
+        assert await w.committed("t", 3) == [100, 100, 100]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) -> None:
+    """Members commit all the time; a late commit must not undo the rewind."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        async with Crew(w, protocol, 3) as crew, admin(w) as a:
+            producing = asyncio.create_task(w.produce("t", range(2000), 2))
+            await until(lambda: crew.total > 200)
+            await asyncio.sleep(w.random.uniform(0, 3))
+            before = {p: len(offsets) for p, offsets in crew.handed.items()}
+            await a.rewind_group("g", {("t", 0): 7, ("t", 1): 0}, raise_errors=True)
+            await producing
+            await asyncio.sleep(10)  # by then their heartbeats have told them
+            await until(lambda: all(o[-1] == 999 for o in crew.handed.values()), 120)
+            for partition, first in ((0, 7), (1, 0)):
+                again = crew.handed[partition][before[partition] :]
+                resumed = max(i for i, offset in enumerate(again) if offset == first)
+                assert again[resumed:] == [*range(first, 1000)]
+
+    simulate(body, seed=seed)
+
+
+def test_a_time_and_a_group_without_members() -> None:
+    """It is the reset then; times are those of records."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(10), 1)
+        await asyncio.sleep(5)
+        when = w.world.environment("10.0.0.8").clock.timestamp_ms()
+        await w.produce("t", range(10, 20), 1)
+        async with w.member("t") as c:
+            await read(c, 20)
+        async with admin(w) as a:
+            to = datetime.fromtimestamp(when / 1000, UTC)
+            results = await a.rewind_group("g", {("t", 0): to}, raise_errors=True)
+            assert results[("t", 0)].offset == 10
+            await a.rewind_group("new", {("t", 0): ResetTo.latest()}, raise_errors=True)
+        assert await w.committed("t", 1) == [10]
+        assert await w.committed("t", 1, "new") == [20]
+
+    simulate(body)
+
+
+def test_what_is_no_target_is_refused_before_anything_happens() -> None:
+    """A member that was taken out for nothing would cost a rebalance."""
+
+    async def body(w: World) -> None:
+        async with admin(w) as a:
+            with pytest.raises(ConfigError, match="time zone"):
+                await a.rewind_group("g", {("t", 0): datetime(2026, 1, 1)})
+            with pytest.raises(ConfigError, match="says not where"):
+                await a.rewind_group("g", {("t", 0): "start"})  # type: ignore[dict-item]
+            with pytest.raises(ConfigError, match="says not where"):
+                await a.rewind_group("g", {("t", 0): True})
+
+    simulate(body)
+
+
+def test_members_of_other_makes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the consumer protocol nobody can be sure that they join again."""
+    monkeypatch.setattr("aiokq.consumer.membership.MEMBER_ID_PREFIX", "java-")
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(10), 1)
+        async with w.member("t", protocol="consumer") as c, admin(w) as a:
+            await read(c, 10)
+            with pytest.raises(ForeignMembers, match="java-") as caught:
+                await a.rewind_group("g", {("t", 0): "earliest"})
+            assert len(caught.value.members) == 1
+            assert c.assignment() == {("t", 0)}  # it was not touched
+
+    simulate(body)
