@@ -244,7 +244,7 @@ class RegistryWatch:
             elif self._names[:2] == TOPICS:
                 engine.watch(self._names[2:3])
                 self._watched = frozenset(self._names[2:3])
-            engine.view.observers.add(self)
+        engine.view.observers.add(self)
         self.node = await self._registry.read(self._names, self._timeout)
         self._changes.clear()
 
@@ -301,7 +301,8 @@ class RegistryWatch:
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
         """There is a newer snapshot. Context: loop, sync."""
-        self._compare(self._registry.look(self._names, metadata))
+        if not self._of_group:
+            self._compare(self._registry.look(self._names, metadata))
 
     def _compare(self, node: RegistryNode | None) -> None:
         before, self.node = self.node, node
