@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import queue
@@ -18,8 +19,13 @@ from tests.peers.apache_kafka import run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.peers.ports import free_ports
 
-# The peers' own: kafka-python reads its schemas by a deprecated function.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# The peers' own: kafka-python reads its schemas by a deprecated function, and leaves sockets open
+# that it could not connect.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 REASON = why_absent()
 java = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -28,6 +34,13 @@ PARTITIONS = 4
 RECORDS = 200
 SECONDS = 30.0
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """What peers left open is found here, and not in another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
