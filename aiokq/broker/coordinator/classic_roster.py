@@ -11,7 +11,12 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import FencedInstanceId, ProtocolError, UnknownMemberId
+from aiokq.core.errors import (
+    FencedInstanceId,
+    ProtocolError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 from aiokq.wire.codec import decode
 from aiokq.wire.consumer_protocol import ConsumerProtocolSubscription
 from aiokq.wire.join_group import JoinGroupResponse
@@ -189,10 +194,21 @@ class ClassicRoster:
     ) -> None:
         """Note the answer a join waits for.
 
-        One that waited before is superseded: its connection is dead, or its client has given it up.
+        One that waits already is superseded: its client has given it up, and asks anew. Nobody is
+        there to read its answer, but what waits for it must end.
         """
-        self._joining += (joining is not None) - (member.joining is not None)
-        member.joining = joining
+        superseded, member.joining = member.joining, joining
+        self._joining += (joining is not None) - (superseded is not None)
+        if superseded is not None and joining is not None:
+            superseded.complete(
+                JoinGroupResponse(error_code=RebalanceInProgress.code, member_id=member.member_id)
+            )
+
+    def set_syncing(self, member: ClassicMember, syncing: Deferred[SyncGroupResponse]) -> None:
+        """Note the answer a sync waits for; one that waits already is superseded likewise."""
+        superseded, member.syncing = member.syncing, syncing
+        if superseded is not None:
+            superseded.complete(SyncGroupResponse(error_code=RebalanceInProgress.code))
 
     def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
         """Answer a member's join, if it waits for one."""

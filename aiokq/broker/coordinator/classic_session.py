@@ -65,7 +65,7 @@ def sync(
             )
         )
     syncing: Deferred[SyncGroupResponse] = Deferred()
-    member.syncing = syncing
+    group.roster.set_syncing(member, syncing)
     if not group.roster.is_leader(member.member_id):
         return Outcome(deferred=syncing)
     return _assign(group, request, syncing, instant)

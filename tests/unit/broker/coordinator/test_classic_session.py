@@ -82,6 +82,18 @@ def test_a_member_that_is_removed_while_it_waits_is_told():
     assert waiting.code == 25
 
 
+def test_a_second_sync_of_a_waiting_member_takes_the_place_of_the_first():
+    """Its connection broke, and it asks on another."""
+    world = ShardWorld()
+    first = world.enter()
+    second = world.enter(client="b")
+    first = world.join(first.member_id)
+    syncs = [world.sync(second.member_id, 2), world.sync(second.member_id, 2)]
+    assert [sync.code for sync in syncs] == [27, "waits"]
+    world.sync(first.member_id, 2, {second.member_id: b"two"})
+    assert syncs[1].assignment == b"two"
+
+
 def test_silence_ends_a_session():
     """The partitions of a dead member go to the others after session.timeout.ms."""
     world = ShardWorld()
