@@ -317,12 +317,14 @@ class CoordinatorRuntime:
     def _run_timers(self, slot: _Slot) -> None:
         slot.handle = None
         instant = self._instant()
-        for _ in range(TIMERS_PER_TURN):
-            due = slot.timers.take_due(instant.now)
-            if due is None or slot.state is not ShardState.ACTIVE:
-                break
-            self._run_timer(slot, *due, instant)
-        self._wind(slot)
+        try:
+            for _ in range(TIMERS_PER_TURN):
+                due = slot.timers.take_due(instant.now)
+                if due is None:
+                    break
+                self._run_timer(slot, *due, instant)
+        finally:
+            self._wind(slot)  # a bug in one group's timer is not the end of all others'
 
     def _run_timer(self, slot: _Slot, key: Hashable, action: Action, instant: Instant) -> None:
         outcome = action(instant)
