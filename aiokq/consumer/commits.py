@@ -79,11 +79,15 @@ class Commits:
             return state.position if first is None else first
         return state.outlet.finished(state)
 
-    def unfinished(self, state: PartitionState) -> bool:
-        """Whether a record of the partition is being worked on."""
+    def in_work(self, state: PartitionState, by: asyncio.Task[Any] | None = None) -> bool:
+        """Whether a record of the partition is being worked on, and may yet be finished.
+
+        Args:
+            by: not by this task, which finishes nothing at the moment.
+        """
         if self._acks is not None:
             return self._acks.first_open(state.tp) is not None
-        return state.outlet.unfinished(state)
+        return state.outlet.unfinished(state) and not state.outlet.worked_on_by(by)
 
     @property
     def pending(self) -> int:

@@ -149,7 +149,15 @@ class Discovery:
 
     def take(self, tp: TopicPartition) -> None:
         """The group gave this partition: it is read from now on."""
-        self._read(tp, self._start_of_new() if tp in self._new else Start.POLICY)
+        self._read(tp, self._start_of_new() if self._is_new(tp) else Start.POLICY)
+
+    def _is_new(self, tp: TopicPartition) -> bool:
+        """Whether the partition came up after the subscription, as far as it can be told."""
+        info = self._engine.metadata.topics.get(tp.topic)
+        if info is None:
+            return tp.topic in self._subscription.names and tp.topic not in self._unseen
+        # The coordinator may know of it before this client's metadata does.
+        return tp in self._new or tp.partition not in info.partitions
 
     def leave(self, tp: TopicPartition) -> None:
         """The group took it away."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.inbox import Inbox
     from aiokq.consumer.outlet import Outlet
-    from aiokq.consumer.positions import PartitionState
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.subscription import Partition, Subscription
     from aiokq.core.supervisor import Supervisor
@@ -163,15 +162,8 @@ class GroupSide:
             reader = outlet.readers.reader
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 outlet.finish()
-        while any(self._in_work(state, by) for state in inbox.positions):
+        while any(self.commits.in_work(state, by) for state in inbox.positions):
             await inbox.work_changes()
-
-    def _in_work(self, state: PartitionState, by: asyncio.Task[Any] | None) -> bool:
-        """Whether somebody else is working on a record of it, who may still say that it is done."""
-        reader = state.outlet.readers.reader
-        if reader is None or reader.done() or reader is by:
-            return False
-        return self.commits.unfinished(state)
 
     async def _bounded(self, what: str, step: Coroutine[Any, Any, None], seconds: float) -> None:
         limit = asyncio.timeout(seconds)

@@ -77,6 +77,7 @@ class Member:
         self._member_id = ""
         self._mine: frozenset[TopicPartition] = frozenset()
         self._deadline: float | None = None
+        self._leaver: asyncio.Task[Any] | None = None
         self._failure: KafkaError | None = None
         self._config = MemberConfig(
             group_id=settings.group_id,
@@ -115,12 +116,14 @@ class Member:
         if topics is None:
             if self._topics is not None:
                 self._topics = self._regex = None
+                # Who unsubscribes in the middle of a record finishes it later, or not at all.
+                self._leaver = asyncio.current_task()
                 self._stop_reading()
                 self.driver.leave()
             return
         if (topics, regex) != (self._topics, self._regex):
             self._topics, self._regex = topics, regex
-            self._failure = None
+            self._failure = self._leaver = None
             self.driver.subscribe(topics, regex=regex)
 
     def asked(self) -> None:
@@ -247,7 +250,7 @@ class Member:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                while any(self._commits.unfinished(state) for state in states):
+                while any(self._commits.in_work(state, self._leaver) for state in states):
                     await self._inbox.work_changes()
         except TimeoutError:
             if not limit.expired():
@@ -255,7 +258,7 @@ class Member:
             logger.warning(
                 "given up unfinished: group=%s partitions=%s waited=%.3gs",
                 self._group_id,
-                [str(state.tp) for state in states if self._commits.unfinished(state)],
+                [str(state.tp) for state in states if self._commits.in_work(state)],
                 seconds,
             )
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aiokq.consumer.line import Line
 from aiokq.consumer.pending_errors import PendingErrors
@@ -409,6 +409,11 @@ class Outlet:
     def unfinished(self, state: PartitionState) -> bool:
         """Whether a record of the partition was handed over and is still being worked on."""
         return state.held is not None or (state is self._current and self.stream.in_hand)
+
+    def worked_on_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether what is unfinished is that task's, or nobody's any more."""
+        reader = self.readers.reader
+        return reader is None or reader is task or reader.done()
 
     def finish(self) -> None:
         """What was handed over is finished, though nobody asks for more."""

@@ -41,10 +41,10 @@ class World:
         host = host or f"10.0.1.{len(self.hosts) + 1}"
         overrides.setdefault("auto_offset_reset", "earliest")
         overrides.setdefault("group_id", "g")
-        if protocol == "classic":
-            overrides = FAST | overrides
         if overrides["group_id"] is not None:
             overrides["group_protocol"] = protocol
+            if protocol == "classic":
+                overrides = FAST | overrides
         consumer = Consumer(
             *topics,
             bootstrap_servers=SERVERS,

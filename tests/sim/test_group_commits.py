@@ -1,0 +1,282 @@
+"""What a group's members commit: finished records only, whatever ends the work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import CommitFailed, ConfigError
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@both
+def test_auto_commit_never_covers_the_record_in_work(protocol: str) -> None:
+    """AK commits what was handed over: a crash then loses what was being worked on."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", protocol=protocol) as c:
+            async for record in c:
+                await asyncio.sleep(6)
+                assert (await w.committed("t", 1)) == [record.offset]
+                if record.offset == 2:
+                    break
+            # Left by break, and another thing done: not finished before it is said.
+            await asyncio.sleep(6)
+            assert (await w.committed("t", 1)) == [2]
+        assert (await w.committed("t", 1)) == [3]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("end", ["normal", "exception", "cancel", "close in finally"])
+def test_only_a_normal_end_counts_the_last_record_finished(end: str) -> None:
+    """An exception in the body means that its record was not worked on."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+
+        async def work() -> None:
+            if end == "close in finally":
+                c = w.member("t")
+                await c.start()
+                try:
+                    async for record in c:
+                        if record.offset == 2:
+                            raise LookupError
+                finally:
+                    await c.close()
+            async with w.member("t") as c:
+                async for record in c:
+                    if record.offset == 2:
+                        if end == "exception":
+                            raise LookupError
+                        if end == "cancel":
+                            await asyncio.sleep(1000)
+                        break
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(4)
+        task.cancel()
+        await asyncio.wait([task])
+        assert (await w.committed("t", 1)) == [3 if end == "normal" else 2]
+
+    simulate(body)
+
+
+@both
+def test_commit_covers_all_that_was_handed_over(protocol: str) -> None:
+    """Who calls it says that the current record is done."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(10), 2)
+        async with w.member("t", protocol=protocol, enable_auto_commit=False) as c:
+            got = 0
+            async for _ in c:
+                got += 1
+                await c.commit()
+                assert sum(filter(None, await w.committed("t", 2))) == got
+                if got == 4:
+                    break
+            await c.commit({("t", 0): 1, T1: OffsetAndMetadata(2, "mine")})
+            assert await w.committed("t", 2) == [1, 2]
+            assert await c.committed(("t", 0)) == 1
+            done = c.commit_nowait()
+            later = c.commit_nowait({T0: 3})
+            await done
+            await later
+            assert await c.committed(T0) == 3
+            await c.seek_to_committed(T0)
+            assert await c.position(T0) == 3
+        assert (await w.committed("t", 2))[0] == 3, "no automatic commit at the end"
+
+    simulate(body)
+
+
+@both
+def test_acks_out_of_order_commit_up_to_the_first_that_is_missing(protocol: str) -> None:
+    """Workers finish in any order; the one that takes longest holds the commit back."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(6), 1)
+        c = w.member("t", protocol=protocol, ack_mode="explicit", auto_commit_interval_ms=1000)
+        async with c:
+            records = await read(c, 6)
+            for n in (1, 2, 4):
+                c.ack(records[n])
+            await asyncio.sleep(2)
+            assert await w.committed("t", 1) == [0]
+            c.ack(records[0])
+            await asyncio.sleep(2)
+            assert await w.committed("t", 1) == [3]
+            c.ack(records[3])
+            await c.commit()
+            assert await w.committed("t", 1) == [5]
+        assert await w.committed("t", 1) == [5], "the last one was never acknowledged"
+
+    simulate(body)
+
+
+def test_acks_of_batches_and_of_getmany() -> None:
+    """For batches the unit is the batch, for getmany the record."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(6), 1)
+        async with w.member("t", ack_mode="explicit") as c:
+            (records,) = (await c.getmany(timeout=10, max_records=2)).values()
+            c.ack(records[1])
+            await c.commit()
+            assert await w.committed("t", 1) == [0]
+            c.ack(records[0])
+            async for batch in c.batches():
+                await c.commit()
+                assert await w.committed("t", 1) == [2]
+                c.ack(batch)
+                await c.commit()
+                assert await w.committed("t", 1) == [batch.next_offset]
+                break
+
+    simulate(body)
+
+
+def test_ack_without_its_mode_says_what_to_set() -> None:
+    """It would do nothing."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(1), 1)
+        async with w.member("t") as c:
+            (record,) = await read(c, 1)
+            with pytest.raises(ConfigError, match="ack_mode='explicit'"):
+                c.ack(record)
+        async with w.member("t", group_id=None) as c:
+            with pytest.raises(ConfigError, match="set group_id"):
+                c.ack(record)
+
+    simulate(body)
+
+
+@both
+def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
+    """Faust 104: a zombie's commit must not undo its successor's."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", protocol=protocol, enable_auto_commit=False) as c:
+            await read(c, 3)
+            w.network.partition(w.hosts[c])
+            async with w.member("t", protocol=protocol) as other:
+                assert numbers(await read(other, 5)) == [0, 1, 2, 3, 4]
+                await other.commit()
+                w.network.heal()
+                with pytest.raises(CommitFailed) as caught:
+                    await c.commit({T0: 3})
+                assert caught.value.lost == {T0}
+                assert await w.committed("t", 1) == [5]
+
+    simulate(body)
+
+
+def test_partitions_by_hand_are_committed_without_membership() -> None:
+    """assign() with a group_id, as Java's simple consumer; it starts where the group stands."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(10), 2)
+        async with w.member() as c:
+            c.assign([T0])
+            assert len(await read(c, 3)) == 3
+            assert c.group_metadata().generation == -1
+            await c.commit()
+            assert await w.committed("t", 2) == [3, None]
+        async with w.member() as c:
+            c.assign([T0])
+            assert (await read(c, 1))[0].offset == 3
+
+    simulate(body)
+
+
+@both
+def test_single_partitions_beside_a_shared_topic(protocol: str) -> None:
+    """The client-rewrite seed's two forms of addTopic, in one consumer."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.topic("u", 2)
+        await w.produce("t", range(10), 2)
+        await w.produce("u", range(100, 110), 2)
+        lost: list[Any] = []
+        c = w.member(protocol=protocol, on_revoked=lost.extend)
+        c.add_topic("u", 1)
+        async with c:
+            assert numbers(await read(c, 5)) == [101, 103, 105, 107, 109]
+            c.add_topic("t")
+            assert numbers(await read(c, 10)) == list(range(10))
+            reading = asyncio.create_task(c.getone())
+            async with w.member("t", protocol=protocol) as other:
+                await until(lambda: len(other.assignment()) == 1 and len(c.assignment()) == 2)
+                assert ("u", 1) in c.assignment()
+            reading.cancel()
+        assert ("u", 1) not in lost[:2]
+        assert await w.committed("u", 2) == [None, 5]
+
+    simulate(body)
+
+
+def test_where_nothing_was_read_the_start_is_committed() -> None:
+    """With `latest`, what is written while nobody is there would be skipped otherwise."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", auto_offset_reset="latest") as c:
+            await until(lambda: len(c.assignment()) == 1)
+            assert await c.position(T0) == 5
+        await w.produce("t", range(5, 8), 1)
+        async with w.member("t", auto_offset_reset="latest") as c:
+            assert numbers(await read(c, 3)) == [5, 6, 7]
+
+    simulate(body)
+
+
+@both
+def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
+    """What was written before the group noticed them must not be skipped by `latest`."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        options: Any = {
+            "protocol": protocol,
+            "auto_offset_reset": "latest",
+            "metadata_max_age_ms": 5_000,
+        }
+        async with w.member("t", **options) as c, w.member("t", **options) as d:
+            await until(lambda: len(c.assignment()) + len(d.assignment()) == 1)
+            await asyncio.sleep(1)
+            await w.grow("t", 4)
+            await w.produce("t", range(40), 4)
+            got: list[Any] = []
+
+            async def work(consumer: Any) -> None:
+                async for record in consumer:
+                    got.append(record)
+
+            tasks = [asyncio.create_task(work(x)) for x in (c, d)]
+            await until(lambda: len(got) == 40, 120)
+            assert numbers(got) == list(range(40))
+            for task in tasks:
+                task.cancel()
+
+    simulate(body)

@@ -1,0 +1,338 @@
+"""Members that crash, stall, are not read from, close without a coordinator; brokers that go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from aiokq.cluster.events import Lost
+from aiokq.core.errors import CommitFailed, ConfigError, KafkaError
+from aiokq.core.types import TopicFilter, TopicPartition
+from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
+
+T0 = TopicPartition("t", 0)
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@both
+def test_who_dies_is_followed_within_its_session(protocol: str) -> None:
+    """What the dead one had not committed is read again, nothing is skipped."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 4)
+        await w.produce("t", range(40), 4)
+        got: dict[int, int] = defaultdict(int)
+
+        async def work(c: Any) -> None:
+            async for record in c:
+                got[int(record.value)] += 1
+                await asyncio.sleep(0.2)
+
+        c, d = (w.member("t", protocol=protocol) for _ in range(2))
+        await c.start()
+        await d.start()
+        tasks = [asyncio.create_task(work(x)) for x in (c, d)]
+        await asyncio.sleep(3)
+        w.network.partition(w.hosts[c])
+        tasks[0].cancel()
+        began = w.world.loop.time()
+        await until(lambda: len(d.assignment()) == 4)
+        assert w.world.loop.time() - began < 12
+        await until(lambda: len(got) == 40)
+        await d.close()
+        await c.close(timeout=1)
+        await asyncio.wait(tasks)
+
+    simulate(body)
+
+
+@both
+def test_a_coordinator_that_restarts_keeps_its_group(protocol: str) -> None:
+    """Offsets and membership come from the log again; no record is skipped or stuck."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(20), 2)
+        got: list[int] = []
+
+        async def work(c: Any) -> None:
+            async for record in c:
+                got.append(int(record.value))
+                await asyncio.sleep(0.3)
+
+        async with (
+            w.member("t", protocol=protocol) as c,
+            w.member("t", protocol=protocol) as d,
+        ):
+            tasks = [asyncio.create_task(work(x)) for x in (c, d)]
+            await asyncio.sleep(2)
+            w.broker.kill()
+            await asyncio.sleep(2)
+            await w.broker.start()
+            await until(lambda: len(set(got)) == 20, 120)
+            await until(lambda: sorted(map(len, (c.assignment(), d.assignment()))) == [1, 1], 120)
+            await w.produce("t", range(20, 30), 2)
+            await until(lambda: len(set(got)) == 30, 120)
+            for task in tasks:
+                task.cancel()
+
+    simulate(body)
+
+
+@both
+def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None:
+    """max.poll.interval.ms: the partitions of a program that hangs must go to another."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(40), 2)
+        lost: list[TopicPartition] = []
+        c = w.member("t", protocol=protocol, max_poll_interval_ms=20_000, on_lost=lost.extend)
+        async with c:
+            events = c._engine.events()
+            iterator = aiter(c)
+            await anext(iterator)
+            await until(lambda: not c.assignment(), 40)
+            assert len(lost) == 2
+            assert not c.health().ok
+            await until(lambda: c.health().group.state == "out")  # type: ignore[union-attr]
+            async with w.member("t", protocol=protocol) as other:
+                assert len(await read(other, 10)) == 10
+            assert len(await read(c, 10)) == 10
+            assert len(c.assignment()) == 2
+            async with asyncio.timeout(1):
+                async for event in events:
+                    if isinstance(event, Lost):
+                        break
+
+    simulate(body)
+
+
+@both
+def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
+    """An idle topic is no dead reader."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with w.member("t", protocol=protocol, max_poll_interval_ms=5_000) as c:
+            waiting = asyncio.create_task(c.getone())
+            await asyncio.sleep(60)
+            assert c.health().ok
+            assert c.health().group.state == "stable"  # type: ignore[union-attr]
+            await w.produce("t", range(1), 1)
+            await waiting
+
+    simulate(body)
+
+
+@both
+def test_closing_ends_in_time_though_the_coordinator_is_gone(protocol: str) -> None:
+    """AK 659, 773, 1013; LR 3740: shutdown hangs."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        c = w.member("t", protocol=protocol)
+        await c.start()
+        await read(c, 3)
+        w.broker.fall_silent()
+        began = w.world.loop.time()
+        await c.close(timeout=6)
+        assert w.world.loop.time() - began <= 12
+
+    simulate(body)
+
+
+@both
+def test_closing_waits_for_the_work_of_other_tasks(protocol: str) -> None:
+    """A stream's handler is not torn from its record, and the record is committed."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(2), 2)
+        done: list[int] = []
+
+        async def work(stream: Any) -> None:
+            async for record in stream:
+                await asyncio.sleep(5)
+                done.append(int(record.value))
+
+        c = w.member("t", protocol=protocol)
+        await c.start()
+        tasks = [asyncio.create_task(work(stream)) for stream in c.streams(2)]
+        await asyncio.sleep(4)
+        await c.close()
+        assert sorted(done) == [0, 1]
+        await asyncio.gather(*tasks)
+        assert await w.committed("t", 2) == [1, 1]
+
+    simulate(body)
+
+
+@both
+def test_streams_keep_order_across_rebalances(protocol: str) -> None:
+    """A partition is in exactly one stream, also after it went and came back."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 6)
+        got: dict[int, list[int]] = defaultdict(list)
+
+        async def work(stream: Any) -> None:
+            async for record in stream:
+                got[record.partition].append(record.offset)
+                await asyncio.sleep(0.05)
+
+        c = w.member("t", protocol=protocol)
+        await c.start()
+        tasks = [asyncio.create_task(work(stream)) for stream in c.streams(3)]
+        producing = asyncio.create_task(w.produce("t", range(600), 6))
+        await asyncio.sleep(2)
+        other = w.member("t", protocol=protocol)
+        await other.start()
+        await until(lambda: len(other.assignment()) == 3)
+        await asyncio.sleep(1)
+        await other.close()
+        await producing
+        await until(lambda: sum(map(len, got.values())) == 600, 120)
+        assert all(offsets == list(range(100)) for offsets in got.values())
+        await c.close()
+        await asyncio.gather(*tasks)
+
+    simulate(body)
+
+
+@both
+def test_patterns_follow_topics(protocol: str) -> None:
+    """New topics that match join the group's, from their beginning."""
+
+    async def body(w: World) -> None:
+        await w.topic("orders-a", 1)
+        await w.topic("bills", 1)
+        await w.produce("orders-a", range(3), 1)
+        options: Any = {"protocol": protocol, "metadata_max_age_ms": 3_000}
+        async with w.member(TopicFilter("orders-.*", "orders-x"), **options) as c:
+            assert numbers(await read(c, 3)) == [0, 1, 2]
+            await w.topic("orders-b", 1)
+            await w.topic("orders-x", 1)
+            await w.produce("orders-b", range(3, 6), 1)
+            assert numbers(await read(c, 3)) == [3, 4, 5]
+            assert c.subscription() == {"orders-a", "orders-b"}
+
+    simulate(body)
+
+
+def test_a_regex_is_evaluated_by_the_broker() -> None:
+    """KIP-848; the consumer learns the topics from its assignment."""
+    pytest.importorskip("re2")
+
+    async def body(w: World) -> None:
+        await w.topic("orders-a", 1)
+        await w.produce("orders-a", range(3), 1)
+        c = w.member(protocol="consumer")
+        c.subscribe(regex="orders-.*")
+        async with c:
+            assert numbers(await read(c, 3)) == [0, 1, 2]
+            assert c.subscription() == {"orders-a"}
+
+    simulate(body)
+
+
+def test_a_regex_of_the_broker_needs_its_protocol() -> None:
+    """The classic protocol has names only."""
+
+    async def body(w: World) -> None:
+        with pytest.raises(ConfigError, match="group_protocol='consumer'"):
+            w.member().subscribe(regex="a.*")
+
+    simulate(body)
+
+
+@both
+def test_changing_the_subscription_moves_the_member(protocol: str) -> None:
+    """Partitions of the old topic go in order, those of the new one come."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.topic("u", 1)
+        await w.produce("t", range(3), 1)
+        await w.produce("u", range(10, 13), 1)
+        async with w.member("t", protocol=protocol) as c:
+            await read(c, 3)
+            c.subscribe("u")
+            assert numbers(await read(c, 3)) == [10, 11, 12]
+            assert c.assignment() == {("u", 0)}
+            assert await w.committed("t", 1) == [3]
+            c.unsubscribe()
+            await until(lambda: not c.assignment())
+            await until(lambda: c.health().group.state == "out")  # type: ignore[union-attr]
+            c.subscribe(["t", "u"])
+            await until(lambda: len(c.assignment()) == 2)
+
+    simulate(body)
+
+
+def test_a_static_member_that_is_restarted_gets_its_partitions_back_without_a_rebalance() -> None:
+    """KIP-345: and the one it replaces is fenced, with an error that says so."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 4)
+        options: Any = {"session_timeout_ms": 30_000}
+        c = w.member("t", group_instance_id="a", **options)
+        d = w.member("t", group_instance_id="b", **options)
+        async with c, d:
+            await until(lambda: (len(c.assignment()), len(d.assignment())) == (2, 2))
+            generation = d.group_metadata().generation
+            mine = c.assignment()
+            await c.close()
+            async with w.member("t", group_instance_id="a", **options) as again:
+                await until(lambda: again.assignment() == mine)
+                assert d.group_metadata().generation == generation
+                async with w.member("t", group_instance_id="a", **options) as thief:
+                    await until(lambda: thief.assignment() == mine)
+                    with pytest.raises(KafkaError, match="instance"):
+                        await again.getone()
+                    with pytest.raises((KafkaError, CommitFailed)):
+                        await again.commit({T0: 1})
+
+    simulate(body)
+
+
+@both
+def test_auto_takes_what_the_group_has(protocol: str) -> None:
+    """A live classic group answers 69: then it is the classic protocol."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        async with w.member("t", protocol=protocol) as c:
+            await until(lambda: len(c.assignment()) == 2)
+            async with w.member("t", protocol="auto") as d:
+                await until(lambda: len(d.assignment()) == 1)
+                await until(lambda: len(c.assignment()) == 1)
+
+    simulate(body)
+
+
+@both
+def test_cancelled_reads_lose_nothing(protocol: str) -> None:
+    """CF: 6 of 20 lost."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        got: list[int] = []
+        async with w.member("t", protocol=protocol) as c:
+            producing = asyncio.create_task(w.produce("t", range(50), 2))
+            async with asyncio.timeout(120):
+                while len(got) < 50:
+                    try:
+                        record = await asyncio.wait_for(c.getone(), 0.003)
+                    except TimeoutError:
+                        continue
+                    got.append(int(record.value))
+            await producing
+        assert sorted(got) == list(range(50))
+        assert sum(filter(None, await w.committed("t", 2))) == 50
+
+    simulate(body)
