@@ -201,4 +201,3 @@ async def test_describe_topic_partitions_names_unknown_topics():
         names = [wire.DescribeTopicPartitionsTopicRequest(name=n) for n in ("b", "a", "no good")]
         response = await broker.ask(wire.DescribeTopicPartitionsRequest(topics=names), 0)
         assert described(response) == [("a", 3, []), ("b", 0, [0]), ("no good", 17, [])]
-
