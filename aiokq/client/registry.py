@@ -267,11 +267,7 @@ class RegistryWatch:
         while not self._changes:
             if self._closed:
                 raise StopAsyncIteration
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(self._interval):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await self._woken():
                 await self._look_again()
         return self._changes.popleft()
 
@@ -291,6 +287,16 @@ class RegistryWatch:
         self.close()
 
     # -- noticing
+
+    async def _woken(self) -> bool:
+        """Wait for a change or the end; False if it is time to look again."""
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._interval):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _look_again(self) -> None:
         try:

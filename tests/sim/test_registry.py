@@ -44,7 +44,9 @@ def test_a_topic_is_watched_from_its_creation_to_its_end() -> None:
                 await registry.watch("/brokers/topics/t/partitions/1/state") as state,
             ):
                 assert topic.node is None
-                await admin.create_topics("t", num_partitions=1)
+                assert await told(topic, 10) == []
+                # Looking does not create it, though the broker would.
+                await admin.create_topics("t", num_partitions=1, raise_errors=True)
                 assert await told(topic) == [CREATED]
                 assert topic.node is not None
                 await admin.create_partitions({"t": 2})
