@@ -16,7 +16,10 @@ __all__ = ["Check", "Status", "installation"]
 OLDEST_PYTHON: Final = (3, 11)
 FEW_FILES: Final = 1024
 CODEC_PACKAGES: Final = {"gzip": None, "snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
-EXTRAS: Final = {"pyarrow": ("arrow", "batch.to_arrow()")}
+EXTRAS: Final = {
+    "kazoo": ("zookeeper", "`aiokq groups import-zookeeper --zookeeper`"),
+    "pyarrow": ("arrow", "batch.to_arrow()"),
+}
 """Package to the extra that brings it, and what it is for."""
 
 
