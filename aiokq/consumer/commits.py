@@ -131,14 +131,22 @@ class Commits:
             CommitFailed: some were refused, and whether they are lost.
             RequestTimeout: not in time, the turn of earlier commits included.
         """
+        await self._in_turn(offsets, self._owners(offsets), timeout)
+
+    async def _in_turn(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        owners: Mapping[TopicPartition, object],
+        timeout: float | None,
+    ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         async with Limit(seconds, _overdue), self._turn:
-            await self._send(offsets, seconds)
+            await self._send(offsets, owners, seconds)
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
         """The same without waiting; a failure is logged, and raised to who awaits the result."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._spawn(self._in_background(offsets, done), "commit")
+        self._spawn(self._in_background(offsets, self._owners(offsets), done), "commit")
         return done
 
     async def commit_finished(self, timeout: float) -> bool:
@@ -150,7 +158,7 @@ class Commits:
             async with Limit(timeout, _overdue), self._turn:
                 offsets = self.all_finished()  # as of now that it is its turn
                 if offsets:
-                    await self._send(offsets, timeout)
+                    await self._send(offsets, self._owners(offsets), timeout)
         except Closed:
             raise
         except KafkaError as error:
@@ -170,13 +178,23 @@ class Commits:
             if self._allowed():
                 await self.commit_finished(settings.default_api_timeout)
 
+    def _owners(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, object]:
+        """What stands for a partition as it is assigned now: another one if it is given anew."""
+        return {tp: self._positions.get(tp) for tp in partitions}
+
     async def _send(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        owners: Mapping[TopicPartition, object],
+        seconds: float,
     ) -> None:
         if not offsets:
             return
+        positions = self._positions
         try:
-            await self._stored.commit(offsets, timeout=seconds)
+            await self._stored.commit(
+                offsets, timeout=seconds, kept=lambda tp: positions.get(tp) is owners[tp]
+            )
         except CommitFailed as error:
             self._note({tp: at for tp, at in offsets.items() if tp not in error.errors})
             raise
@@ -188,10 +206,13 @@ class Commits:
                 self._known[tp] = stored.offset
 
     async def _in_background(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: asyncio.Future[None]
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        owners: Mapping[TopicPartition, object],
+        done: asyncio.Future[None],
     ) -> None:
         try:
-            await self.commit(offsets, None)
+            await self._in_turn(offsets, owners, None)
         except KafkaError as error:
             self.error = error
             logger.warning("commit failed: group=%s error=%s", self._settings.group_id, error)

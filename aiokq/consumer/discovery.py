@@ -143,7 +143,7 @@ class Discovery:
             self._answered = asyncio.get_running_loop().create_future()
             self._listing = self._spawn(self._list_topics(self._answered), "list topics")
         self._rewatch()
-        for tp in sorted(self._subscription.partitions):
+        for tp in self._subscription.partitions:
             self._read(tp, Start.POLICY)
         self._tell()
 

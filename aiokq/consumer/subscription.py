@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -39,14 +39,14 @@ class Subscription:
     Attributes:
         names: topics that are subscribed to by name.
         regex: an expression that the broker evaluates.
-        partitions: given to assign(), or added one by one beside what is subscribed to.
+        partitions: given to assign(), or added one by one beside what is subscribed to; in order.
     """
 
     def __init__(self) -> None:
         self.mode = Mode.NOTHING
         self.names: frozenset[str] = frozenset()
         self.regex: str | None = None
-        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.partitions: Mapping[TopicPartition, None] = {}
         self._include: re.Pattern[str] | None = None
         self._exclude: re.Pattern[str] | None = None
 
@@ -119,7 +119,7 @@ class Subscription:
 
     def add_partition(self, partition: Partition) -> None:
         """Read one more partition, beside whatever else is read."""
-        self.partitions |= {checked_partition(partition)}
+        self.partitions = {**self.partitions, checked_partition(partition): None}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these partitions are given by hand from now on.
@@ -133,13 +133,13 @@ class Subscription:
                 "call unsubscribe() first"
             )
         self.mode = Mode.PARTITIONS
-        self.partitions = frozenset(partitions)
+        self.partitions = dict.fromkeys(partitions)
 
     def clear(self) -> None:
         """Nothing is wanted any more."""
         self.mode = Mode.NOTHING
         self.names = frozenset()
-        self.partitions = frozenset()
+        self.partitions = {}
         self.regex = self._include = self._exclude = None
 
     @property

@@ -84,12 +84,19 @@ class GroupOffsets:
         self._owned = owned
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout: float,
+        kept: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> None:
         """Commit, and repeat what may work later, until it did or the time is over.
 
         Args:
             timeout: seconds, all included.
+            kept: whether a partition was this member's all the time since; asked before every
+                attempt. One that went and came back is read anew: what was read of it before must
+                not be committed in the new membership's name.
 
         Raises:
             CommitFailed: some were refused; says which, why, and which partitions are lost.
@@ -100,6 +107,11 @@ class GroupOffsets:
 
         async def attempt() -> KafkaError | None:
             member = self._member()
+            for tp in [tp for tp in left if not kept(tp)]:
+                refused[tp] = UnknownMemberId(topic_partition=tp)
+                del left[tp]
+            if not left:
+                return None
             if member is None:
                 # Without a generation it would count as a commit from outside, and a group whose
                 # members are all gone takes those.

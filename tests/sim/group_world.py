@@ -103,7 +103,7 @@ def simulate(
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Until it is true, in virtual time."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -48,7 +48,7 @@ def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol:
         calls: list[tuple[str, list[TopicPartition]]] = []
 
         async def revoked(partitions: frozenset[TopicPartition]) -> None:
-            await c.commit({tp: 7 for tp in partitions})
+            await c.commit(dict.fromkeys(partitions, 7))
             calls.append(("revoked", sorted(partitions)))
 
         c = w.member(
@@ -128,7 +128,9 @@ def test_what_a_handler_raises_reaches_the_reader_and_nothing_else(protocol: str
                 await read(c, 1)
             assert numbers(await read(c, 3)) == [0, 1, 2]
             health = c.health()
-            assert health.ok and health.group is not None and health.group.joined
+            assert health.ok
+            assert health.group is not None
+            assert health.group.joined
 
     simulate(body)
 
@@ -201,7 +203,8 @@ def test_events_tell_each_step_once(protocol: str) -> None:
             ("Assigned", 1, 2),
             ("Revoked", 2, 0),
         ]
-        assert {e.group_id for e in seen} == {"g"} and len({e.member_id for e in seen}) == 1
+        assert {e.group_id for e in seen} == {"g"}
+        assert len({e.member_id for e in seen}) == 1
 
     simulate(body)
 
@@ -230,7 +233,8 @@ def test_what_is_lost_is_told_apart_from_what_is_given_up(protocol: str) -> None
                 await until(lambda: len(other.assignment()) == 1)
                 w.network.heal()
                 await until(lambda: "lost" in calls)
-                assert calls[:2] == ["assigned", "lost"] and "revoked" not in calls
+                assert calls[:2] == ["assigned", "lost"]
+                assert "revoked" not in calls
             waiting.cancel()
 
     simulate(body)

@@ -23,7 +23,8 @@ def test_one_member_reads_all_and_the_next_one_goes_on(protocol: str) -> None:
             first = await read(c, 10)
             assert len(c.assignment()) == 3
             health = c.health()
-            assert health.group is not None and health.group.state == "stable"
+            assert health.group is not None
+            assert health.group.state == "stable"
         async with w.member("t", protocol=protocol) as c:
             rest = await read(c, 20)
         assert numbers(first + rest) == list(range(30))

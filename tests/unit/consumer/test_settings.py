@@ -46,26 +46,68 @@ def test_policies_are_kafkas() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("group_id", "g"),
         ("group_instance_id", "i"),
         ("enable_auto_commit", True),
         ("auto_commit_interval_ms", 5_000),
         ("session_timeout_ms", 10_000),
         ("max_poll_interval_ms", 1),
         ("partition_assignment_strategy", "range"),
+        ("ack_mode", "explicit"),
     ],
 )
-def test_what_only_a_group_needs_is_refused_until_there_are_groups(
-    name: str, value: object
-) -> None:
+def test_what_only_a_group_needs_is_refused_without_one(name: str, value: object) -> None:
     """Ignored, it would look as if offsets were committed."""
-    with pytest.raises(ConfigError, match="groups are not supported yet"):
+    with pytest.raises(ConfigError, match="set group_id"):
         ConsumerSettings(**{name: value})
 
 
-def test_no_auto_commit_is_what_it_is_without_a_group() -> None:
-    """Programs say so explicitly, and are right."""
-    assert not ConsumerSettings(enable_auto_commit=False).enable_auto_commit
+def test_auto_commit_is_on_where_there_is_a_group() -> None:
+    """Kafka's default; without a group there is nothing to commit to."""
+    assert not ConsumerSettings().auto_commit
+    assert not ConsumerSettings(enable_auto_commit=False).auto_commit
+    assert ConsumerSettings(group_id="g").auto_commit
+    assert not ConsumerSettings(group_id="g", enable_auto_commit=False).auto_commit
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"),
+    [
+        ({"group_protocol": "consumer", "session_timeout_ms": 9_000}, "group_protocol='classic'"),
+        ({"group_protocol": "consumer", "heartbeat_interval_ms": 9}, "leave it out"),
+        ({"group_protocol": "CONSUMER", "partition_assignment_strategy": "range"}, "classic"),
+        ({"group_remote_assignor": "uniform"}, "group_protocol='consumer'"),
+        ({"heartbeat_interval_ms": 45_000}, "below session_timeout_ms"),
+        ({"partition_assignment_strategy": "rang"}, "did you mean range"),
+        ({"partition_assignment_strategy": "range,range"}, "twice"),
+        ({"group_instance_id": ""}, "name the member"),
+        ({"group_id": ""}, "name the group"),
+    ],
+)
+def test_what_does_not_fit_together_names_the_fix(settings: dict[str, object], fix: str) -> None:
+    """Java refuses the same; a setting without effect would be worse."""
+    with pytest.raises(ConfigError, match=fix):
+        ConsumerSettings(**({"group_id": "g"} | settings))
+
+
+def test_the_rebalance_timeout_is_that_of_polling_unless_given() -> None:
+    """Java has no setting of its own for it."""
+    assert ConsumerSettings(group_id="g").rebalance_timeout == 300
+    assert ConsumerSettings(group_id="g", max_poll_interval_ms=1_000).rebalance_timeout == 1
+    assert ConsumerSettings(group_id="g", rebalance_timeout_ms=7_000).rebalance_timeout == 7
+
+
+def test_groups_are_set_by_javas_names_too(tmp_path) -> None:
+    """Class names of assignors included."""
+    path = tmp_path / "consumer.properties"
+    path.write_text(
+        "group.id=billing\ngroup.protocol=CLASSIC\nsession.timeout.ms=10000\n"
+        "enable.auto.commit=false\npartition.assignment.strategy="
+        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor, roundrobin\n"
+    )
+    settings = ConsumerSettings.from_properties(path)
+    assert (settings.group_id, settings.session_timeout_ms) == ("billing", 10_000)
+    assert not settings.auto_commit
+    assert len(settings.partition_assignment_strategy) == 2
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:

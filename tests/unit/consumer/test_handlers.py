@@ -1,0 +1,109 @@
+"""Rebalance handlers: sync or async, with a deadline, and what they raise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokq.consumer.handlers import RebalanceHandlers
+from aiokq.core.errors import RequestTimeout
+from aiokq.core.types import TopicPartition
+
+TPS = frozenset((TopicPartition("t", 0),))
+
+
+@pytest.fixture
+def failures() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def handlers(failures: list[Exception]) -> RebalanceHandlers:
+    return RebalanceHandlers(failures.append)
+
+
+async def test_sync_and_async_ones_are_called(handlers: RebalanceHandlers) -> None:
+    """Both are what people write."""
+    calls: list[Any] = []
+
+    async def later(partitions: Any) -> None:
+        await asyncio.sleep(0)
+        calls.append(partitions)
+
+    handlers.set(calls.append, later, None)
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    await handlers.lost(TPS, 1)  # falls back to on_revoked, as in Java
+    assert calls == [TPS] * 3
+
+
+async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
+    """subscribe() with one handler must not drop the others."""
+    calls: list[str] = []
+    handlers.set(lambda tps: calls.append("a"), lambda tps: calls.append("r"), None)
+    handlers.set(None, None, lambda tps: calls.append("l"))
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    await handlers.lost(TPS, 1)
+    assert calls == ["a", "r", "l"]
+
+
+async def test_what_user_code_raises_is_told(
+    handlers: RebalanceHandlers, failures: list[Exception]
+) -> None:
+    """And goes no further."""
+
+    def broken(partitions: Any) -> None:
+        raise LookupError("x")
+
+    async def times_out(partitions: Any) -> None:
+        raise TimeoutError("of its own")
+
+    handlers.set(broken, times_out, None)
+    await handlers.assigned(TPS, 1)
+    await handlers.revoked(TPS, 1)
+    assert [type(error) for error in failures] == [LookupError, TimeoutError]
+
+
+async def test_one_that_does_not_end_is_cancelled(
+    handlers: RebalanceHandlers, failures: list[Exception]
+) -> None:
+    """The rest of the group waits."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    await handlers.assigned(TPS, 0.001)
+    assert isinstance(failures[0], RequestTimeout)
+
+
+async def test_a_cancellation_from_inside_is_an_error_like_others(
+    handlers: RebalanceHandlers, failures: list[Exception]
+) -> None:
+    """Awaiting a task that was cancelled raises CancelledError: it must not end the driver."""
+
+    async def awaits_a_dead_task(partitions: Any) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    handlers.set(awaits_a_dead_task, None, None)
+    await handlers.assigned(TPS, 1)
+    assert isinstance(failures[0], RuntimeError)
+
+
+async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHandlers) -> None:
+    """Closing must be able to end it."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    task = asyncio.get_running_loop().create_task(handlers.assigned(TPS, 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
