@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Partition"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+P = TypeVar("P", bound=tuple[str, int])
+"""Keys of a Mapping are invariant: a dict of TopicPartitions is none of a union with tuples."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a consumer's tasks may take to end once they are cancelled."""
@@ -397,7 +400,7 @@ class Consumer:
 
     async def commit(
         self,
-        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        offsets: Mapping[P, int | OffsetAndMetadata] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
@@ -495,7 +498,7 @@ class Consumer:
         return await self._catalog.ends(partitions, "latest", timeout)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[Partition, int], *, timeout: float | None = None
+        self, timestamps: Mapping[P, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time, for each partition; None where all are older.
 
