@@ -181,6 +181,11 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"there is no setting {name!r}{hint}"
 
 
+def _relatives(cls: type[Settings] = Settings) -> list[type[Settings]]:
+    """All classes of settings, as far as they are imported."""
+    return [cls, *(each for child in cls.__subclasses__() for each in _relatives(child))]
+
+
 def _java_names(cls: type[Settings]) -> list[str]:
     return [name.replace("_", ".") for name in cls.model_fields]
 
@@ -191,7 +196,12 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
         path = [str(part) for part in item["loc"]]
         name = path[0] if path else ""
         if item["type"] == "extra_forbidden":
-            lines.append(unknown_setting(name, cls.model_fields))
+            owners = sorted(other.__name__ for other in _relatives() if name in other.model_fields)
+            lines.append(
+                f"{name!r} is a setting of {owners[0]}, not of {cls.__name__}"
+                if owners
+                else unknown_setting(name, cls.model_fields)
+            )
             continue
         cause = item.get("ctx", {}).get("error")
         text = str(cause) if isinstance(cause, Exception) else item["msg"]
