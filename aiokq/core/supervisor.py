@@ -68,10 +68,16 @@ class Supervisor:
         return self._state
 
     async def start(self) -> None:
-        """Binds to the running loop. Harmless if started; raises Closed after close()."""
+        """Binds to the running loop. Harmless if started.
+
+        Raises:
+            Closed: it was closed, or another call that began to start it was cancelled.
+        """
         if self._state is State.OPEN:
             if self._entered is not None:  # another task began to start it
                 await asyncio.shield(self._entered)
+                if self._state is not State.OPEN:  # and was cancelled, which closed it
+                    raise self._closed_error()
             return
         if self._state is not State.NEW:
             raise self._closed_error()
@@ -80,7 +86,8 @@ class Supervisor:
         self._state = State.OPEN
         self._root = loop.create_task(self._hold(entered), name=f"{self.name}: root")
         try:
-            await entered
+            # Shielded: our cancellation must not be that of all who wait beside.
+            await asyncio.shield(entered)
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -158,6 +165,9 @@ class Supervisor:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            if isinstance(error, Closed) and self._state is not State.OPEN:
+                # It tried to start a task, and was told of the end before its cancellation came.
+                raise asyncio.CancelledError from error
             self._fail(error)
             raise
 
