@@ -226,11 +226,19 @@ class BrokerNode:
             end.set_result(None)
 
     async def close(self) -> None:
-        """Answer what is in work, close every connection and then the logs, clean. Safe twice."""
+        """Answer what is in work, close every connection and then the logs, clean. Safe twice.
+
+        Cancelling it ends the wait for clients, not the closing of the logs.
+        """
         self.purgatory.close()
         server, self._server = self._server, None
-        if server is not None:
-            await server.close()
+        try:
+            if server is not None:
+                await server.close()
+        finally:
+            await shielded(self._close_storage(), name="close the storage")
+
+    async def _close_storage(self) -> None:
         await self._supervisor.close()
         if self._purge_timer is not None:
             self._purge_timer.cancel()
