@@ -323,6 +323,16 @@ async def test_a_cancelled_start_does_not_cancel_another_one() -> None:
     await supervisor.close()
 
 
+async def test_closed_before_it_came_to_start_it_says_so() -> None:
+    """close() in the very turn of start(): the root task never ran, and start() waited for ever."""
+    supervisor = Supervisor("cluster")
+    starting = asyncio.create_task(supervisor.start())
+    await asyncio.sleep(0)
+    await supervisor.close()
+    with pytest.raises(Closed):
+        await asyncio.wait_for(starting, 1)
+
+
 async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> None:
     """Its sleep was over at the moment of close(): it could start nothing any more, and that was
     reported as a bug."""
