@@ -375,6 +375,7 @@ class LogDirectory:
 
     def _close_clean(self) -> None:
         self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
+        self._starts = {tp: start for tp, start in self._starts.items() if tp in self._logs}
         try:
             for directory in self._deleted:
                 self._remove(directory)

@@ -253,6 +253,20 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
     assert values(log) == [(0, b"000"), (1, b"001")]
 
 
+def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: MemoryFiles) -> None:
+    """Each DeleteRecords writes them all: those of topics long gone would make it ever slower."""
+    directory = open_directory(files)
+    for index in range(3):
+        tp = TopicPartition("gone", index)
+        log = partition(directory, tp)
+        append(log, batch(b"old"))
+        log.delete_records(1)
+        directory.write_log_starts()
+        directory.delete_partition(tp)
+    directory.close()
+    assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
+
+
 def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:
     """While one log is loaded, DeleteRecords on another must not bring its records back."""
     directory = open_directory(files)
