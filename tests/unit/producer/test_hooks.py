@@ -117,7 +117,7 @@ def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
 
 
 def test_serializers_make_bytes_of_objects() -> None:
-    """Through every way in."""
+    """Through every way in; no key is no key, and a tombstone is none of the serializer's."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -134,9 +134,12 @@ def test_serializers_make_bytes_of_objects() -> None:
             assert deliveries.done()
             with pytest.raises(TypeError):
                 await p.send("orders", "not a number")
+            await p.send("orders", 6)
+            await p.send("orders", None, key="f")
         records = [r for b in kafka.log("orders").batches for r in b.records]
         assert [(r.key, r.value) for r in records] == [
-            (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"), (b"e", b"5")
+            (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"), (b"e", b"5"),
+            (None, b"6"), (b"f", None),
         ]  # fmt: skip
         assert list(records[4].headers) == [("h", b"x")]
 
