@@ -203,8 +203,9 @@ class ClusterEngine:
         try:
             self._stalls.stop()
             self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
-            await self.nodes.close()
+            # Tasks first: one that goes on would open connections that nobody closes.
             await self.supervisor.close(CLOSE_TIMEOUT)
+            await self.nodes.close()
             if self._owns_environment:
                 self.environment.offload.close()
         finally:

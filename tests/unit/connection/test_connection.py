@@ -18,7 +18,7 @@ from aiokq.core.errors import (
 )
 from tests.peers.scripted import Close, Delay, Raw, Silence
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.connection.support import BROKER, metadata, one_broker
+from tests.unit.connection.support import BROKER, metadata, one_broker, produce
 
 
 def named(cluster_id: str) -> wire.MetadataResponse:
@@ -268,15 +268,6 @@ def test_closing_does_not_wait_for_a_peer_that_reads_nothing() -> None:
             assert connection.closed
 
     run(1, main)
-
-
-def produce(size: int) -> wire.ProduceRequest:
-    data = wire.PartitionProduceData(index=0, records=bytes(size))
-    return wire.ProduceRequest(
-        acks=0,
-        timeout_ms=1000,
-        topic_data=[wire.TopicProduceData(name="t", partition_data=[data])],
-    )
 
 
 def test_an_ended_connection_leaves_no_timer_behind() -> None:
