@@ -135,7 +135,10 @@ class Consumer:
             self._inbox.start()
             if self._subscription.mode is not Mode.NOTHING:
                 discovery = self._inbox.discovery
-                discovery.follow()
+                if self._subscription.mode is Mode.PARTITIONS:
+                    discovery.assign(self._subscription.partitions)
+                else:
+                    discovery.follow()
                 await discovery.settled(self._settings.bootstrap_timeout_ms / 1000)
         except BaseException:
             await self.close()
@@ -318,10 +321,12 @@ class Consumer:
             ConfigError: topics are subscribed to.
             TypeError: what is no partition.
         """
-        self._check_open()
+        if self._started:
+            self._check_open()
         wanted = [checked_partition(tp) for tp in partitions]
-        self._subscription.assign()
-        self._inbox.discovery.assign(wanted)
+        self._subscription.assign(wanted)
+        if self._started:
+            self._inbox.discovery.assign(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""

@@ -39,6 +39,7 @@ class Subscription:
     def __init__(self) -> None:
         self.mode = Mode.NOTHING
         self.names: frozenset[str] = frozenset()
+        self.partitions: tuple[TopicPartition, ...] = ()
         self._include: re.Pattern[str] | None = None
         self._exclude: re.Pattern[str] | None = None
 
@@ -89,8 +90,8 @@ class Subscription:
         self.mode = Mode.TOPICS if names else Mode.PATTERN
         self.names, self._include, self._exclude = names, include, exclude
 
-    def assign(self) -> None:
-        """Partitions are given by hand from now on.
+    def assign(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """These partitions are given by hand.
 
         Raises:
             ConfigError: topics are subscribed to.
@@ -101,11 +102,13 @@ class Subscription:
                 "call unsubscribe() first"
             )
         self.mode = Mode.PARTITIONS
+        self.partitions = tuple(partitions)
 
     def clear(self) -> None:
         """Nothing is wanted any more."""
         self.mode = Mode.NOTHING
         self.names = frozenset()
+        self.partitions = ()
         self._include = self._exclude = None
 
     def wants(self, topic: str, *, internal: bool) -> bool:
