@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.dispatch import Dispatcher
@@ -173,6 +174,11 @@ class BrokerNode:
             opened=self._partition_opened,
             deleted=self._partition_deleted,
         )
+        try:
+            await self._supervisor.start()
+        except BaseException:
+            await shielded(self.close(), name="close the broker that did not open")
+            raise
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
         self.counters.log_bytes.add_source(self._log_sizes)
@@ -188,7 +194,6 @@ class BrokerNode:
         self._failure = asyncio.get_running_loop().create_future()
         await self.open()
         try:
-            await self._supervisor.start()
             self._supervisor.spawn(self._expire_producers(), name="expire producers")
             self._server = Server(
                 self.environment.network,
@@ -285,7 +290,13 @@ class BrokerNode:
     def _purge(self) -> None:
         self._purge_timer = None
         if self._storage is not None:
-            self._storage.directory.purge()
+            removal = self._storage.directory.removal()
+            self._supervisor.spawn(self._remove(removal), name="remove deleted files")
+
+    async def _remove(self, removal: Callable[[], None]) -> None:
+        """Off the loop: a gigabyte takes a tenth of a second. Shielded, as the directory may be
+        another process's after the close."""
+        await shielded(self.environment.offload.run(removal), name="remove deleted files")
 
     async def _expire_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

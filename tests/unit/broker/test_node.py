@@ -229,6 +229,29 @@ async def test_others_are_heard_while_a_large_topic_is_deleted():
         assert turns >= 10
 
 
+async def test_files_of_what_was_deleted_are_removed_off_the_loop():
+    """A thousand directories and a gigabyte held up every client for half a second."""
+    removed = []
+
+    class Watched(InlineOffload):
+        async def run(self, fn, *args):
+            before = broker.files.exists(path)
+            result = await super().run(fn, *args)
+            if before and not broker.files.exists(path):
+                removed.append(path)
+            return result
+
+    async with Broker(log_segment_delete_delay_ms=1) as broker:
+        broker.node.environment = dataclasses.replace(broker.node.environment, offload=Watched())
+        await broker.create("t", 3)
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        [path, *_] = [
+            f"/data/{name}" for name in broker.files.listdir("/data") if name.endswith("-delete")
+        ]
+        await asyncio.sleep(0.02)
+        assert removed == [path]
+
+
 async def test_one_partition_that_cannot_be_removed_keeps_no_other():
     """What was let go of halfway would take appends that nobody can read."""
     async with Broker() as broker:
