@@ -157,6 +157,13 @@ class Sender:
 
     async def run(self) -> None:
         """Sends and takes answers; returns never. Errors are the batches', not this task's."""
+        try:
+            await self._run()
+        finally:
+            if self._silence is not None:
+                self._silence.cancel()
+
+    async def _run(self) -> None:
         woken = self._woken
         while True:
             await woken.wait()
