@@ -43,7 +43,7 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "send.buffer.bytes": "the system sizes the buffers of sockets",
     "ssl.cipher.suites": "pass ssl_context=",
     "ssl.enabled.protocols": "pass ssl_context=",
-    "ssl.endpoint.identification.algorithm": "host names are checked unless ssl_check_hostname=False",
+    "ssl.endpoint.identification.algorithm": "set ssl.check.hostname to false if you must",
     "ssl.engine.factory.class": "pass ssl_context=",
     "ssl.keymanager.algorithm": "pass ssl_context=",
     "ssl.keystore.certificate.chain": "pass ssl_context=",
