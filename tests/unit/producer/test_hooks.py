@@ -16,7 +16,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.producer.batch_builder import BatchBuilder
-from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.interceptors import BatchInfo, Interceptor, Interceptors, ProducerRecord
 from aiokq.producer.partitioner import Partitioner
 from aiokq.producer.producer import Producer
 from aiokq.producer.serializers import serialize_with
@@ -251,3 +251,17 @@ def test_settings_are_given_once() -> None:
         Producer("a:1", bootstrap_servers="b:1")
     with pytest.raises(ConfigError, match="did you mean linger_ms"):
         Producer("a:1", lingerms=5)  # type: ignore[call-arg]
+
+
+def test_an_interceptor_that_returns_nothing_is_as_if_it_were_not_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It forgot to return the record: send() raised that None has no topic."""
+
+    class Forgetful(Interceptor):
+        def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            return None  # type: ignore[return-value]
+
+    record = ProducerRecord("orders", b"v")
+    assert Interceptors([Forgetful(), Interceptor()]).enqueue(record) is record
+    assert "has to return the record" in caplog.text
