@@ -43,12 +43,7 @@ from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
-from aiokq.core.errors import (
-    BrokerError,
-    Closed,
-    ConnectionLost,
-    KafkaError,
-)
+from aiokq.core.errors import BrokerError, Closed, ConnectionLost, KafkaError
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
 from aiokq.wire import Request, Response
