@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack
 from uuid import UUID
 
 from aiokq.admin import clusters as cluster_calls
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from aiokq.core.environment import Environment
 
 __all__ = ["Admin"]
+
+# The keys of a Mapping are invariant: with a union of key types no dict that has only one of them,
+# as `end_offsets()` gives, would pass a type checker.
+P = TypeVar("P", bound=tuple[str, int])
+R = TypeVar("R", bound=ResourceLike)
 
 
 class Admin(GroupCalls):
@@ -288,7 +293,7 @@ class Admin(GroupCalls):
 
     async def alter_configs(
         self,
-        changes: Mapping[ResourceLike, Mapping[str, ChangeLike]],
+        changes: Mapping[R, Mapping[str, ChangeLike]],
         *,
         validate_only: bool = False,
         timeout: float | None = None,
@@ -327,7 +332,7 @@ class Admin(GroupCalls):
 
     async def list_offsets(
         self,
-        partitions: Mapping[TopicPartition, OffsetSpec] | Mapping[tuple[str, int], OffsetSpec],
+        partitions: Mapping[P, OffsetSpec],
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout: float | None = None,
@@ -351,8 +356,7 @@ class Admin(GroupCalls):
 
     async def delete_records(
         self,
-        before: Mapping[TopicPartition, int | Literal["latest"]]
-        | Mapping[tuple[str, int], int | Literal["latest"]],
+        before: Mapping[P, int | Literal["latest"]],
         *,
         timeout: float | None = None,
         raise_errors: bool = False,

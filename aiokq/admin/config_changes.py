@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from aiokq.admin.config_types import (
     OWN_SOURCE,
@@ -37,12 +37,13 @@ from aiokq.wire.incremental_alter_configs import (
 
 __all__ = ["alter_configs"]
 
+R = TypeVar("R", bound=ResourceLike)
 Changes: TypeAlias = Mapping[str, ConfigChange]
 
 
 async def alter_configs(
     engine: ClusterEngine,
-    changes: Mapping[ResourceLike, Mapping[str, ChangeLike]],
+    changes: Mapping[R, Mapping[str, ChangeLike]],
     *,
     validate_only: bool = False,
     timeout: float | None = None,

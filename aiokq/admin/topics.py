@@ -14,7 +14,13 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
 from aiokq.cluster.targets import ANY, CONTROLLER
-from aiokq.core.errors import ConfigError, KafkaError, UnsupportedVersion, error_for, raise_for
+from aiokq.core.errors import (
+    ConfigError,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    error_for,
+)
 from aiokq.wire.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -333,7 +339,13 @@ async def describe_topics(
 
     described = await repeated(engine, ask, api="DescribeTopicPartitions", timeout=timeout)
     order = sorted(described if names is None else names)
-    return Results({name: described.get(name, TopicDescription(name)) for name in order})
+    return Results({name: described.get(name) or _left_out(name) for name in order})
+
+
+def _left_out(name: str) -> TopicDescription:
+    """A topic that the answer does not have: it must not look like one without partitions."""
+    error = UnknownTopicOrPartition("the broker left it out of its answer", topic_partition=name)
+    return TopicDescription(name, error=error)
 
 
 async def _describe_in_pages(
@@ -406,5 +418,4 @@ async def _metadata(
         ANY,
         timeout=timeout,
     )
-    raise_for(response.error_code, api="Metadata")
     return metadata_received(response, complete=names is None)

@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import shutil
 import tempfile
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -78,6 +81,7 @@ class EmbeddedCluster:
         self._stop: asyncio.Event | None = None
         self._thread_failure: BaseException | None = None
         self._temporary: str | None = None
+        self._leftover: weakref.finalize[..., BrokerNode] | None = None
         self._bootstrap_servers: str | None = None
 
     @property
@@ -202,6 +206,9 @@ class EmbeddedCluster:
                     f"port {self._port} is in use: give another, or port=0 for a free one"
                 ) from error
             raise
+        if self._temporary is not None and self._given_environment is None:
+            # For one that is never closed: with its node, or the process, at the latest.
+            self._leftover = weakref.finalize(node, shutil.rmtree, directory, ignore_errors=True)
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._bootstrap_servers = f"{node.advertised_host}:{node.advertised_port}"
@@ -226,8 +233,23 @@ class EmbeddedCluster:
             return
         if directory is not None and environment.files.exists(directory):
             environment.files.remove_tree(directory)
+        if self._leftover is not None:
+            self._leftover.detach()
+            self._leftover = None
         if self._given_environment is None:
             environment.offload.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_node", None) is not None:
+            warnings.warn(
+                f"{self!r} was not closed: use `async with`, or await close()",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedCluster {self._bootstrap_servers or 'not running'}>"
 
     # with: on a thread of its own
 

@@ -129,11 +129,17 @@ class MetadataLog:
             logger.warning("metadata log not compacted file=%s error=%s", self.path, error)
         try:
             # Also after a failure: it may have come when the new file was in place already.
-            # Both files say the same.
+            # Both files say the same, but only until the next append: which of them has the name
+            # must be what a power cut leaves, too.
+            self._files.sync_dir(self.path.rpartition("/")[0] or "/")
             file = self._files.open(self.path)
             size = file.size()
         except OSError as error:
-            self._failure = f"metadata log {self.path} cannot be read: {error.strerror or error}"
+            self._failure = (
+                f"metadata log {self.path} takes no more changes until the broker restarts:"
+                f" {error.strerror or error}"
+            )
+            logger.error("metadata log failed file=%s error=%s", self.path, error)
             return
         logger.info("metadata log compacted file=%s from=%d to=%d", self.path, self._size, size)
         self._file.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
@@ -186,14 +187,19 @@ class BrokerNode:
             opened=self._partition_opened,
             deleted=self._partition_deleted,
         )
-        self._coordinator = CoordinatorRuntime(
-            settings=self.settings,
-            environment=self.environment,
-            topics=self.topics,
-            brokers=self.brokers,
-            on_failure=self._fail,
-        )
-        await self._coordinator.start()
+        try:
+            await self._supervisor.start()
+            self._coordinator = CoordinatorRuntime(
+                settings=self.settings,
+                environment=self.environment,
+                topics=self.topics,
+                brokers=self.brokers,
+                on_failure=self._fail,
+            )
+            await self._coordinator.start()
+        except BaseException:
+            await shielded(self.close(), name="close the broker that did not open")
+            raise
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
         self.counters.log_bytes.add_source(self._log_sizes)
@@ -209,7 +215,6 @@ class BrokerNode:
         self._failure = asyncio.get_running_loop().create_future()
         await self.open()
         try:
-            await self._supervisor.start()
             self._supervisor.spawn(self._expire_producers(), name="expire producers")
             self._server = Server(
                 self.environment.network,
@@ -247,13 +252,21 @@ class BrokerNode:
             end.set_result(None)
 
     async def close(self) -> None:
-        """Answer what is in work, close every connection and then the logs, clean. Safe twice."""
+        """Answer what is in work, close every connection and then the logs, clean. Safe twice.
+
+        Cancelling it ends the wait for clients, not the closing of the logs.
+        """
         self.purgatory.close()
         if self._coordinator is not None:
             self._coordinator.stop()  # joins that wait are work too, and may wait for minutes
         server, self._server = self._server, None
-        if server is not None:
-            await server.close()
+        try:
+            if server is not None:
+                await server.close()
+        finally:
+            await shielded(self._close_storage(), name="close the storage")
+
+    async def _close_storage(self) -> None:
         await self._supervisor.close()
         if self._coordinator is not None:
             await self._coordinator.close()
@@ -302,7 +315,13 @@ class BrokerNode:
     def _purge(self) -> None:
         self._purge_timer = None
         if self._storage is not None:
-            self._storage.directory.purge()
+            removal = self._storage.directory.removal()
+            self._supervisor.spawn(self._remove(removal), name="remove deleted files")
+
+    async def _remove(self, removal: Callable[[], None]) -> None:
+        """Off the loop: a gigabyte takes a tenth of a second. Shielded, as the directory may be
+        another process's after the close."""
+        await shielded(self.environment.offload.run(removal), name="remove deleted files")
 
     async def _expire_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

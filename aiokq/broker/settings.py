@@ -178,13 +178,18 @@ class BrokerSettings:
         1073741824, "Size at which a log rolls to a new segment.", at_least=1048576
     )
     log_roll_ms: int | None = _setting(
-        None, "Age at which a log rolls; overrides log.roll.hours.", kind="long", nullable=True
+        None,
+        "Age at which a log rolls; overrides log.roll.hours.",
+        kind="long",
+        at_least=1,
+        nullable=True,
     )
     log_roll_hours: int = _setting(168, "Age in hours at which a log rolls.", at_least=1)
     log_roll_jitter_ms: int | None = _setting(
         None,
         "Most that is taken off the roll age at random; overrides log.roll.jitter.hours.",
         kind="long",
+        at_least=0,
         nullable=True,
     )
     log_roll_jitter_hours: int = _setting(0, "Hours taken off the roll age at random.", at_least=0)
@@ -211,7 +216,10 @@ class BrokerSettings:
     )
     log_retention_hours: int = _setting(168, "Age in hours at which records may go.", at_least=-1)
     log_retention_bytes: int = _setting(
-        -1, "Size of a partition's log above which its oldest segments go.", kind="long"
+        -1,
+        "Size of a partition's log above which its oldest segments go; -1 for no limit.",
+        kind="long",
+        at_least=-1,
     )
     log_retention_check_interval_ms: int = _setting(
         300000, "How often retention is looked at.", kind="long", at_least=1
@@ -220,7 +228,7 @@ class BrokerSettings:
         LONG_MAX, "Records after which a log is flushed to disk.", kind="long", at_least=1
     )
     log_flush_interval_ms: int | None = _setting(
-        None, "Time after which a log is flushed to disk.", kind="long", nullable=True
+        None, "Time after which a log is flushed to disk.", kind="long", at_least=0, nullable=True
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         60000, "How often the recovery points are written.", at_least=0

@@ -5,6 +5,7 @@ Owns the order of opening and closing, and what becomes of partitions that nobod
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -75,7 +76,9 @@ class Storage:
             ConfigError: it belongs to another node.
         """
 
-        def open_directory() -> tuple[LogDirectory, MetadataLog]:
+        found: list[tuple[LogDirectory, MetadataLog]] = []
+
+        def open_directory() -> None:
             directory = LogDirectory.open(
                 environment.files,
                 path,
@@ -90,11 +93,16 @@ class Storage:
             except BaseException:
                 directory.close(clean=False)
                 raise
-            return directory, metadata
+            found.append((directory, metadata))
 
-        directory, metadata = await shielded(
-            environment.offload.run(open_directory), name="open the data directory"
-        )
+        try:
+            await shielded(environment.offload.run(open_directory), name="open the data directory")
+        except asyncio.CancelledError:
+            for directory, metadata in found:  # or nobody could open it again
+                metadata.close()
+                directory.close(clean=False)
+            raise
+        [(directory, metadata)] = found
         topics = TopicRegistry(
             settings=settings,
             environment=environment,
@@ -115,14 +123,17 @@ class Storage:
     async def close(self, clean: bool = True) -> None:
         """Close the logs; a clean close syncs them, so that the next start scans nothing.
 
+        A change to topics that is in work is finished first, whoever asked for it and left.
+
         Raises:
             KafkaStorage: something could not be written; the next start recovers.
         """
-        self._metadata.close()
-        await shielded(self._close_logs(clean), name="close the logs")
+        await shielded(self._close(clean), name="close the logs")
 
-    async def _close_logs(self, clean: bool) -> None:
+    async def _close(self, clean: bool) -> None:
         """Several at a time: each waits for the disk, which commits what came meanwhile at once."""
+        await self.topics.close()
+        self._metadata.close()
         offload = self._environment.offload
         logs = list(self.directory.logs.values())
         async with Supervisor("close the logs") as supervisor:

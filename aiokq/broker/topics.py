@@ -7,9 +7,10 @@ answered. A partition's records are `log`'s, its visibility is `partitions`'.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -19,6 +20,7 @@ from aiokq.broker.partitions import Partition
 from aiokq.broker.topic_configs import check_topic_configs, log_config
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
 from aiokq.core.errors import (
+    Closed,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -133,6 +135,7 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock = asyncio.Lock()
         self.listeners: list[Callable[[Topic], None]] = []
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -174,6 +177,20 @@ class TopicRegistry:
             for partition in topic.partitions:
                 self._opened(partition)
 
+    async def close(self) -> None:
+        """Wait for the change that is in work; those behind it, and later ones, raise Closed."""
+        self._closed = True
+        async with self._lock:
+            pass
+
+    @contextlib.asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """One change at a time, and none of a registry whose logs are being closed."""
+        async with self._lock:
+            if self._closed:
+                raise Closed("this broker is stopping: its topics are not changed any more")
+            yield
+
     def _open_all(self, topic: Topic, count: int) -> None:
         for index in range(count):
             self._open_partition(topic, index)
@@ -203,7 +220,7 @@ class TopicRegistry:
         return await shielded(self._create(spec, validate_only), name=f"create {spec.name}")
 
     async def _create(self, spec: TopicSpec, validate_only: bool) -> CreatedTopic:
-        async with self._lock:
+        async with self._change():
             self._check_new_name(spec.name)
             count, factor = self._check_layout(spec)
             configs = check_topic_configs(spec.configs)
@@ -235,7 +252,7 @@ class TopicRegistry:
         await shielded(self._delete(topic), name=f"delete {topic.name}")
 
     async def _delete(self, topic: Topic) -> None:
-        async with self._lock:
+        async with self._change():
             self._check_present(topic)
             del self._topics[topic.name]
             del self._by_id[topic.topic_id]
@@ -273,7 +290,7 @@ class TopicRegistry:
         assignments: Sequence[Sequence[int]] | None,
         validate_only: bool,
     ) -> None:
-        async with self._lock:
+        async with self._change():
             self._check_present(topic)
             present = len(topic.partitions)
             if count == present:
@@ -315,7 +332,7 @@ class TopicRegistry:
         )
 
     async def _alter_configs(self, topic: Topic, change: ConfigChange, validate_only: bool) -> None:
-        async with self._lock:
+        async with self._change():
             self._check_present(topic)
             checked = check_topic_configs(change(topic.configs))
             config = log_config(checked, self._settings)

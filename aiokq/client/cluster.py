@@ -269,7 +269,10 @@ class Cluster:
 
     def _merge(self, kind: type[S], settings: S | None, overrides: dict[str, object]) -> S:
         """The cluster's settings with a client's own; the two sets must not overlap."""
-        own = {} if settings is None else {n: getattr(settings, n) for n in settings.explicit}
+        own: dict[str, object] = {}
+        if settings is not None:
+            kind.checked(settings)
+            own = {name: getattr(settings, name) for name in settings.explicit}
         own |= overrides
         misplaced = sorted(own.keys() & ClusterSettings.model_fields.keys())
         if misplaced:

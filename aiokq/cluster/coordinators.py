@@ -196,6 +196,8 @@ class Coordinators:
 
     def _refused(self, kind: CoordinatorKind, key: str, error: KafkaError) -> bool:
         """Note the error; tell the waiters if no retry can help, and return whether it was so."""
+        if (kind, key) not in self._waiting:
+            return False  # who asked has given up, and would not clear it away
         self._last_error[kind, key] = error
         if error.retriable:
             return False

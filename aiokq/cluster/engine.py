@@ -43,12 +43,7 @@ from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
-from aiokq.core.errors import (
-    BrokerError,
-    Closed,
-    ConnectionLost,
-    KafkaError,
-)
+from aiokq.core.errors import BrokerError, Closed, ConnectionLost, KafkaError
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
 from aiokq.wire import Request, Response
@@ -203,8 +198,9 @@ class ClusterEngine:
         try:
             self._stalls.stop()
             self._fail_waiters(Closed("the cluster was closed while this was waiting for it"))
-            await self.nodes.close()
+            # Tasks first: one that goes on would open connections that nobody closes.
             await self.supervisor.close(CLOSE_TIMEOUT)
+            await self.nodes.close()
             if self._owns_environment:
                 self.environment.offload.close()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -87,11 +88,10 @@ class PartitionServed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderVerified:
-    """The claimed leader of a partition answered and says itself that it leads."""
+    """The claimed leader of partitions answered and says itself that it leads, in these epochs."""
 
-    topic_partition: TopicPartition
     leader: int
-    leader_epoch: int = -1
+    leader_epochs: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

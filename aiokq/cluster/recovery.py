@@ -138,5 +138,6 @@ class RecoveryMonitor:
             for info in topic.partitions.values()
             if info.leader == node_id
         }
-        for tp in sorted(partitions & claimed.keys()):
-            self._apply(LeaderVerified(tp, node_id, claimed[tp]))
+        verified = {tp: claimed[tp] for tp in sorted(partitions & claimed.keys())}
+        if verified:
+            self._apply(LeaderVerified(node_id, verified))

@@ -47,6 +47,7 @@ from aiokq.cluster.metadata import (
     PartitionInfo,
     TopicInfo,
     frozen_map,
+    thawed,
 )
 from aiokq.core.types import TopicPartition
 
@@ -87,7 +88,7 @@ def reduce(state: ClusterState, change: Input) -> Step:
         case MetadataReceived():
             return _metadata_received(state, change)
         case EndpointsLearned():
-            brokers = dict(state.metadata.brokers)
+            brokers = thawed(state.metadata.brokers)
             for broker in change.brokers:
                 known = brokers.get(broker.node_id)
                 # Metadata tells more of a broker than its address: the rack.
@@ -101,7 +102,7 @@ def reduce(state: ClusterState, change: Input) -> Step:
         case PartitionErrored():
             return _partition_errored(state, change)
         case PartitionServed():
-            return _recovered(state, change.topic_partition)
+            return _recovered(state, (change.topic_partition,))
         case LeaderVerified():
             return _leader_verified(state, change)
         case TopicsForgotten():
@@ -139,7 +140,7 @@ def _connection_lost(state: ClusterState, change: ConnectionLostTo) -> Step:
     if node_id not in state.metadata.brokers:
         return replace(state, down=down), ()
     events: list[MetadataEvent] = [BrokerDown(node_id, change.reason)]
-    failed = dict(state.failed)
+    failed = thawed(state.failed)
     for topic in state.metadata.topics.values():
         for info in topic.partitions.values():
             tp = TopicPartition(topic.name, info.partition)
@@ -198,9 +199,9 @@ class _TopicMerge:
     """Answers about topics, merged one by one into copies of what is known."""
 
     def __init__(self, state: ClusterState) -> None:
-        self.topics = dict(state.metadata.topics)
-        self.errors = dict(state.metadata.topic_errors)
-        self.retired = dict(state.retired)
+        self.topics = thawed(state.metadata.topics)
+        self.errors = thawed(state.metadata.topic_errors)
+        self.retired = thawed(state.retired)
         self.events: list[MetadataEvent] = []
         self.changed = False
 
@@ -241,7 +242,7 @@ class _TopicMerge:
             self.changed = True
 
     def _merge(self, old: TopicInfo, answer: TopicInfo) -> None:
-        partitions = dict(old.partitions)
+        partitions = thawed(old.partitions)
         for number, new in answer.partitions.items():
             before = partitions.get(number)
             partitions[number] = new if before is None else _newer(before, new)
@@ -333,7 +334,7 @@ def _partition_errored(state: ClusterState, change: PartitionErrored) -> Step:
             return state, events + changes
     if tp in state.failed:
         return state, events
-    failed = dict(state.failed)
+    failed = thawed(state.failed)
     failed[tp] = change.error
     failure = PartitionFailed(tp.topic, tp.partition, change.error)
     return replace(state, failed=frozen_map(failed)), (*events, failure)
@@ -344,27 +345,36 @@ def _moved_leader(
 ) -> Step:
     old = state.metadata.topics[tp.topic]
     moved = replace(info, leader=leader, leader_epoch=epoch)
-    topic = replace(old, partitions=frozen_map({**old.partitions, tp.partition: moved}))
-    metadata = replace(
-        state.metadata, topics=frozen_map({**state.metadata.topics, tp.topic: topic})
-    )
+    partitions, topics = thawed(old.partitions), thawed(state.metadata.topics)
+    partitions[tp.partition] = moved
+    topics[tp.topic] = topic = replace(old, partitions=frozen_map(partitions))
+    metadata = replace(state.metadata, topics=frozen_map(topics))
     return replace(state, metadata=metadata), tuple(_leader_changes(old, topic))
 
 
 def _leader_verified(state: ClusterState, change: LeaderVerified) -> Step:
-    info = state.metadata.partition(change.topic_partition)
-    if info is None or info.leader != change.leader or change.leader not in state.up:
+    if change.leader not in state.up:
         return state, ()
-    if change.leader_epoch >= 0 and change.leader_epoch != info.leader_epoch:
-        return state, ()
-    return _recovered(state, change.topic_partition)
+    verified = []
+    for tp, leader_epoch in change.leader_epochs.items():
+        info = state.metadata.partition(tp)
+        if info is None or info.leader != change.leader:
+            continue
+        if leader_epoch < 0 or leader_epoch == info.leader_epoch:
+            verified.append(tp)
+    return _recovered(state, verified)
 
 
-def _recovered(state: ClusterState, tp: TopicPartition) -> Step:
-    if tp not in state.failed:
+def _recovered(state: ClusterState, partitions: Iterable[TopicPartition]) -> Step:
+    """All in one step: a broker that is back may bring thousands of them."""
+    failed = thawed(state.failed)
+    events = []
+    for tp in partitions:
+        if failed.pop(tp, None) is None:
+            continue
+        info = state.metadata.partition(tp)
+        assert info is not None  # a failed partition that is gone is dropped with its topic
+        events.append(PartitionRecovered(tp.topic, tp.partition, info.leader, info.leader_epoch))
+    if not events:
         return state, ()
-    info = state.metadata.partition(tp)
-    assert info is not None  # a failed partition that no longer exists is dropped with its topic
-    failed = frozen_map((t, error) for t, error in state.failed.items() if t != tp)
-    recovery = PartitionRecovered(tp.topic, tp.partition, info.leader, info.leader_epoch)
-    return replace(state, failed=failed), (recovery,)
+    return replace(state, failed=frozen_map(failed)), tuple(events)

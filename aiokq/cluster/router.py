@@ -77,6 +77,15 @@ class Router:
                         node = await self.resolve(target, timeout=timeout)
                         connection = await node.connection(Purpose.CONTROL)
                         await node.ready()
+                        message, version = prepare(connection)
+                        remaining = timeout
+                        if (when := limit.when()) is not None:
+                            remaining = when - asyncio.get_running_loop().time()
+                        answer = connection.send(
+                            message,
+                            version=version,
+                            timeout=max(0.0, min(remaining, self._engine.settings.request_timeout)),
+                        )
                     except KafkaError as error:
                         # Nothing was sent yet, so another node may be tried whatever it was for.
                         if not error.retriable or isinstance(target, int):
@@ -86,15 +95,7 @@ class Router:
                         self._engine.counters.retries[request_class.NAME] += 1
                         await asyncio.sleep(backoff.next())
                         continue
-                    message, version = prepare(connection)
-                    remaining = timeout
-                    if (when := limit.when()) is not None:
-                        remaining = when - asyncio.get_running_loop().time()
-                    return await connection.request(
-                        message,
-                        version=version,
-                        timeout=max(0.0, min(remaining, self._engine.settings.request_timeout)),
-                    )
+                    return await answer
         except TimeoutError as error:
             if not limit.expired():
                 raise

@@ -145,15 +145,34 @@ class ClusterSettings(Settings):
 
         Raises:
             ConfigError: a setting is unknown, out of range, contradicts another, or
-                ``bootstrap_servers`` is given twice.
+                ``bootstrap_servers`` is given twice; the settings are another client's.
         """
         values = dict(overrides)
         if bootstrap_servers is not None:
             if "bootstrap_servers" in values:
                 raise ConfigError("bootstrap_servers is given twice")
             values["bootstrap_servers"] = bootstrap_servers
-        base = cls() if settings is None else settings
+        base = cls() if settings is None else cls.checked(settings)
         return base.with_overrides(**values) if values else base
+
+    @classmethod
+    def checked(cls, settings: Self) -> Self:
+        """What was given as ``settings``, if it has all of this class and nothing beside it.
+
+        Raises:
+            ConfigError: it is something else, such as another client's settings.
+        """
+        known = type(settings).model_fields if isinstance(settings, Settings) else {}
+        if not cls.model_fields.keys() <= known.keys():
+            raise ConfigError(
+                f"settings is to be {cls.__name__}, not {type(settings).__name__}; single settings "
+                "go as keywords"
+            )
+        if beside := sorted(settings.explicit - cls.model_fields.keys()):
+            raise ConfigError(
+                f"{cls.__name__} has no {beside[0]}: give {type(settings).__name__} to its client"
+            )
+        return settings
 
     @field_validator("bootstrap_servers", mode="after")
     @classmethod

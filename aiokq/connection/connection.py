@@ -88,6 +88,7 @@ class Connection:
         self.proven = False
         self._retiring = False
         self._retirement: asyncio.TimerHandle | None = None
+        self._end: asyncio.TimerHandle | None = None
         self.name = name
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.error: KafkaError | None = None
@@ -259,7 +260,7 @@ class Connection:
         if self.error is None and not self.transport.closing:
             self.transport.close(Closed(reason))
             self._fail_pending(ConnectionLost(f"connection to {self.name}: {reason}"))
-            self._loop.call_later(_CLOSE_TIMEOUT, self._abort_if_open, reason)
+            self._end = self._loop.call_later(_CLOSE_TIMEOUT, self.transport.fail, Closed(reason))
 
     def abort(self, error: KafkaError) -> None:
         """Close at once because of `error`; pending requests fail."""
@@ -273,12 +274,13 @@ class Connection:
 
     def retire_after(self, seconds: float) -> None:
         """Let it be replaced then: the login is valid for that long (KIP-368)."""
-        self._retirement = self._loop.call_later(seconds, self._retire)
+        if self.error is None:
+            self._retirement = self._loop.call_later(seconds, self._retire)
 
     def ready(self) -> None:
         """The handshake is done: idle time counts, and refusals are no part of it any more."""
         self._ready = True
-        if self._options.max_idle:
+        if self._options.max_idle and self.error is None:
             self._idle.arm(self._loop.time() + self._options.max_idle)
 
     # -- what the transport reports
@@ -298,6 +300,7 @@ class Connection:
         for frame in frames:
             if self.error is not None:
                 return
+            counters.bytes_received += SIZE_BYTES + len(frame)
             try:
                 sent = protocol.match(frame)
             except ProtocolError as error:
@@ -333,7 +336,6 @@ class Connection:
             name = sent.request_class.NAME
             counters.requests[name] += 1
             counters.request_seconds[name].observe(self._clock.monotonic() - sent.sent_at)
-            counters.bytes_received += len(frame) + SIZE_BYTES
             future.set_result(response)
         if self._retiring and not protocol.pending:
             self.shut("replaced, its login expires")
@@ -356,8 +358,9 @@ class Connection:
         self.error = error
         self._deadlines.cancel()
         self._idle.cancel()
-        if self._retirement is not None:
-            self._retirement.cancel()
+        for timer in (self._retirement, self._end):
+            if timer is not None:
+                timer.cancel()
         self._fail_pending(error)
         self._closed.set_result(None)
         callbacks, self._close_callbacks = self._close_callbacks, []
@@ -418,14 +421,9 @@ class Connection:
         return None
 
     def _retire(self) -> None:
-        if self.error is None:
-            self._retiring = True
-            if not self.in_flight:
-                self.shut("replaced, its login expires")
-
-    def _abort_if_open(self, reason: str) -> None:
-        if self.error is None:
-            self.transport.fail(Closed(reason))
+        self._retiring = True
+        if not self.in_flight:
+            self.shut("replaced, its login expires")
 
 
 def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | str) -> None:

@@ -246,14 +246,16 @@ class Node:
         for attempt in attempts:
             attempt.reschedule(now)
 
+    def shut(self) -> None:
+        """Begin to close, without waiting for the end of it."""
+        self._closed = True
+        for slot in (*self._shared.values(), *self._dedicated):
+            slot.shut("closed by this client")
+
     async def close(self) -> None:
         """Close all connections and give up attempts; waiters get `Closed`. Harmless twice."""
-        self._closed = True
-        slots = [*self._shared.values(), *self._dedicated]
-        for slot in slots:
-            if slot.current is not None:
-                slot.current.shut("closed by this client")  # all at once, then one by one
-        for slot in slots:
+        self.shut()  # all at once, then one by one
+        for slot in (*self._shared.values(), *self._dedicated):
             await slot.close()
 
     # -- for its slots

@@ -113,19 +113,27 @@ class Server:
 
         Raises:
             OSError: the port is taken, or the address is not ours.
+            Closed: it was closed, if only meanwhile.
         """
         await self.supervisor.start()
         try:
-            self._listener = await self._network.listen(
+            listener = await self._network.listen(
                 self._accept, self._host, self._port, ssl=self._ssl
             )
         except BaseException:
             await self.supervisor.close()
             raise
+        if self._closing:  # meanwhile; it had no listener to close then
+            listener.close()
+            await listener.wait_closed()
+            raise Closed("the server was closed while it started")
+        self._listener = listener
         self.supervisor.spawn(self._sweep(), name="sweep")
 
     async def close(self, drain: float | None = None) -> None:
-        """Accept no more, answer what is in work, close all connections. Harmless twice.
+        """Accept no more, answer what is in work, close all connections.
+
+        Harmless twice and concurrently.
 
         Args:
             drain: seconds for requests in work, else cancelled; default as in the limits.
@@ -234,10 +242,11 @@ class Server:
     async def _wait_empty(self, timeout: float) -> None:
         if not self._connections:
             return
-        self._emptied = asyncio.get_running_loop().create_future()
+        if self._emptied is None or self._emptied.done():
+            self._emptied = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await self._emptied
+                await asyncio.shield(self._emptied)  # others may wait for it as well
         except TimeoutError:
             if self._connections:
                 logger.warning(

@@ -74,11 +74,17 @@ class Slot:
         except KafkaError as error:
             raise copy_error(error) from error.__cause__
 
-    async def close(self, reason: str = "closed by this client") -> None:
-        """Close the connection, or give up the attempt. Harmless twice."""
+    def shut(self, reason: str) -> None:
+        """Begin to close, without waiting for the end of it."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
+        if self._connection is not None:
+            self._connection.shut(reason)
+
+    async def close(self, reason: str = "closed by this client") -> None:
+        """Close the connection, or give up the attempt. Harmless twice."""
+        self.shut(reason)
         if self._connection is not None:
             await self._connection.close(reason)
 

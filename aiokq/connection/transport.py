@@ -159,7 +159,6 @@ class FrameTransport(asyncio.BufferedProtocol):
                 how = "closed by the peer" if exc is None else f"lost: {exc or type(exc).__name__}"
                 error = ConnectionLost(f"connection to {self.peer} {how}")
                 error.__cause__ = exc
-                error.__cause__ = exc
             self._error = error
         self._wake()
         self._receiver.lost(error)

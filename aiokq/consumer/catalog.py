@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
 from aiokq.consumer.limit import Limit
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.settings import ConsumerSettings
 
 __all__ = ["Catalog"]
+
+P = TypeVar("P", bound=tuple[str, int])
 
 _LATEST_TIME: Final = 2**63 - 1
 
@@ -70,7 +72,7 @@ class Catalog:
         return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}
 
     async def times(
-        self, timestamps: Mapping[Partition, int], timeout: float | None
+        self, timestamps: Mapping[P, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time; see `Consumer.offsets_for_times`."""
         wanted = {checked_partition(tp): _checked_time(when) for tp, when in timestamps.items()}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.consumer.limit import Limit
-from aiokq.consumer.subscription import Partition, checked_partition
+from aiokq.consumer.subscription import checked_partition
 from aiokq.core.errors import (
     Closed,
     CommitFailed,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Commits", "checked_offsets"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+P = TypeVar("P", bound=tuple[str, int])
 
 _LAST_OFFSET = 2**63 - 1
 
@@ -228,7 +230,7 @@ class Commits:
 
 
 def checked_offsets(
-    offsets: Mapping[Partition, int | OffsetAndMetadata],
+    offsets: Mapping[P, int | OffsetAndMetadata],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a user wants committed, as values that the protocol can carry.
 

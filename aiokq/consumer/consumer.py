@@ -13,7 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Partition"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+P = TypeVar("P", bound=tuple[str, int])
+"""Keys of a Mapping are invariant: a dict of TopicPartitions is none of a union with tuples."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a consumer's tasks may take to end once they are cancelled."""
@@ -411,9 +414,11 @@ class Consumer:
             ConfigError: topics are subscribed to.
             TypeError: what is no partition.
         """
-        self._check_open()
+        if self._started:
+            self._check_open()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
-        self._inbox.discovery.follow()
+        if self._started:
+            self._inbox.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
@@ -492,7 +497,7 @@ class Consumer:
 
     async def commit(
         self,
-        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        offsets: Mapping[P, int | OffsetAndMetadata] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
@@ -513,7 +518,7 @@ class Consumer:
         await self._in_group("commit()").commit(offsets, timeout)
 
     def commit_nowait(
-        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None
+        self, offsets: Mapping[P, int | OffsetAndMetadata] | None = None
     ) -> asyncio.Future[None]:
         """The same, begun and not waited for.
 
@@ -643,7 +648,7 @@ class Consumer:
         return await self._catalog.ends(partitions, "latest", timeout)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[Partition, int], *, timeout: float | None = None
+        self, timestamps: Mapping[P, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time, for each partition; None where all are older.
 

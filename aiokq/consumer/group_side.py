@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.consumer.acks import Acks
 from aiokq.consumer.commits import Commits, checked_offsets
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from aiokq.consumer.inbox import Inbox
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.settings import ConsumerSettings
-    from aiokq.consumer.subscription import Partition, Subscription
+    from aiokq.consumer.subscription import Subscription
     from aiokq.core.supervisor import Supervisor
     from aiokq.fastpath import Record
 
 __all__ = ["GroupSide"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+P = TypeVar("P", bound=tuple[str, int])
 
 SHARE = 1 / 3
 """Of the time that closing may take, for records in work, and again for the commit."""
@@ -193,14 +195,14 @@ class GroupSide:
 
     async def commit(
         self,
-        offsets: Mapping[Partition, int | OffsetAndMetadata] | None,
+        offsets: Mapping[P, int | OffsetAndMetadata] | None,
         timeout: float | None,
     ) -> None:
         """See `Consumer.commit`."""
         await self.commits.commit(self._wanted(offsets), timeout)
 
     def begin_commit(
-        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None
+        self, offsets: Mapping[P, int | OffsetAndMetadata] | None
     ) -> asyncio.Future[None]:
         """See `Consumer.commit_nowait`."""
         return self.commits.begin(self._wanted(offsets))
@@ -263,7 +265,7 @@ class GroupSide:
         return metadata
 
     def _wanted(
-        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None
+        self, offsets: Mapping[P, int | OffsetAndMetadata] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
 

@@ -133,6 +133,7 @@ class Inbox:
         self._forget_gauges = [
             counters.read_ahead_bytes.add_source(lambda: self.buffers.used),
             counters.fetch_lag.add_source(self._lags),
+            counters.records_received.add_source(self._in_hand),
         ]
 
     async def close(self) -> None:
@@ -300,6 +301,12 @@ class Inbox:
             if (lag := state.lag(committed_only=committed_only)) is not None
         }
 
+    def _in_hand(self) -> int:
+        """Records handed over of chunks that are not through yet; the others are counted."""
+        # `chunks` is a deque that the loop may empty meanwhile: this runs in the exporter's thread.
+        firsts = [list(state.chunks)[:1] for state in list(self.positions)]
+        return sum(chunk.cursor.handed for first in firsts for chunk in first)
+
     # -- what happens to partitions
 
     def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
@@ -356,7 +363,7 @@ class Inbox:
         self.starved()
 
     def _count(self, records: int) -> None:
-        self._engine.counters.records_received += records
+        self._engine.counters.records_received.value += records
 
     def _spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         return self._supervisor.spawn(coro, name=name)

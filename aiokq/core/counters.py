@@ -115,6 +115,24 @@ class Gauge:
         return self.value + sum(source() for source in list(self._sources.values()))
 
 
+class Total(Gauge):
+    """A counter whose last part is still in its owners' hands: sources say how much that is.
+
+    When an owner adds its part to `value`, its source has let go of it before: an export between
+    the two would show less than the one before, which Prometheus takes for a restart.
+    """
+
+    __slots__ = ("_shown",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = 0
+
+    def read(self) -> int:
+        self._shown = max(self._shown, super().read())
+        return self._shown
+
+
 class GaugeBy:
     """A level per label values, all of it from sources."""
 
@@ -180,6 +198,10 @@ def _gauge(unit: str, help: str) -> Gauge:
     return field(default_factory=Gauge, metadata=_row("gauge", unit, help))
 
 
+def _total(unit: str, help: str) -> Total:
+    return field(default_factory=Total, metadata=_row("counter", unit, help))
+
+
 def _gauge_by(labels: Labels, unit: str, help: str) -> GaugeBy:
     row = _row("gauge", unit, help, labels)
     return field(default_factory=GaugeBy, metadata=row)
@@ -217,7 +239,7 @@ class ClientCounters(_Counters):
         "From the first append to a batch until it was acknowledged."
     )
 
-    records_received: int = _counter("records", "Records handed over to the application.")
+    records_received: Total = _total("records", "Records handed over to the application.")
     record_bytes_received: int = _counter("bytes", "Record bytes fetched, as received.")
     batches_received: int = _counter("batches", "Partitions' portions of records fetched.")
     read_ahead_bytes: Gauge = _gauge("bytes", "Fetched bytes not handed over yet.")

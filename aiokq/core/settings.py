@@ -23,6 +23,7 @@ from aiokq.core.properties import parse_properties
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": "see aiokq.metrics",
+    "client.dns.lookup": "all addresses of a name are tried",
     "config.providers": "put the values into the file or the environment",
     "enable.metrics.push": "see aiokq.metrics",
     "interceptor.classes": "pass interceptors=",
@@ -33,13 +34,16 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "metrics.recording.level": "see aiokq.metrics",
     "metrics.sample.window.ms": "see aiokq.metrics",
     "partitioner.class": "pass partitioner=",
+    "receive.buffer.bytes": "the system sizes the buffers of sockets",
     "sasl.jaas.config": "set the user name and password by their own settings",
     "sasl.client.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.class": "Java classes cannot be loaded",
     "security.providers": "pass ssl_context=",
+    "send.buffer.bytes": "the system sizes the buffers of sockets",
     "ssl.cipher.suites": "pass ssl_context=",
     "ssl.enabled.protocols": "pass ssl_context=",
+    "ssl.endpoint.identification.algorithm": "set ssl.check.hostname to false if you must",
     "ssl.engine.factory.class": "pass ssl_context=",
     "ssl.keymanager.algorithm": "pass ssl_context=",
     "ssl.keystore.certificate.chain": "pass ssl_context=",
@@ -181,6 +185,11 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"there is no setting {name!r}{hint}"
 
 
+def _relatives(cls: type[Settings] = Settings) -> list[type[Settings]]:
+    """All classes of settings, as far as they are imported."""
+    return [cls, *(each for child in cls.__subclasses__() for each in _relatives(child))]
+
+
 def _java_names(cls: type[Settings]) -> list[str]:
     return [name.replace("_", ".") for name in cls.model_fields]
 
@@ -191,7 +200,12 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
         path = [str(part) for part in item["loc"]]
         name = path[0] if path else ""
         if item["type"] == "extra_forbidden":
-            lines.append(unknown_setting(name, cls.model_fields))
+            owners = sorted(other.__name__ for other in _relatives() if name in other.model_fields)
+            lines.append(
+                f"{name!r} is a setting of {owners[0]}, not of {cls.__name__}"
+                if owners
+                else unknown_setting(name, cls.model_fields)
+            )
             continue
         cause = item.get("ctx", {}).get("error")
         text = str(cause) if isinstance(cause, Exception) else item["msg"]

@@ -68,22 +68,29 @@ class Supervisor:
         return self._state
 
     async def start(self) -> None:
-        """Binds to the running loop. Harmless if started; raises Closed after close()."""
-        if self._state is State.OPEN:
-            if self._entered is not None:  # another task began to start it
+        """Binds to the running loop. Harmless if started.
+
+        Raises:
+            Closed: it was closed, perhaps meanwhile; cancelling the call that began to start it
+                does that, too.
+        """
+        begins = self._state is State.NEW
+        if begins:
+            loop = asyncio.get_running_loop()
+            self._entered = loop.create_future()
+            self._state = State.OPEN
+            self._root = loop.create_task(self._hold(), name=f"{self.name}: root")
+            self._root.add_done_callback(self._root_entered)  # closed before its first step
+        if self._entered is not None:
+            try:
+                # Shielded: the cancellation of one is not that of others who start it as well.
                 await asyncio.shield(self._entered)
-            return
-        if self._state is not State.NEW:
+            except asyncio.CancelledError:
+                if begins:
+                    await self.close()
+                raise
+        if self._state is not State.OPEN:
             raise self._closed_error()
-        loop = asyncio.get_running_loop()
-        entered = self._entered = loop.create_future()
-        self._state = State.OPEN
-        self._root = loop.create_task(self._hold(entered), name=f"{self.name}: root")
-        try:
-            await entered
-        except asyncio.CancelledError:
-            await self.close()
-            raise
 
     def spawn(self, coro: Coroutine[object, None, T], *, name: str) -> asyncio.Task[T]:
         """Starts a child.
@@ -136,11 +143,16 @@ class Supervisor:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    async def _hold(self, entered: asyncio.Future[None]) -> None:
+    def _root_entered(self, _: object = None) -> None:
+        assert self._entered is not None
+        if not self._entered.done():
+            self._entered.set_result(None)
+
+    async def _hold(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                entered.set_result(None)
+                self._root_entered()
                 await asyncio.get_running_loop().create_future()  # until cancelled
         except asyncio.CancelledError:
             pass  # close(), or the loop's end: the children were cancelled and are done
@@ -158,6 +170,9 @@ class Supervisor:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            if isinstance(error, Closed) and self._state is not State.OPEN:
+                # It tried to start a task, and was told of the end before its cancellation came.
+                raise asyncio.CancelledError from error
             self._fail(error)
             raise
 

@@ -89,7 +89,10 @@ class Interceptors:
         """The record that comes out at the end of the chain."""
         for interceptor in self._chain:
             try:
-                record = interceptor.on_enqueue(record)
+                given = interceptor.on_enqueue(record)
+                if not isinstance(given, ProducerRecord):
+                    raise TypeError(f"on_enqueue gave {given!r}: it has to return the record")
+                record = given
             except Exception:
                 logger.exception("interceptor failed: stage=on_enqueue topic=%s", record.topic)
         return record

@@ -85,8 +85,12 @@ class ProducerOverrides(ClusterOverrides, total=False):
     partitioner_ignore_keys: bool
     """Partition records with a key like those without one."""
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None
-    """Makes bytes of keys: a callable, or an object with serialize()."""
+    """Makes bytes of keys: a callable, or an object with serialize(). None, no key, is not asked
+    for.
+    """
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None
-    """Makes bytes of values: a callable, or an object with serialize()."""
+    """Makes bytes of values: a callable, or an object with serialize(). None, which deletes a
+    key, is not asked for.
+    """
     interceptors: tuple[Interceptor, ...]
     """Hooks on_enqueue, on_batch, on_ack and on_error, in order."""

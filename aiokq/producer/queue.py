@@ -110,11 +110,11 @@ class PartitionQueue:
             self._take()
             batch.fail(error)
             raise
-        if self._owner.hurried or not self._limits.linger:
+        limits = self._limits
+        if self._owner.hurried or not limits.linger:
             self._owner.ready(self)
-            self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
-        else:
-            self._owner.schedule(self, batch.created + self._limits.linger)
+        # In a hurry, too: it may have to wait for others, and by then the hurry may be over.
+        self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:
         """A batch takes no more records."""

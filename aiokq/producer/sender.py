@@ -157,6 +157,13 @@ class Sender:
 
     async def run(self) -> None:
         """Sends and takes answers; returns never. Errors are the batches', not this task's."""
+        try:
+            await self._run()
+        finally:
+            if self._silence is not None:
+                self._silence.cancel()
+
+    async def _run(self) -> None:
         woken = self._woken
         while True:
             await woken.wait()
@@ -316,7 +323,18 @@ class Sender:
     ) -> None:
         """acks=0: delivered when the socket took it, which is all that will ever be known."""
         connection.send_no_reply(request, version=version)
-        await connection.drain()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.drain()
+        except TimeoutError:
+            # No answer is due that could be late, so the connection itself does not notice.
+            lost = ConnectionLost(
+                f"closed, {self.node.name} took nothing more within {self._timeout:g} s",
+                api="Produce",
+                node=self.node.node_id,
+            )
+            connection.abort(lost)
+            raise lost from None
         for queued, attempt in in_flight.launched:
             self._owner.answered(queued, attempt, -1, -1)
 

@@ -13,7 +13,7 @@ Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 """Record headers: names with values, in order; a name may come twice."""
 
 Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
-"""(topic, headers, object) to bytes."""
+"""(topic, headers, object) to bytes; None to None."""
 
 
 @runtime_checkable
@@ -21,17 +21,21 @@ class Serializer(Protocol):
     """A serializer that wants to know the topic and the headers, as Kafka's own interface does."""
 
     def serialize(self, topic: str, headers: Headers | None, data: object) -> Buffer | None:
-        """The bytes of `data`; None writes a null. What it raises reaches the caller of send."""
+        """The bytes of `data`, which is not None; None writes a null.
+
+        What it raises reaches the caller of send.
+        """
         ...
 
 
 def serialize_with(serializer: Serializer | Callable[[object], Buffer | None]) -> Serialize:
-    """A serializer of either shape as one of (topic, headers, object)."""
+    """A serializer of either shape as one of (topic, headers, object).
+
+    A null stays null without asking it, as for deserializers: most records have no key, and what
+    deletes one must not become the text "null".
+    """
     if isinstance(serializer, Serializer):
-        return serializer.serialize
+        full = serializer.serialize
+        return lambda topic, headers, data: None if data is None else full(topic, headers, data)
     plain = serializer
-
-    def serialize(topic: str, headers: Headers | None, data: object) -> Buffer | None:
-        return plain(data)
-
-    return serialize
+    return lambda topic, headers, data: None if data is None else plain(data)

@@ -145,11 +145,14 @@ class ProducerSettings(ClusterSettings):
         default=False, description="Partition records with a key like those without one."
     )
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
-        default=None, description="Makes bytes of keys: a callable, or an object with serialize()."
+        default=None,
+        description="Makes bytes of keys: a callable, or an object with serialize(). None, no key, "
+        "is not asked for.",
     )
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
         default=None,
-        description="Makes bytes of values: a callable, or an object with serialize().",
+        description="Makes bytes of values: a callable, or an object with serialize(). None, "
+        "which deletes a key, is not asked for.",
     )
     interceptors: tuple[Interceptor, ...] = Field(
         default=(), description="Hooks on_enqueue, on_batch, on_ack and on_error, in order."

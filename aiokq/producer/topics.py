@@ -78,7 +78,8 @@ class Topics:
         self._spawn = spawn
         self._looking: dict[str, asyncio.Task[None]] = {}
         """By topic; one stays here that ended without an outcome, cancelled or by a bug."""
-        self._watched: set[str] = set()
+        self._followed: dict[str, TopicInfo | None] = {}
+        """What the queues were last told of each topic that is watched; None if it is gone."""
         self._subscription: Subscription[EventKey, Event] | None = None
 
     def start(self) -> None:
@@ -90,8 +91,8 @@ class Topics:
         """Follows nothing any more."""
         if self._subscription is not None:
             self._subscription.close()
-        self._engine.unwatch(self._watched)
-        self._watched.clear()
+        self._engine.unwatch(self._followed)
+        self._followed.clear()
 
     def unknown(self, topic: str) -> None:
         """A record came for a topic without metadata; called in the middle of an append."""
@@ -117,7 +118,9 @@ class Topics:
         if partition is not None and partition not in info.partitions:
             await self._engine.refresh([topic])
             info = await self._engine.topic(topic, timeout=self._timeout)
-        self._follow(info)
+        if self._followed.get(topic) is not info:
+            # Else the queues know it all, and would take it for news that ends their pauses.
+            self._follow(info)
         return info
 
     def pending(self) -> list[Batch]:
@@ -139,10 +142,10 @@ class Topics:
         while True:
             await asyncio.sleep(self._max_idle)
             used = self._outbox.used_topics() | self._looking.keys()
-            idle = self._watched - used
+            idle = self._followed.keys() - used
             self._engine.unwatch(idle)
-            self._watched -= idle
             for topic in idle:
+                del self._followed[topic]
                 self._accumulator.forget_route(topic)
 
     async def _look_up(self, topic: str) -> None:
@@ -165,9 +168,9 @@ class Topics:
 
     def _follow(self, info: TopicInfo) -> None:
         topic = info.name
-        if topic not in self._watched:
-            self._watched.add(topic)
+        if topic not in self._followed:
             self._engine.watch([topic])
+        self._followed[topic] = info
         for partition in info.partitions.values():
             self._outbox.leader_moved(
                 topic, partition.partition, partition.leader, partition.leader_epoch
@@ -191,7 +194,7 @@ class Topics:
             self._outbox.broker_up(event.node_id)
             return
         topic = getattr(event, "topic", None)
-        if topic not in self._watched:
+        if topic not in self._followed:
             return
         info = self._engine.metadata.topics.get(topic)
         if isinstance(event, LeaderChanged):
@@ -219,5 +222,6 @@ class Topics:
         for queue in self._outbox.queues(topic):
             queue.blocked_by = gone
             queue.leader_moved(-1, -1, 0.0)
+        self._followed[topic] = None
         self._accumulator.forget_route(topic)
         self.unknown(topic)

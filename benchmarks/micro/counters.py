@@ -34,7 +34,7 @@ def fetched(counters: ClientCounters) -> None:
     counters.bytes_received += 131_072
     counters.record_bytes_received += 131_072
     counters.batches_received += 1
-    counters.records_received += RECORDS_PER_BATCH
+    counters.records_received.value += RECORDS_PER_BATCH
 
 
 def measure() -> dict[str, float]:

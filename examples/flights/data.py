@@ -95,5 +95,4 @@ def read_flights(path: Path, limit: int | None = None) -> Iterator[Flight]:
                         record[column] = int(float(value)) if is_number else value
                 tail_number = record[columns[tail]]
                 key = tail_number.encode() if isinstance(tail_number, str) else None
-                value = json.dumps(record, separators=(",", ":")).encode()
-                yield Flight(row, key, value)
+                yield Flight(row, key, json.dumps(record, separators=(",", ":")).encode())

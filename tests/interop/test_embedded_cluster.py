@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -111,6 +114,36 @@ def test_a_data_directory_keeps_the_records_and_is_locked(tmp_path):
     assert (tmp_path / "data" / "t-0" / "00000000000000000000.log").stat().st_size > 0
     with EmbeddedCluster(data_dir=tmp_path / "data") as kafka:
         assert kafka.run(end_offset(kafka)) == 10
+
+
+LEFT_OPEN = """
+import asyncio, warnings
+import aiokq
+
+warnings.simplefilter("always")
+
+async def on_a_loop():
+    kafka = aiokq.EmbeddedCluster()
+    await kafka.start()
+
+asyncio.run(on_a_loop())
+aiokq.EmbeddedCluster().__enter__()
+"""
+
+
+def test_one_left_open_warns_and_leaves_no_directory(tmp_path):
+    """A test that forgot to close its broker filled the disk with temporary directories."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<EmbeddedCluster 127.0.0.1:" in done.stderr
+    assert "was not closed: use `async with`" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 async def end_offset(kafka: EmbeddedCluster) -> int:

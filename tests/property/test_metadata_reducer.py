@@ -77,7 +77,7 @@ INPUTS: st.SearchStrategy[Input] = (
     | st.builds(NodeReached, NODES)
     | st.builds(PartitionErrored, TPS, st.just("NOT_LEADER_OR_FOLLOWER"), EPOCHS, HINTS)
     | st.builds(PartitionServed, TPS)
-    | st.builds(LeaderVerified, TPS, NODES, EPOCHS)
+    | st.builds(LeaderVerified, NODES, st.dictionaries(TPS, EPOCHS, max_size=3))
     | st.builds(TopicsForgotten, st.frozensets(NAMES))
 )
 

@@ -228,11 +228,14 @@ def test_metrics_tell_what_was_read_and_what_is_left() -> None:
             counters = c._engine.counters
             assert counters.fetch_lag.read() == {("orders", "0"): 6}
             assert counters.read_ahead_bytes.read() > 0
+            assert counters.records_received.read() == 4, "in the middle of what was fetched"
             await read(c, 6)
+            assert counters.records_received.read() == 10
             assert await c.getmany(timeout=1) == {}
-            assert counters.records_received == 10
+            assert counters.records_received.read() == 10
             assert counters.batches_received == 1
             assert counters.record_bytes_received > 100
+        assert counters.records_received.read() == 10
         assert counters.fetch_lag.read() == {}
         assert counters.read_ahead_bytes.read() == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiokq.client.cluster import Cluster
-from aiokq.core.errors import AuthenticationFailed, Closed, TopicAuthorization
+from aiokq.core.errors import AuthenticationFailed, Closed, ConfigError, TopicAuthorization
 from tests.sim.consumer_world import CLIENT, consumer, read, simulate, values
 
 
@@ -211,5 +211,31 @@ def test_a_pattern_goes_on_looking_for_topics_after_its_listing_failed() -> None
             assert not failures
             assert moments[1] - moments[0] > 0.05, "not in a hot loop"
             assert c._inbox.discovery._listed
+
+    simulate(body)
+
+
+def test_what_is_wanted_may_be_said_before_the_start() -> None:
+    """subscribe() could be called on a consumer that was made, assign() said it was not started."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        kafka.append("orders", 1, b"v")
+        c = consumer(world, kafka)
+        c.assign([("orders", 0)])
+        c.assign([("orders", 1), ("orders", 1)])
+        with pytest.raises(ConfigError, match="unsubscribe"):
+            c.subscribe("orders")
+        async with c:
+            assert c.assignment() == {("orders", 1)}
+            assert (await c.getone()).value == b"v"
+        with pytest.raises(Closed):
+            c.assign([("orders", 0)])
+        c = consumer(world, kafka)
+        c.assign([("orders", 0)])
+        c.unsubscribe()
+        c.subscribe("orders")
+        async with c:
+            assert c.assignment() == {("orders", 0), ("orders", 1)}
 
     simulate(body)

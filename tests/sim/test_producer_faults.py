@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
+from aiokq.connection.node import Purpose
 from aiokq.core.errors import (
     ClusterAuthorization,
     ConnectionLost,
@@ -22,7 +23,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from tests.sim.producer_world import Attempt, Close, Silence, producer, simulate, times
+from tests.sim.producer_world import BROKER, Attempt, Close, Silence, producer, simulate, times
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -820,3 +821,24 @@ def test_what_is_reported_of_each_record_is_true(seed: int) -> None:
                     assert value in stored
 
     simulate(body, nodes=2, seed=seed)
+
+
+def test_without_acknowledgements_a_silent_broker_is_given_up_all_the_same() -> None:
+    """acks=0 has no answer that could be late: its connection, full of what was not taken, was
+    kept until it counted as idle, nine minutes later."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka, acks=0, request_timeout_ms=5_000)
+        await p.start()
+        await p.send("orders", b"v")
+        connection = p._engine.node(1).connected(Purpose.PRODUCE)
+        assert connection is not None
+        world.network.power_off(BROKER)
+        deliveries = [await p.enqueue("orders", bytes(900_000)) for _ in range(8)]
+        await asyncio.sleep(6)
+        assert connection.closed
+        await p.close(timeout=0.1)
+        assert all(delivery.done() for delivery in deliveries)
+
+    simulate(body)

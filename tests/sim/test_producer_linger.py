@@ -146,3 +146,27 @@ def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
             assert world.loop.time() - start < 0.5
 
     simulate(body)
+
+
+def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_over() -> None:
+    """It was to leave at once, could not, as another was on its way, and was then forgotten until
+    delivery_timeout_ms failed it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 2])
+        kafka.delays.update({1: 0.2, 2: 0.5})
+        async with producer(world, kafka, linger_ms=2000) as p:
+            await p.partitions_for("orders")
+            p.send_nowait("orders", b"flushed", partition=0)
+            flush = asyncio.create_task(p.flush())
+            await asyncio.sleep(0.1)
+            p.send_nowait("orders", b"on its way", partition=1)
+            await asyncio.sleep(0.05)
+            late = p.send_nowait("orders", b"behind it", partition=1)
+            await flush
+            start = world.loop.time()
+            while not late.done():
+                await asyncio.sleep(0.1)
+            assert world.loop.time() - start < 3
+
+    simulate(body, nodes=2)

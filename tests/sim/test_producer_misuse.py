@@ -297,3 +297,23 @@ def test_a_long_silence_is_one_timer() -> None:
             assert 5 <= world.loop.time() - set_before < 6
 
     simulate(body)
+
+
+def test_a_quota_does_not_outlive_its_producer() -> None:
+    """The broker had asked for a minute of silence: for so long a timer kept a closed producer."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka)
+        await p.start()
+        await p.send("orders", b"v")
+        p._engine.node(1).throttled(60_000)
+        await p.enqueue("orders", b"too late")
+        await asyncio.sleep(0.1)
+        report = await p.close(timeout=0.5)
+        assert (report.delivered, report.unsent) == (1, 1)
+        await asyncio.sleep(0.1)
+        left = [str(timer) for timer in world.loop._scheduled if not timer.cancelled()]
+        assert not [timer for timer in left if "Sender" in timer], left
+
+    simulate(body)

@@ -181,3 +181,21 @@ def test_topics_that_are_not_used_are_not_asked_for_for_ever() -> None:
         assert kafka.values("day-0") == [b"first", b"second"]
 
     simulate(body)
+
+
+def test_looking_at_a_topic_does_not_end_the_pauses_of_its_partitions() -> None:
+    """Each send_batch and each partitions_for took every partition for moved: what failed was sent
+    again at once, a hundred times a second."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.faults.append(lambda attempt: 19 if attempt.at < 5 else None)
+        async with producer(world, kafka) as p:
+            delivery = await p.enqueue("orders", b"v")
+            while not delivery.done():
+                await p.partitions_for("orders")
+                await asyncio.sleep(0.01)
+            assert (await delivery).offset == 0
+        assert len(kafka.attempts) < 20  # 0.1, 0.2, 0.4, 0.8 and 1 s apart
+
+    simulate(body)

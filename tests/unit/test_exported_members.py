@@ -70,6 +70,27 @@ def test_errors_has_a_class_for_every_code():
         assert getattr(errors, cls.__name__) is cls, code
 
 
+def literal_names(module: str) -> set[str]:
+    """The names that a module's `__all__ = [...]` spells out, which is all that mypy reads."""
+    imported = importlib.import_module(module)
+    for node in ast.parse(Path(str(imported.__file__)).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{module} has no __all__")
+
+
+def test_type_checkers_see_every_error():
+    """mypy does not follow `__all__ += module.__all__`: `except errors.TopicExists` was an error
+    to it."""
+    from aiokq import errors
+
+    seen: set[str] = set()
+    for node in ast.parse(Path(errors.__file__).read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            seen |= literal_names(str(node.module))
+    assert set(errors.__all__) == seen
+
+
 def modules_after(statement: str) -> set[str]:
     code = f"{statement}; import sys; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,6 +18,7 @@ from aiokq.broker.fetch_sessions import FetchTarget
 from aiokq.broker.partitions import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
+    KafkaStorage,
     OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -81,8 +82,8 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
     if call.version >= 7:
         response.session_id = session_id
     if call.version < FIRST_V2_VERSION:
-        for target, data in results:
-            await _convert_down(node, target, data, call.version)
+        for _, data in results:
+            await _convert_down(node, data, call.version)
     return response
 
 
@@ -192,15 +193,25 @@ def _by_topic(
     ]
 
 
-async def _convert_down(
-    node: BrokerNode, target: FetchTarget, data: FetchPartitionData, version: int
-) -> None:
-    """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1."""
+async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int) -> None:
+    """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1.
+
+    What cannot be converted is an error of its partition, as what cannot be read.
+    """
     from aiokq.records.legacy import downconvert
 
     fragments: list[FileRange] = data.records if isinstance(data.records, list) else []
     if not fragments:
         return
-    stored = b"".join([fragment.read() for fragment in fragments])
     magic = 0 if version < 2 else 1
-    data.records = await node.environment.offload.run(downconvert, stored, magic)
+    try:
+        data.records = await node.environment.offload.run(
+            lambda: downconvert(b"".join([fragment.read() for fragment in fragments]), magic)
+        )
+        return
+    except BrokerError as error:
+        refusal = error
+    except (OSError, EOFError) as error:
+        refusal = KafkaStorage(f"read failed: {error}")
+    node.counters.errors[refusal.name] += 1
+    data.error_code, data.high_watermark, data.records = refusal.code, -1, b""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.config_sources import topic_config_entries
 from aiokq.broker.topics import TopicSpec
-from aiokq.core.errors import BrokerError, InvalidRequest
+from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -81,7 +81,7 @@ def _spec(asked: CreatableTopic) -> TopicSpec:
     if asked.assignments:
         assignments = {a.partition_index: a.broker_ids for a in asked.assignments}
         if len(assignments) != len(asked.assignments):
-            raise InvalidRequest("a partition is assigned twice")
+            raise InvalidReplicaAssignment("a partition is assigned twice")
         if asked.num_partitions != -1 or asked.replication_factor != -1:
             raise InvalidRequest(
                 "with an assignment of replicas, the counts of partitions and replicas must be -1"

@@ -74,6 +74,8 @@ def _find(node: BrokerNode, state: DeleteTopicState) -> Topic:
         if topic is None:
             raise UnknownTopicOrPartition()
         return topic
+    if state.topic_id == ZERO_UUID:
+        raise InvalidRequest("give a topic's name or its id")
     topic = node.topics.by_id(state.topic_id)
     if topic is None:
         raise UnknownTopicId()

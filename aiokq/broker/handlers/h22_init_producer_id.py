@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import BrokerError, InvalidRequest, TransactionalIdAuthorization
+from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from aiokq.wire.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    """A fresh producer id with epoch 0; 53 for a transactional id, which nobody coordinates."""
+    """A fresh producer id with epoch 0; 53 for a transactional id, which nobody coordinates.
+
+    An old id without its epoch, or the other way round, is 42.
+    """
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return InitProducerIdResponse(error_code=InvalidRequest.code, producer_epoch=-1)
     if request.transactional_id is not None:
         refusal = TransactionalIdAuthorization if request.transactional_id else InvalidRequest
         return InitProducerIdResponse(error_code=refusal.code, producer_epoch=-1)

@@ -296,11 +296,27 @@ class LogDirectory:
         To be called ``file.delete.delay.ms`` after they were deleted, so that a mistake can be
         undone by hand, as in Kafka. Responses that are still sent from them are not disturbed.
         """
-        deleted, self._deleted = self._deleted, []
-        for directory in deleted:
-            self._remove(directory)
-        for log in self._logs.values():
-            log.purge()
+        self.removal()()
+
+    def removal(self) -> Callable[[], None]:
+        """``purge`` of what is deleted by now, to be called in any thread: it takes long.
+
+        What cannot be removed is logged, and removed at the next start.
+        """
+        directories, self._deleted = self._deleted, []
+        segments = [segment for log in self._logs.values() for segment in log.gone()]
+
+        def remove() -> None:
+            for directory in directories:
+                self._remove(directory)
+            for segment in segments:
+                try:
+                    segment.remove_renamed(names.DELETED)
+                except OSError as error:
+                    path = segment.path(names.LOG)
+                    logger.warning("deleted segment not removed file=%s error=%s", path, error)
+
+        return remove
 
     # --- checkpoints
 
@@ -375,6 +391,7 @@ class LogDirectory:
 
     def _close_clean(self) -> None:
         self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
+        self._starts = {tp: start for tp, start in self._starts.items() if tp in self._logs}
         try:
             for directory in self._deleted:
                 self._remove(directory)

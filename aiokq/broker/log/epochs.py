@@ -72,10 +72,18 @@ class LeaderEpochs:
         """Note that ``epoch`` writes from ``start_offset`` on, unless that is known.
 
         Entries that contradict it go: they are of a log that was truncated. The file follows.
+
+        Raises:
+            OSError: it cannot be written; all is as before.
         """
+        before = list(self._entries)
         if epoch < 0 or not self._insert(epoch, start_offset):
             return False
-        self.write()
+        try:
+            self.write()
+        except OSError:
+            self._entries = before  # known, it would not be assigned again, and never be written
+            raise
         return True
 
     def note(self, epoch: int, start_offset: int) -> None:

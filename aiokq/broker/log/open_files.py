@@ -9,6 +9,7 @@ Tests: ``tests/unit/broker/log/test_open_files.py``.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ the start, one per partition, come on top."""
 class OpenFiles:
     """The segments of a log directory that were opened again, those used last at the end.
 
-    Touched from one thread at a time, as the logs are.
+    Any thread: a log is touched by one at a time, but a stop closes several logs at once.
     """
 
-    __slots__ = ("_limit", "_segments")
+    __slots__ = ("_limit", "_lock", "_segments")
 
     def __init__(self, limit: int = MAX_OPEN_SEGMENTS) -> None:
         self._limit = limit
+        self._lock = threading.Lock()
         self._segments: dict[Segment, None] = {}
 
     def __len__(self) -> int:
@@ -40,11 +42,16 @@ class OpenFiles:
     def used(self, segment: Segment) -> None:
         """A segment's file is used now; another's may have to go for it."""
         segments = self._segments
-        segments.pop(segment, None)
-        segments[segment] = None
-        if len(segments) > self._limit:
-            next(iter(segments)).release()
+        with self._lock:
+            segments.pop(segment, None)
+            segments[segment] = None
+            oldest = next(iter(segments)) if len(segments) > self._limit else None
+            if oldest is not None:
+                del segments[oldest]
+        if oldest is not None:
+            oldest.release()
 
     def closed(self, segment: Segment) -> None:
         """A segment's file is closed, or let go."""
-        self._segments.pop(segment, None)
+        with self._lock:
+            self._segments.pop(segment, None)

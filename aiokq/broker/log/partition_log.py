@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from aiokq.broker.log import names
 from aiokq.broker.log.appending import PreparedAppend, prepare_append
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
@@ -407,8 +408,17 @@ class PartitionLog:
         )
 
     def purge(self) -> None:
-        """Remove the files of segments let go; to be called ``file.delete.delay.ms`` later."""
-        self._segments.purge()
+        """Remove the files of segments let go.
+
+        Raises:
+            OSError: the disk refused; the next start removes them.
+        """
+        for segment in self.gone():
+            segment.remove_renamed(names.DELETED)
+
+    def gone(self) -> list[Segment]:
+        """The segments let go, as for ``purge``: whoever asks removes their renamed files."""
+        return self._segments.gone()
 
     # --- producers
 

@@ -304,11 +304,14 @@ class _Loader:
         known_epoch = self.epochs.latest_epoch
         for index in range(sound, len(bases)):
             segment = self._segment(bases[index])
-            whole = self._recover(segment, max(expected, bases[index]))
+            bad = self._recover(segment, max(expected, bases[index]))
             segments.append(segment)
             expected = segment.next_offset
-            if not whole:
+            if bad is not None:
+                # Those behind go first: if this is interrupted, the next recovery finds the bad
+                # batch again. Were it cut off already, they would look like sound ones.
                 self._set_aside_later(bases[index + 1 :])
+                self._cut(segment, bad)
                 break
         # Epochs whose records are gone were known to readers: they are not given out again.
         if known_epoch > self.epochs.latest_epoch:
@@ -319,8 +322,8 @@ class _Loader:
         segments[-1].flush_indexes()
         return segments
 
-    def _recover(self, segment: Segment, expected: int) -> bool:
-        """Check one segment from its first byte; False if it had to be cut."""
+    def _recover(self, segment: Segment, expected: int) -> BadBatch | None:
+        """Check one segment from its first byte; what has to be cut off, if anything."""
         file = segment.file
         end = file.size()
         segment.begin_recovery()
@@ -336,20 +339,20 @@ class _Loader:
                     next_report += REPORT_EVERY
                     self._report(self._checked + position)
         except BadBatch as bad:
-            self._cut(segment, end, bad)
-            return False
+            return bad
         finally:
             self._checked += end
             self._report(self._checked)
-        return True
+        return None
 
     def _report(self, checked: int) -> None:
         if self._progress is not None:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
-    def _cut(self, segment: Segment, end: int, bad: BadBatch) -> None:
+    def _cut(self, segment: Segment, bad: BadBatch) -> None:
         """Truncate a segment at a bad batch; keep what is removed unless nobody can miss it."""
         file, position = segment.file, bad.position
+        end = file.size()
         path = segment.path(names.LOG)
         lost = valid_batches(file, position, end, bad.expected, self._crc32c)
         trash = ""

@@ -198,8 +198,9 @@ class Segment:
 
     def close(self) -> None:
         """Close the ``.log``; the segment can be used again."""
-        if self._file is not None:
-            self._file.close()
+        file = self._file  # the cap may let go of it meanwhile, in another thread
+        if file is not None:
+            file.close()
             self._forget_file()
 
     def rename_away(self, suffix: str) -> None:

@@ -152,12 +152,12 @@ class Segments:
             segment.rename_away(names.DELETED)
         self._let_go += gone
 
-    def purge(self) -> None:
-        """Remove the segments that were let go."""
+    def gone(self) -> list[Segment]:
+        """The segments that were let go, whose renamed files are the caller's to remove."""
         gone, self._let_go = self._let_go, []
         for segment in gone:
             segment.release()
-            segment.remove_renamed(names.DELETED)
+        return gone
 
     def release(self) -> None:
         """Let go of all files, which close when no response is sent from them any more."""

@@ -354,6 +354,19 @@ def test_describe_topics_puts_pages_together():
     with_admin(main)
 
 
+def test_a_topic_that_the_broker_left_out_is_no_topic_without_partitions():
+    """It was described as if all was well with it, and it had none."""
+
+    async def main(cluster: ScriptedCluster, admin: Admin) -> None:
+        cluster.handlers[wire.DescribeTopicPartitionsRequest] = lambda *asked: (
+            wire.DescribeTopicPartitionsResponse()
+        )
+        results = await admin.describe_topics(["a"])
+        assert isinstance(results["a"].error, UnknownTopicOrPartition)
+
+    with_admin(main)
+
+
 def test_describe_topics_falls_back_to_metadata():
     """Brokers before 3.7 have no pages."""
 

@@ -223,6 +223,27 @@ def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, oper
     assert again.image.next_producer_id == appended
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_compaction_whose_name_is_not_durable_loses_nothing_in_a_power_cut(
+    files: MemoryFiles, monkeypatch, times: int
+) -> None:
+    """The rename undone, what was appended to the new file since would be gone, though synced."""
+    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 300)
+    log = MetadataLog.open(files, PATH)
+    log.append(ORDERS)
+    files.fail("sync_dir", errno.EIO, times=times)
+    appended = 0
+    for number in range(1, 8):
+        try:
+            log.append(ProducerIdsReserved(number))
+        except KafkaStorage:
+            break
+        appended = number
+    assert appended
+    files.power_cut()
+    assert MetadataLog.open(files, PATH).image.next_producer_id == appended
+
+
 def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
     """A request that was waiting when the broker stopped."""
     log = MetadataLog.open(files, PATH)

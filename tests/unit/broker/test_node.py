@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 
 import pytest
@@ -13,6 +14,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
+from aiokq.broker.topics import TopicSpec
 from aiokq.core.errors import (
     Closed,
     ConfigError,
@@ -20,7 +22,9 @@ from aiokq.core.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
+from aiokq.core.offload import InlineOffload
 from aiokq.records.header import iter_headers
+from tests.sim.harness.files import MemoryFiles
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
 
@@ -225,6 +229,29 @@ async def test_others_are_heard_while_a_large_topic_is_deleted():
         assert turns >= 10
 
 
+async def test_files_of_what_was_deleted_are_removed_off_the_loop():
+    """A thousand directories and a gigabyte held up every client for half a second."""
+    removed = []
+
+    class Watched(InlineOffload):
+        async def run(self, fn, *args):
+            before = broker.files.exists(path)
+            result = await super().run(fn, *args)
+            if before and not broker.files.exists(path):
+                removed.append(path)
+            return result
+
+    async with Broker(log_segment_delete_delay_ms=1) as broker:
+        broker.node.environment = dataclasses.replace(broker.node.environment, offload=Watched())
+        await broker.create("t", 3)
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        [path, *_] = [
+            f"/data/{name}" for name in broker.files.listdir("/data") if name.endswith("-delete")
+        ]
+        await asyncio.sleep(0.02)
+        assert removed == [path]
+
+
 async def test_one_partition_that_cannot_be_removed_keeps_no_other():
     """What was let go of halfway would take appends that nobody can read."""
     async with Broker() as broker:
@@ -299,6 +326,73 @@ async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
         ("elected", "__consumer_offsets-0", 0),
         ("resigned", "__consumer_offsets-0", 0),
     ]
+
+
+async def test_a_topic_that_is_being_made_is_finished_before_the_close():
+    """Who asked may have left. Logs opened while others are closed made the stop unclean, and
+    some were made when the directory was another process's already."""
+    async with Broker() as broker:
+        creating = asyncio.ensure_future(broker.node.topics.create(TopicSpec("t", 320)))
+        late = asyncio.ensure_future(broker.node.topics.create(TopicSpec("late")))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert not creating.done()
+        await broker.node.close()
+        assert creating.done()
+        assert broker.files.exists("/data/.kafka_cleanshutdown")
+        with pytest.raises(Closed):
+            await late
+    async with Broker(broker.files) as broker:
+        assert [topic.name for topic in broker.node.topics] == ["t"]
+        assert len(broker.node.topics.get("t").partitions) == 320
+
+
+async def test_a_cancelled_open_gives_the_directory_back():
+    """A start in a time limit: the next one would find its directory in use, by itself."""
+    files = MemoryFiles()
+
+    class Slow(InlineOffload):
+        async def run(self, fn, *args):
+            result = fn(*args)
+            await asyncio.sleep(0)
+            return result
+
+    for turns in range(1, 6):
+        broker = Broker(files)
+        broker.node.environment = dataclasses.replace(broker.node.environment, offload=Slow())
+        opening = asyncio.ensure_future(broker.node.open())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        try:
+            await opening
+        except asyncio.CancelledError:
+            pass
+        else:
+            await broker.node.close()
+    async with Broker(files):
+        pass
+
+
+async def test_a_cancelled_close_still_closes_the_logs():
+    """Cancelled while it waits for clients: records would be checked again, the lock kept."""
+
+    class Server:
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t")
+    broker.node._server = Server()
+    closing = asyncio.ensure_future(broker.node.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert broker.files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(broker.files):
+        pass
 
 
 def test_with_raises_what_went_wrong_on_its_thread(tmp_path, monkeypatch):

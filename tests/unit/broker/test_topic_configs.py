@@ -12,7 +12,7 @@ from aiokq.broker.topic_configs import (
     config_text,
     log_config,
 )
-from aiokq.core.errors import InvalidConfiguration
+from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 DEFAULTS = broker_settings()
 
@@ -44,6 +44,15 @@ def test_a_topics_own_settings_come_before_the_servers() -> None:
     assert log_config({}, finest).retention_ms == -1
     assert log_config({}, broker_settings({"log.retention.hours": "-1"})).retention_ms == -1
     assert log_config({}, broker_settings({"log.roll.hours": "1"})).segment_ms == 3_600_000
+
+
+@pytest.mark.parametrize(
+    "name", ["log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms", "log.retention.bytes"]
+)
+def test_a_servers_default_is_no_value_that_a_topic_may_not_have(name: str) -> None:
+    """A log that rolls every 0 ms has a segment per batch, and one with jitter rolls never."""
+    with pytest.raises(ConfigError, match=f"{name} must be at least"):
+        broker_settings({name: "-5"})
 
 
 def test_values_are_typed() -> None:

@@ -43,6 +43,28 @@ def test_clients_take_the_clusters_settings():
     assert cluster.admin().settings.client_id == "me"
 
 
+def test_settings_of_another_client_are_refused_with_the_right_class():
+    """They gave an AttributeError about batch_size, or were taken and half of them ignored."""
+    for wrong in (aiokq.ConsumerSettings(), aiokq.ClusterSettings(), {"linger_ms": 5}):
+        with pytest.raises(ConfigError, match="settings is to be ProducerSettings, not "):
+            aiokq.Producer("a:1", settings=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="settings is to be ProducerSettings, not "):
+            Cluster("a:1").producer(settings=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ConsumerSettings, not ProducerSettings"):
+        aiokq.Consumer("orders", settings=aiokq.ProducerSettings())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ClusterSettings has no linger_ms"):
+        Cluster("a:1", settings=aiokq.ProducerSettings(linger_ms=1))
+    assert Cluster("a:1", settings=aiokq.ProducerSettings(client_id="me")).settings.client_id
+
+
+def test_a_setting_of_another_client_says_whose_it_is():
+    """`Cluster(linger_ms=5)` is the first thing people try."""
+    with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings, not of "):
+        Cluster("a:1", linger_ms=5)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="'linger_ms' is a setting of ProducerSettings"):
+        Cluster("a:1").consumer("orders", linger_ms=5)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 def test_a_setting_of_the_cluster_is_refused_elsewhere(kind: str):
     """Given to one client it would change all, or be ignored."""

@@ -358,3 +358,21 @@ def test_a_lookup_that_nobody_answers_names_its_cause():
         await engine.close()
 
     simulate(main)
+
+
+def test_what_came_too_late_is_not_kept():
+    """A lookup that was given up before its answer left an error behind, for each group."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        directory = Directory(cluster)
+        directory.errors = {(0, "a"): 15}
+        cluster.latency = 1.0
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(RequestTimeout):
+            await engine.coordinator(GROUP, "a", timeout=0.5)
+        await asyncio.sleep(10)
+        assert not engine.coordinators._last_error
+        await engine.close()
+
+    simulate(main)

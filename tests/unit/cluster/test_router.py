@@ -169,6 +169,24 @@ def test_a_sent_request_is_not_repeated():
     simulate(main)
 
 
+def test_a_request_that_was_not_sent_goes_elsewhere():
+    """It waited for a quota when its connection ended; nothing had left, and yet it failed."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        engine = make_engine(cluster)
+        await engine.start()
+        first = (await engine.request(WHO)).controller_id
+        engine.node(first).throttled(1000)
+        second = asyncio.create_task(engine.request(WHO))
+        await asyncio.sleep(0.5)
+        cluster.brokers[first].die()
+        assert (await second).controller_id != first
+        await engine.close()
+
+    simulate(main)
+
+
 def test_an_api_that_the_broker_lacks_is_said_so():
     """Not a timeout, and not a broken connection."""
 

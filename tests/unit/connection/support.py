@@ -105,3 +105,13 @@ def metadata(names: list[str] | None = None) -> wire.MetadataRequest:
     """A short request."""
     topics = None if names is None else [wire.MetadataRequestTopic(name=name) for name in names]
     return wire.MetadataRequest(topics=topics)
+
+
+def produce(size: int) -> wire.ProduceRequest:
+    """Records of that size, for one partition; wants no answer."""
+    data = wire.PartitionProduceData(index=0, records=bytes(size))
+    return wire.ProduceRequest(
+        acks=0,
+        timeout_ms=1000,
+        topic_data=[wire.TopicProduceData(name="t", partition_data=[data])],
+    )

@@ -18,7 +18,7 @@ from aiokq.core.errors import (
 )
 from tests.peers.scripted import Close, Delay, Raw, Silence
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.connection.support import BROKER, metadata, one_broker
+from tests.unit.connection.support import BROKER, metadata, one_broker, produce
 
 
 def named(cluster_id: str) -> wire.MetadataResponse:
@@ -270,13 +270,29 @@ def test_closing_does_not_wait_for_a_peer_that_reads_nothing() -> None:
     run(1, main)
 
 
-def produce(size: int) -> wire.ProduceRequest:
-    data = wire.PartitionProduceData(index=0, records=bytes(size))
-    return wire.ProduceRequest(
-        acks=0,
-        timeout_ms=1000,
-        topic_data=[wire.TopicProduceData(name="t", partition_data=[data])],
-    )
+def test_an_ended_connection_leaves_no_timer_behind() -> None:
+    """It ended in the very turn in which the handshake was done: for nine minutes, or as long as a
+    login may last, timers kept what was left of it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, _, node):
+
+            async def timers() -> int:
+                await asyncio.sleep(0.1)  # what is on its way in the network lands
+                return sum(not handle.cancelled() for handle in world.loop._scheduled)
+
+            before = await timers()
+            connection = await node.connection(Purpose.CONTROL)
+            connection.abort(ConnectionLost("reset"))
+            await connection.wait_closed()
+            connection.retire_after(3600.0)
+            connection.ready()
+            assert await timers() == before
+            connection = await node.connection(Purpose.CONTROL)
+            await connection.close()
+            assert await timers() == before
+
+    run(1, main)
 
 
 def test_drain_waits_for_a_slow_peer() -> None:
@@ -377,5 +393,20 @@ def test_traffic_is_counted() -> None:
             assert (counters.connections.read(), counters.connections_opened) == (1, 1)
             await node.close()
             assert counters.connections.read() == 0
+
+    run(1, main)
+
+
+def test_the_answer_to_a_cancelled_request_was_received_all_the_same() -> None:
+    """A program with short timeouts saw less traffic in its metrics than in its network."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            before = world.counters.bytes_received
+            kafka[1].script(wire.MetadataRequest, Delay(0.1, named("late")))
+            connection.send(metadata()).cancel()
+            await asyncio.sleep(1.0)
+            assert world.counters.bytes_received > before
 
     run(1, main)

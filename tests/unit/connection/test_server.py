@@ -765,6 +765,39 @@ def test_closing_does_not_wait_longer_than_it_was_told() -> None:
     run(1, main)
 
 
+def test_who_closes_it_as_well_does_not_wait_longer() -> None:
+    """A signal handler and `async with` both close it; one of them waited for all of `drain`."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(0.5)
+            client = await b.client()
+            client.send(b"x")
+            await asyncio.sleep(0.1)
+            started = simulation.loop.time()
+            await asyncio.gather(*(b.server.close(drain=5.0) for _ in range(3)))
+            assert simulation.loop.time() - started < 1.0
+
+    run(1, main)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_closed_while_it_starts_it_listens_no_more(turns: int) -> None:
+    """The listener came when close() was over, and stayed."""
+
+    async def main(simulation: Simulation) -> None:
+        b = Bench(simulation, ServerLimits())
+        starting = asyncio.create_task(b.server.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await b.server.close(drain=0.1)
+        await asyncio.gather(starting, return_exceptions=True)
+        with pytest.raises(ConnectionRefusedError):
+            await b.client()
+
+    run(1, main)
+
+
 def test_a_port_in_use_is_the_systems_error() -> None:
     """The broker is started twice."""
 

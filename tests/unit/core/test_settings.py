@@ -138,6 +138,18 @@ def test_names_only_java_has_warn_and_are_ignored(tmp_path):
         assert Sample.from_properties(path).linger_ms == 7
 
 
+def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
+    """They name what is the default anyway; it was refused as unknown."""
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "client.dns.lookup=use_all_dns_ips\nssl.endpoint.identification.algorithm=https\n"
+        "send.buffer.bytes=131072\nreceive.buffer.bytes=65536\nlinger.ms=7\n"
+    )
+    with pytest.warns(ConfigWarning) as caught:
+        assert Sample.from_properties(path).linger_ms == 7
+    assert len(caught) == 4
+
+
 def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
     """A typo in a file is as bad as one in code."""
     path = tmp_path / "client.properties"

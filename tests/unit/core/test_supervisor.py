@@ -306,3 +306,50 @@ def test_unwrap_gives_the_first_leaf_and_chains_the_rest_without_cycles():
         link = link.__context__
     assert chain == [a, b, c]
     assert unwrap(ExceptionGroup("g", [a, c]), first=c) is c
+
+
+async def test_a_cancelled_start_does_not_cancel_another_one() -> None:
+    """Two tasks entered a client at once; the first was cancelled, and the second got its
+    CancelledError."""
+    supervisor = Supervisor("cluster")
+    first = asyncio.create_task(supervisor.start())
+    second = asyncio.create_task(supervisor.start())
+    loop = asyncio.get_running_loop()
+    loop.call_soon(first.cancel)
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert isinstance(results[1], Closed)
+    assert supervisor.failed is None
+    await supervisor.close()
+
+
+async def test_closed_before_it_came_to_start_it_says_so() -> None:
+    """close() in the very turn of start(): the root task never ran, and start() waited for ever."""
+    supervisor = Supervisor("cluster")
+    starting = asyncio.create_task(supervisor.start())
+    await asyncio.sleep(0)
+    await supervisor.close()
+    with pytest.raises(Closed):
+        await asyncio.wait_for(starting, 1)
+
+
+async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> None:
+    """Its sleep was over at the moment of close(): it could start nothing any more, and that was
+    reported as a bug."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("cluster", on_failure=reported.append)
+    await supervisor.start()
+    due = asyncio.get_running_loop().create_future()
+
+    async def child() -> None:
+        await due
+        supervisor.spawn(forever(), name="grandchild")
+
+    task = supervisor.spawn(child(), name="child")
+    await settle()
+    due.set_result(None)
+    await supervisor.close()
+    assert task.cancelled()
+    assert reported == []
+    assert supervisor.failed is None
+    assert supervisor.state is State.CLOSED

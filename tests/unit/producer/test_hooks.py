@@ -16,7 +16,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.producer.batch_builder import BatchBuilder
-from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.interceptors import BatchInfo, Interceptor, Interceptors, ProducerRecord
 from aiokq.producer.partitioner import Partitioner
 from aiokq.producer.producer import Producer
 from aiokq.producer.serializers import serialize_with
@@ -117,7 +117,7 @@ def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
 
 
 def test_serializers_make_bytes_of_objects() -> None:
-    """Through every way in."""
+    """Through every way in; no key is no key, and a tombstone is none of the serializer's."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
@@ -134,9 +134,12 @@ def test_serializers_make_bytes_of_objects() -> None:
             assert deliveries.done()
             with pytest.raises(TypeError):
                 await p.send("orders", "not a number")
+            await p.send("orders", 6)
+            await p.send("orders", None, key="f")
         records = [r for b in kafka.log("orders").batches for r in b.records]
         assert [(r.key, r.value) for r in records] == [
-            (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"), (b"e", b"5")
+            (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"), (b"e", b"5"),
+            (None, b"6"), (b"f", None),
         ]  # fmt: skip
         assert list(records[4].headers) == [("h", b"x")]
 
@@ -248,3 +251,17 @@ def test_settings_are_given_once() -> None:
         Producer("a:1", bootstrap_servers="b:1")
     with pytest.raises(ConfigError, match="did you mean linger_ms"):
         Producer("a:1", lingerms=5)  # type: ignore[call-arg]
+
+
+def test_an_interceptor_that_returns_nothing_is_as_if_it_were_not_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It forgot to return the record: send() raised that None has no topic."""
+
+    class Forgetful(Interceptor):
+        def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            return None  # type: ignore[return-value]
+
+    record = ProducerRecord("orders", b"v")
+    assert Interceptors([Forgetful(), Interceptor()]).enqueue(record) is record
+    assert "has to return the record" in caplog.text

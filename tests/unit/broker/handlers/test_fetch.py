@@ -66,6 +66,30 @@ async def test_versions_before_4_are_converted_down_with_legacy(version):
         assert [message.offset for message in decode_message_set(data.records)] == [4, 5, 6, 7]
 
 
+@pytest.mark.parametrize(
+    ("operation", "code"), [("zstd", 76), ("damage", 2), ("shorter", 56), ("pread", 56)]
+)
+async def test_what_cannot_be_converted_down_is_an_error_of_its_partition(operation, code):
+    """Not the end of the connection: its other partitions are fine, and it would ask again."""
+    async with Broker(legacy=True) as broker:
+        await filled(broker, "good")
+        await broker.create("t")
+        await broker.produce("t", batch(2, codec=4 if operation == "zstd" else 0))
+        path = next(iter(broker.node.topics.partition("t", 0).log.segments)).path(".log")
+        if operation == "damage":
+            broker.files.corrupt(path, 61)
+        elif operation == "shorter":
+            broker.files.open(path).truncate(63)
+        elif operation == "pread":
+            reads = broker.files.fail("pread", matches=lambda name: name == path, times=None)
+            assert reads
+        response = await broker.fetch(("t", 0, 0), ("good", 0, 0), version=3)
+        [bad, good] = [topic.partitions[0] for topic in response.responses]
+        assert (bad.error_code, bytes(bad.records)) == (code, b"")
+        assert good.error_code == 0
+        assert len(list(decode_message_set(good.records))) == 8
+
+
 async def test_an_offset_within_a_batch_gets_the_whole_batch():
     """Batches are never cut open; a client skips what it did not ask for."""
     async with Broker() as broker:

@@ -371,6 +371,23 @@ async def test_init_producer_id_for_a_transaction_is_refused():
             assert (await broker.ask(request, 4)).error_code == code
 
 
+async def test_an_old_producer_id_comes_with_its_epoch():
+    """One without the other is 42, as in Kafka; without a transaction both are passed over."""
+    from aiokq import wire
+
+    async with Broker() as broker:
+        for producer_id, epoch, code in ((5, -1, 42), (-1, 3, 42), (5, 3, 0)):
+            request = wire.InitProducerIdRequest(
+                transactional_id=None,
+                transaction_timeout_ms=0,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+            response = await broker.ask(request, 4)
+            assert response.error_code == code
+            assert response.producer_epoch == (-1 if code else 0)
+
+
 async def test_producer_ids_that_cannot_be_reserved_are_56():
     """An id that is not durable could be issued twice; the connection lives on."""
     from aiokq import wire

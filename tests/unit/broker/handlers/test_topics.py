@@ -84,6 +84,7 @@ async def test_minus_one_takes_the_brokers_defaults():
         (creatable("t", -1, -1, assignments=[(0, [])]), 39),
         (creatable("t", -1, -1, assignments=[(0, [9])]), 39),
         (creatable("t", -1, -1, assignments=[(0, [0, 0])]), 39),
+        (creatable("t", -1, -1, assignments=[(0, [0]), (0, [0])]), 39),
     ],
 )
 async def test_what_cannot_be_created_is_refused_in_words(topic, code):
@@ -189,7 +190,7 @@ async def test_topics_are_deleted_by_name(version):
 
 
 async def test_topics_are_deleted_by_id_from_version_6_on():
-    """An unknown id is 100; name and id together are 42; twice is 42."""
+    """An unknown id is 100; name and id together are 42, as is neither; twice is 42."""
     async with Broker() as broker:
         topic_id = await broker.create("t")
         await broker.create("u")
@@ -197,8 +198,9 @@ async def test_topics_are_deleted_by_id_from_version_6_on():
             wire.DeleteTopicState(topic_id=topic_id),
             wire.DeleteTopicState(topic_id=uuid.UUID(int=4)),
             wire.DeleteTopicState(name="u", topic_id=topic_id),
+            wire.DeleteTopicState(),
         ]
-        assert await delete(broker, *states) == [("t", 0), (None, 100), ("u", 42)]
+        assert await delete(broker, *states) == [("t", 0), (None, 100), ("u", 42), (None, 42)]
         twice = [wire.DeleteTopicState(name="u") for _ in range(2)]
         assert await delete(broker, *twice) == [("u", 42), ("u", 42)]
         assert broker.node.topics.get("u") is not None

@@ -170,6 +170,33 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFi
     assert len(fragment.read()) == len(fragment)  # a slow client takes longer than the delay
 
 
+def test_a_file_that_cannot_be_removed_keeps_no_other(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and the next start removes it; nobody waits for this, so nobody could be told."""
+    directory = open_directory(files)
+    logs = [partition(directory, TopicPartition(name, 0), segment_bytes=ONE) for name in "ab"]
+    for log in logs:
+        for _ in range(3):
+            append(log, batch(b"old"))
+        log.delete_records(2)
+    files.fail("remove", errno.EIO, matches=lambda path: "/a-0/" in path and "0.log.d" in path)
+    with caplog.at_level("WARNING"):
+        directory.purge()
+    left = [
+        f"{name}/{file}"
+        for name in ("a-0", "b-0")
+        for file in files.listdir(f"{PATH}/{name}")
+        if file.endswith(names.DELETED)
+    ]
+    assert left[0] == f"a-0/{0:020d}.index.deleted"
+    assert {path[:24] for path in left} == {f"a-0/{0:020d}"}
+    assert "a-0" in caplog.text
+    directory.close()
+    partition(open_directory(files), TopicPartition("a", 0))
+    assert not files.exists(f"{PATH}/{left[0]}")
+
+
 def test_half_deleted_directories_go_at_the_next_start(files: MemoryFiles) -> None:
     """The process was killed between the renaming and the removal."""
     directory = open_directory(files)
@@ -251,6 +278,20 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
     files.corrupt(path, 66)
     log = partition(open_directory(files))
     assert values(log) == [(0, b"000"), (1, b"001")]
+
+
+def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: MemoryFiles) -> None:
+    """Each DeleteRecords writes them all: those of topics long gone would make it ever slower."""
+    directory = open_directory(files)
+    for index in range(3):
+        tp = TopicPartition("gone", index)
+        log = partition(directory, tp)
+        append(log, batch(b"old"))
+        log.delete_records(1)
+        directory.write_log_starts()
+        directory.delete_partition(tp)
+    directory.close()
+    assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
 
 
 def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from aiokq.broker.log.epochs import LeaderEpochs
@@ -30,6 +32,22 @@ def test_the_file_is_kafkas() -> None:
     again = LeaderEpochs(files, PATH)
     again.load()
     assert again.entries == epochs.entries == ((0, 0), (3, 40))
+
+
+def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
+    """Else nobody would write it again: after a clean stop it would be missing."""
+    files = MemoryFiles()
+    epochs = LeaderEpochs(files, PATH)
+    epochs.assign(0, 0)
+    files.fail("rename", errno.ENOSPC, times=2)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            epochs.assign(1, 20)
+        assert epochs.latest_epoch == 0
+    assert epochs.assign(1, 20)
+    again = LeaderEpochs(files, PATH)
+    again.load()
+    assert again.entries == ((0, 0), (1, 20))
 
 
 def test_end_offsets() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
+from aiokq.broker.log.open_files import OpenFiles
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import append, batch, fetched, open_partition
 
@@ -45,6 +49,37 @@ def test_one_read_over_more_segments_than_the_cap_is_whole() -> None:
     log = log_of(6, limit=2)
     assert len(fetched(log, 0, 5 * SIZE)) == 5 * SIZE
     assert len(open_bases(log)) == 3
+
+
+def test_several_threads_may_open_and_close_at_once() -> None:
+    """As a stop does, which syncs the logs of thousands of segments. A log whose close fails makes
+    the next start check the whole directory."""
+    files = OpenFiles(limit=1)
+    failures: list[BaseException] = []
+
+    class Opened:
+        def release(self) -> None:
+            files.closed(self)
+
+    def use() -> None:
+        try:
+            for _ in range(3000):
+                files.used(Opened())
+        except RuntimeError as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []
+    assert len(files) == 1
 
 
 def test_files_that_are_closed_or_deleted_do_not_count() -> None:

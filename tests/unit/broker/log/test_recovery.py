@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 
@@ -170,9 +171,29 @@ def test_segments_behind_a_cut_are_kept_aside_too(
     assert kept(files) == [f"{4:020d}.log.corrupt-{size}", f"{8:020d}.log.corrupt-0"]
     assert len(files.read_bytes(f"{DIRECTORY}/{kept(files)[1]}")) == 4 * size
     messages = [record.getMessage() for record in caplog.records]
-    assert ["lost_offsets=5-7" in messages[0], "lost_offsets=8-11" in messages[1]] == [True, True]
+    assert ["lost_offsets=8-11" in messages[0], "lost_offsets=5-7" in messages[1]] == [True, True]
     assert not files.exists(path(8, names.INDEX))
     assert offsets(files) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("operation", ["rename", "remove", "sync_dir"])
+@pytest.mark.parametrize("power", [True, False])
+def test_a_recovery_that_is_interrupted_leaves_no_hole(
+    files: MemoryFiles, operation: str, power: bool
+) -> None:
+    """Were the bad segment cut first, those behind it would look like sound ones after a gap."""
+    size = filled(files, 12, clean=False)
+    files.corrupt(path(4), size + 65)
+    for base in (0, 4, 8):
+        files.open(path(base)).sync()
+    for directory in ("/", "/data", DIRECTORY):
+        files.sync_dir(directory)
+    files.fail(operation, errno.EIO, matches=lambda name: f"{8:020d}" in name or name == DIRECTORY)
+    with pytest.raises(OSError, match="Input/output"):
+        open_partition(files, clean=False)
+    files.power_cut() if power else files.crash()
+    assert offsets(files) == [0, 1, 2, 3, 4]
+    assert [name for name in kept(files) if f"{8:020d}" in name] == [f"{8:020d}.log.corrupt-0"]
 
 
 def test_garbage_behind_the_log_is_removed(files: MemoryFiles) -> None:

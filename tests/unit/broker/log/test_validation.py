@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from aiokq.broker.log.producer_state import Origin
@@ -159,6 +161,17 @@ def test_a_partition_has_exactly_one_batch() -> None:
     for wrong in (b"", data + data, data[:-1]):
         with pytest.raises(InvalidRecord, match="exactly one batch"):
             produced_headers(wrong, 9)
+
+
+def test_more_batches_than_one_are_not_counted() -> None:
+    """A frame of 100 MB holds 1.6 million headers: 800 MB of objects, and seconds of the loop."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRecord, match="exactly one batch"):
+            produced_headers(batch() * 20_000, 9)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_old_formats_and_early_zstd_are_refused() -> None:

@@ -1,0 +1,101 @@
+"""How people write against the public API, for `make lint`: mypy must accept each line, and give
+each result the type that is stated. Nothing runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_type
+
+import aiokq
+from aiokq.errors import NotLeaderOrFollower, TopicExists
+from aiokq.wire import MetadataRequest, MetadataResponse
+
+
+async def produces(cluster: aiokq.Cluster) -> None:
+    async with cluster.producer(linger_ms=5, acks="all") as producer:
+        headers = [("h", b"v")]
+        meta = await producer.send("orders", b"value", key=b"k", headers=headers)
+        assert_type(meta, aiokq.RecordMetadata)
+        assert_type(producer.send_nowait("orders", b"value"), aiokq.Delivery)
+        delivery = await producer.enqueue("orders", b"value", partition=0, timestamp_ms=1)
+        assert_type(await delivery, aiokq.RecordMetadata)
+        delivery.add_done_callback(lambda done: print(done.result().offset))
+        deliveries = await producer.send_many("orders", [(b"k", b"v"), (None, b"v")])
+        assert_type(await deliveries, list[aiokq.RecordMetadata])
+        print(len(deliveries), await deliveries[0])
+        await asyncio.wait_for(delivery, 1)
+        await asyncio.gather(delivery, asyncio.shield(delivery))
+        batch = producer.create_batch()
+        await producer.send_batch(batch, "orders", partition=0)
+        assert_type(await producer.partitions_for("orders"), set[int])
+        await producer.flush()
+        assert_type(await producer.close(timeout=1.0), aiokq.CloseReport)
+
+
+async def consumes(cluster: aiokq.Cluster) -> None:
+    tp = aiokq.TopicPartition("orders", 0)
+    async with cluster.consumer("orders", auto_offset_reset="earliest") as consumer:
+        async for record in consumer:
+            assert_type(record, aiokq.Record)
+        async for batch in consumer.batches():
+            print(batch.topic, batch.partition, [each.offset for each in batch], batch.to_arrow())
+        for stream in consumer.streams(4):
+            async for record in stream:
+                print(record.key, record.value, record.headers, record.timestamp_ms)
+        many = await consumer.getmany(timeout=1.0, max_records=5)
+        assert_type(many, dict[aiokq.TopicPartition, list[aiokq.Record]])
+        consumer.subscribe(aiokq.TopicFilter("a.*", "ab.*"))
+        consumer.assign([("orders", 0), tp])
+        consumer.seek(("orders", 0), 5)
+        ends = await consumer.end_offsets([tp])
+        assert_type(ends, dict[aiokq.TopicPartition, int])
+        await consumer.commit(ends)
+        await consumer.commit({("orders", 0): 5})
+        await consumer.offsets_for_times(ends)
+        await consumer.offsets_for_times({("orders", 0): 5, tp: 6})
+
+
+async def administers(admin: aiokq.Admin) -> None:
+    try:
+        created = await admin.create_topics([aiokq.NewTopic("orders", 3), "other"])
+        print(created["orders"].num_partitions)
+    except TopicExists as error:
+        print(error.code, error.retriable)
+    await admin.alter_configs({"orders": {"retention.ms": 5, "cleanup.policy": None}})
+    changes = {"orders": {"retention.ms": "5"}}
+    await admin.alter_configs(changes)
+    tp = aiokq.TopicPartition("orders", 0)
+    await admin.list_offsets({tp: "latest", ("orders", 1): 5})
+    await admin.list_offsets({("orders", 1): "earliest"})
+    await admin.delete_records({tp: 5})
+    offsets = {("orders", 0): 5}
+    await admin.delete_records(offsets)
+
+
+async def reaches_deeper(cluster: aiokq.Cluster) -> None:
+    assert_type(await cluster.request(MetadataRequest(), node="any"), MetadataResponse)
+    async for batch in cluster.read(("orders", 0), 0, 100, isolation_level="read_committed"):
+        print(batch.next_offset)
+    await cluster.fetch(aiokq.TopicPartition("orders", 0), 0, 1000)
+    found = await cluster.offsets(("orders", 0), 12345)
+    assert_type(found, aiokq.OffsetAndTimestamp | None)
+    async for event in cluster.events():
+        if isinstance(event, aiokq.BrokerUp):
+            print(event.node_id)
+
+
+async def opens() -> None:
+    settings = aiokq.ProducerSettings(linger_ms=1, bootstrap_servers="a:1,b:2")
+    async with aiokq.Producer(settings=settings, acks=1), aiokq.Admin(["a:1"], client_id="x"):
+        pass
+    async with aiokq.Consumer("orders", bootstrap_servers="a:1", group_id="billing"):
+        pass
+    async with aiokq.EmbeddedCluster(brokers=1, settings={"num.partitions": 4}) as kafka:
+        assert_type(kafka.bootstrap_servers, str)
+    with aiokq.EmbeddedCluster() as kafka:
+        kafka.run(kafka.create_topic("orders", partitions=3))
+    try:
+        pass
+    except (NotLeaderOrFollower, aiokq.errors.UnknownTopicOrPartition):
+        pass

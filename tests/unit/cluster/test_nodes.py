@@ -1,0 +1,94 @@
+"""The nodes of a cluster at its end: all of them closed, at once, whatever comes between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aiokq import wire
+from aiokq.cluster.addresses import BootstrapAddress
+from aiokq.cluster.metadata import BrokerInfo
+from aiokq.cluster.nodes import Nodes
+from aiokq.connection.node import Node, Purpose
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.cluster.scripted import ScriptedCluster, make_engine, simulate
+from tests.unit.connection.support import BROKER, World, one_broker, produce
+
+
+def nodes_of(world: World) -> Nodes:
+    def make(node_id: int, host: str, port: int) -> Node:
+        return world.node(host, port, node_id=node_id)
+
+    return Nodes(make, random=random.Random(1))
+
+
+async def stall(simulation: Simulation, nodes: list[Node]) -> None:
+    """Megabytes on the way to each of them, and their machine is gone."""
+    connections = [await node.connection(Purpose.PRODUCE) for node in nodes]
+    simulation.network.power_off(BROKER)
+    for connection in connections:
+        for _ in range(4):
+            connection.send_no_reply(produce(1_000_000))
+
+
+def test_closing_waits_for_all_silent_nodes_at_the_same_time() -> None:
+    """A data centre is gone: close() took a second for each of its brokers."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, _, node):
+            nodes = nodes_of(world)
+            await stall(simulation, [nodes.get(BrokerInfo(n, BROKER, node.port)) for n in range(5)])
+            started = world.loop.time()
+            await nodes.close()
+            assert world.loop.time() - started <= 1.1
+            assert world.counters.connections.read() == 0
+
+    run(1, main)
+
+
+def test_seeds_are_closed_though_closing_them_was_cancelled() -> None:
+    """The cluster was closed right after it had been reached: some of its bootstrap connections
+    were nobody's then."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (world, _, node):
+            nodes = nodes_of(world)
+            simulation.network.name("alias", BROKER)
+            addresses = [BootstrapAddress(host, node.port) for host in (BROKER, "alias")]
+            await stall(simulation, nodes.seeds(addresses))
+            closing = asyncio.create_task(nodes.close_seeds())
+            await asyncio.sleep(0.1)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await nodes.close()
+            await asyncio.sleep(2)
+            assert world.counters.connections.read() == 0
+
+    run(1, main)
+
+
+def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One broker took its time to be closed; meanwhile the next attempt at metadata opened
+    connections, which stayed."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.handlers[wire.MetadataRequest] = lambda *request: None
+        engine.refresher.soon([])
+        await asyncio.sleep(0.5)
+        close = engine.nodes.close
+
+        async def slow() -> None:
+            await close()
+            await asyncio.sleep(1)
+
+        monkeypatch.setattr(engine.nodes, "close", slow)
+        await engine.close()
+        await asyncio.sleep(0.1)
+        assert not any(broker.transports for broker in cluster.brokers.values())
+
+    simulate(main)
