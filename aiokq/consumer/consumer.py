@@ -324,7 +324,7 @@ class Consumer:
         """
         self._check_open()
         outlets = self._outlets.divide(count)
-        return [Stream(self._inbox.reader(outlet), self._outlets.close_one) for outlet in outlets]
+        return [Stream(self._inbox.reader(outlet), self._inbox.close_stream) for outlet in outlets]
 
     # -- what is read
 

@@ -199,6 +199,18 @@ class Inbox:
             state.outlet.arrived(state)
             self.fetcher.update(state)
 
+    def close_stream(self, outlet: Outlet, failed: bool) -> None:
+        """End a stream.
+
+        Args:
+            failed: its record in work was not finished; what is committed must not cover it.
+        """
+        if failed and self._stored is not None:
+            for state in list(outlet.states.values()):
+                if outlet.unfinished(state):
+                    self.seek(state, outlet.finished(state))
+        self.outlets.close_one(outlet)
+
     # -- what a group does to a partition
 
     def withhold(self, state: PartitionState) -> None:

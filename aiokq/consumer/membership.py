@@ -13,7 +13,7 @@ from uuid import UUID
 
 from aiokq.assign.assignor import resolve
 from aiokq.cluster.events import Assigned, Lost, Revoked, member_key
-from aiokq.core.errors import KafkaError, copy_error
+from aiokq.core.errors import FencedInstanceId, KafkaError, copy_error
 from aiokq.core.types import GroupMetadata, TopicPartition
 from aiokq.group.classic import ClassicMember
 from aiokq.group.driver import GroupDriver
@@ -139,7 +139,8 @@ class Member:
             self.driver.subscribe(self._topics, regex=self._regex)
         elif state is MemberState.FAILED and self._failure is not None:
             failure, self._failure = self._failure, None
-            if failure.fatal:
+            # Another has this member's place: to take it back would throw that one out in turn.
+            if failure.fatal or isinstance(failure, FencedInstanceId):
                 self._failure = failure
                 raise copy_error(failure)
             self.driver.subscribe(self._topics, regex=self._regex)
@@ -199,7 +200,7 @@ class Member:
         self._announce(Assigned, partitions)
         await self._handlers.assigned(partitions, self._handler_time())
         if self.inside and self._topics is not None:
-            for state in self._states(partitions):
+            for state in self._states(partitions, by_hand=True):
                 inbox.release(state)
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
@@ -211,7 +212,7 @@ class Member:
         if self._settings.auto_commit and self.inside:
             await self._commits.commit_finished(self._handler_time())
         await self._handlers.revoked(partitions, self._handler_time())
-        self._drop(states, partitions)
+        self._drop(partitions)
         self._announce(Revoked, partitions)
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
@@ -222,7 +223,7 @@ class Member:
             len(partitions),
             error,
         )
-        self._drop(self._states(partitions), partitions)
+        self._drop(partitions)
         self._announce(Lost, partitions)
         await self._handlers.lost(partitions, self._handler_time())
 
@@ -233,15 +234,19 @@ class Member:
 
     # -- inside
 
-    def _states(self, partitions: frozenset[TopicPartition]) -> list[PartitionState]:
+    def _states(
+        self, partitions: frozenset[TopicPartition], *, by_hand: bool = False
+    ) -> list[PartitionState]:
+        """Of the partitions that are read for the group; also of those read for the user."""
         found = (self._inbox.positions.get(tp) for tp in sorted(partitions))
-        by_hand = self._subscription.partitions
-        return [state for state in found if state is not None and state.tp not in by_hand]
+        kept = () if by_hand else self._subscription.partitions
+        return [state for state in found if state is not None and state.tp not in kept]
 
-    def _drop(self, states: list[PartitionState], partitions: frozenset[TopicPartition]) -> None:
-        for state in states:
-            self._inbox.let_go(state)
-            self._commits.forget(state.tp)
+    def _drop(self, partitions: frozenset[TopicPartition]) -> None:
+        for state in self._states(partitions, by_hand=True):
+            if state.withheld or state.tp not in self._subscription.partitions:
+                self._inbox.let_go(state)
+                self._commits.forget(state.tp)
         self._mine -= partitions
 
     async def _drain(self, states: list[PartitionState]) -> None:

@@ -23,10 +23,11 @@ class Stream:
 
     A partition is in exactly one stream, and its records stay in order when it moves. Left or
     closed, a stream hands its partitions to the others; the last one, back to the consumer.
-    Iterating ends when the stream or the consumer is closed.
+    Iterating ends when the stream or the consumer is closed. In a group the record in work of a
+    stream that is left by an exception comes again, in the stream that has its partition then.
     """
 
-    def __init__(self, reader: Reader, closed: Callable[[Outlet], None]) -> None:
+    def __init__(self, reader: Reader, closed: Callable[[Outlet, bool], None]) -> None:
         self._reader = reader
         self._closed = closed
 
@@ -51,7 +52,7 @@ class Stream:
 
     def close(self) -> None:
         """Hand the partitions to the other streams. Harmless twice."""
-        self._closed(self._reader.outlet)
+        self._closed(self._reader.outlet, False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +63,7 @@ class Stream:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._closed(self._reader.outlet, kind is not None)
 
 
 class Outlets:

@@ -280,3 +280,42 @@ def test_new_partitions_are_read_from_their_beginning(protocol: str) -> None:
                 task.cancel()
 
     simulate(body)
+
+
+def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
+    """Its partition goes on elsewhere, and commits would cover what was never done."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(4), 1)
+        async with w.member("t") as c:
+            streams = c.streams(2)
+            await until(lambda: c.assignment())
+            one = next(stream for stream in streams if stream.assignment())
+            (other,) = [stream for stream in streams if stream is not one]
+            with pytest.raises(LookupError):
+                async with one:
+                    async for record in one:
+                        if record.offset == 1:
+                            raise LookupError
+            assert numbers(await read(other, 3)) == [1, 2, 3]
+
+    simulate(body)
+
+
+def test_from_subscribed_to_assigned_by_hand() -> None:
+    """The group lets go of what the user takes at the same moment."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(20), 2)
+        async with w.member("t") as c:
+            assert len(await read(c, 20)) == 20
+            await c.commit({T0: 4})
+            c.unsubscribe()
+            c.assign([T0])
+            await until(lambda: c.assignment() == {T0})
+            c.seek(T0, 8)
+            assert numbers(await read(c, 2)) == [16, 18]
+
+    simulate(body)
