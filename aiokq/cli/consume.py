@@ -144,6 +144,7 @@ def _settings(
     from aiokq.cli.settings import client_settings, own_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.core.errors import ConfigError
 
     settings = client_settings(
         ConsumerSettings,
@@ -151,6 +152,11 @@ def _settings(
         config,
         isolation_level="read_committed" if committed else None,
     )
+    if settings.group_id is not None:
+        raise ConfigError(
+            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, as no "
+            "member, and commits nothing: leave group_id out"
+        )
     # Reading a topic must not create it, whatever the cluster allows.
     shared = client_settings(
         ClusterSettings, bootstrap_servers, config, allow_auto_create_topics=False

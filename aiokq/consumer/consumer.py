@@ -142,6 +142,7 @@ class Consumer:
         self._started = False
         self._failure: Closed | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._leaving = False
 
     # -- lifecycle
 
@@ -227,6 +228,9 @@ class Consumer:
             if self._group is not None and self._started:
                 stack.push_async_callback(self._group.disconnect)
                 if self._failure is None:
+                    # on_revoked is called, which may commit.
+                    self._leaving = True
+                    stack.callback(setattr, self, "_leaving", False)
                     await self._group.close(timeout, normal=normal, by=by)
 
     async def __aenter__(self) -> Self:
@@ -688,7 +692,7 @@ class Consumer:
 
     def _check_open(self) -> None:
         self._binding.check()
-        if not self._started or self._closing is not None:
+        if not self._started or (self._closing is not None and not self._leaving):
             raise Closed("this consumer is closed: make a new one")
         if self._failure is not None:
             raise copy_error(self._failure)

@@ -293,11 +293,15 @@ def test_a_stream_that_fails_leaves_its_record_to_another_one() -> None:
             await until(lambda: c.assignment())
             one = next(stream for stream in streams if stream.assignment())
             (other,) = [stream for stream in streams if stream is not one]
-            with pytest.raises(LookupError):
+
+            async def fail() -> None:
                 async with one:
                     async for record in one:
                         if record.offset == 1:
                             raise LookupError
+
+            with pytest.raises(LookupError):
+                await fail()
             assert numbers(await read(other, 3)) == [1, 2, 3]
 
     simulate(body)

@@ -79,6 +79,30 @@ def test_a_commit_in_on_revoked_works_and_the_next_owner_goes_on_there(protocol:
 
 
 @both
+def test_a_commit_in_on_revoked_works_while_the_consumer_closes(protocol: str) -> None:
+    """The last chance to say what was done."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(3), 1)
+        raised: list[Exception] = []
+
+        async def revoked(partitions: Any) -> None:
+            try:
+                await c.commit({T0: await c.position(T0)})
+            except Exception as error:
+                raised.append(error)
+
+        c = w.member("t", protocol=protocol, enable_auto_commit=False, on_revoked=revoked)
+        async with c:
+            await read(c, 2)
+        assert not raised
+        assert await w.committed("t", 1) == [2]
+
+    simulate(body)
+
+
+@both
 def test_the_record_in_work_is_finished_before_its_partition_goes(protocol: str) -> None:
     """Else the next owner works on it at the same time."""
 
