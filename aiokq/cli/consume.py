@@ -154,8 +154,8 @@ def _settings(
     )
     if settings.group_id is not None:
         raise ConfigError(
-            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, as no "
-            "member, and commits nothing: leave group_id out"
+            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, is "
+            "no member and commits nothing: leave group_id out"
         )
     # Reading a topic must not create it, whatever the cluster allows.
     shared = client_settings(
