@@ -1,8 +1,10 @@
 """The main job: 336,776 real flights through a Kafka, each acknowledged, none lost or doubled.
 
 Three producers publish the flights as JSON, keyed by tail number, and await the acknowledgement
-of each record; at the same time two consumers stream them back and keep delay statistics per
-carrier and route. `make run` runs it on the embedded broker (a process of its own), and
+of each record. At the same time a group streams them back, and delay statistics per carrier and
+route are kept: two members at first, a third one joins when a quarter has come by, and when half
+has, one is killed, with no chance to commit or to say goodbye. The others take over from what it
+had committed. `make run` runs it on the embedded broker (a process of its own), and
 `make run BOOTSTRAP=host:port` on any Kafka.
 """
 
@@ -27,11 +29,13 @@ from rich.table import Table
 import aiokq
 
 from .broker_process import broker_process
+from .crew import Crew, Ledger, Member
 from .data import Flight, fetch, read_flights
 from .delays import Delay, Statistics
+from .member import SESSION_TIMEOUT_MS
 
 PRODUCERS = 3
-CONSUMERS = 2
+MEMBERS = 2
 PARTITIONS = 6
 # Acknowledgements a producer waits for at any time; more would only cost memory.
 WINDOW = 10_000
@@ -79,107 +83,148 @@ async def publish(producer: aiokq.Producer, topic: str, flights: Sequence[Flight
     return acknowledged
 
 
-class Arrivals:
-    """Counts the records of all consumers together, and tells when the last one is there."""
+class Milestones:
+    """Counts the records of all members together; what waits for a number of them goes on."""
 
-    def __init__(self, expected: int) -> None:
-        self.missing = expected
-        self.complete = asyncio.Event()
+    def __init__(self) -> None:
+        self.count = 0
+        self._awaited: list[tuple[int, asyncio.Event]] = []
 
-    def count(self) -> None:
-        self.missing -= 1
-        if self.missing == 0:
-            self.complete.set()
+    def add(self, records: int) -> None:
+        self.count += records
+        for number, event in self._awaited:
+            if self.count >= number:
+                event.set()
 
-
-async def consume(
-    consumer: aiokq.Consumer, statistics: Statistics, arrivals: Arrivals, bar: Bar
-) -> None:
-    """Adds up what comes by, until cancelled."""
-    async for record in consumer:
-        assert record.value is not None
-        statistics.add(record.key, record.value)
-        arrivals.count()
-        bar.step()
+    async def reached(self, number: int) -> None:
+        event = asyncio.Event()
+        self._awaited.append((number, event))
+        self.add(0)
+        await event.wait()
 
 
-async def create_topic(cluster: aiokq.Cluster, topic: str) -> None:
+async def publish_all(
+    cluster: aiokq.Cluster, topic: str, shares: list[list[Flight]], bars: list[Bar]
+) -> int:
+    """All producers at once. Returns how many records were acknowledged."""
+    producers = [cluster.producer() for _ in shares]
+    for producer in producers:
+        await producer.start()
+    async with asyncio.TaskGroup() as publishers:
+        publishing = [
+            publishers.create_task(publish(producer, topic, share, bar))
+            for producer, share, bar in zip(producers, shares, bars, strict=True)
+        ]
+    for producer in producers:
+        await producer.close()
+    return sum(task.result() for task in publishing)
+
+
+async def create_topic(cluster: aiokq.Cluster, topic: str) -> list[aiokq.TopicPartition]:
+    """The topic's partitions."""
     async with cluster.admin() as admin:
         if topic not in await admin.list_topics():
             await admin.create_topics(aiokq.NewTopic(topic, PARTITIONS), raise_errors=True)
+        described = (await admin.describe_topics([topic], raise_errors=True))[topic]
+    return [aiokq.TopicPartition(topic, p.partition) for p in described.partitions]
+
+
+async def ends(
+    admin: aiokq.Admin, partitions: list[aiokq.TopicPartition]
+) -> dict[aiokq.TopicPartition, int]:
+    """The offsets behind the last records."""
+    found = await admin.list_offsets(dict.fromkeys(partitions, "latest"), raise_errors=True)
+    return {tp: listed.offset for tp, listed in found.items()}
+
+
+async def caught_up(admin: aiokq.Admin, group: str, last: dict[aiokq.TopicPartition, int]) -> None:
+    """Until the group has no lag: also what the killed member left is done, and committed."""
+    while True:
+        offsets = (await admin.list_group_offsets(group, raise_errors=True))[group].offsets
+        committed = {tp: offset.offset for tp, offset in offsets.items() if offset is not None}
+        if all(committed.get(tp) == end for tp, end in last.items()):
+            return
+        await asyncio.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     acknowledged: int
     in_log: int
-    statistics: Statistics
+    committed: int
+    ledger: Ledger
     produce_seconds: float
     total_seconds: float
 
 
+async def stream(crew: Crew, flights: int, milestones: Milestones, progress: Progress) -> None:
+    """Members come and go while records stream by; ends when all have come by."""
+    await milestones.reached(flights // 4)
+    progress.console.print("A third member joins.")
+    await crew.start()
+    await milestones.reached(flights // 2)
+    victim = crew.members[1]
+    crew.kill(victim)
+    progress.console.print(
+        f"{victim.name.capitalize()} is killed; its session ends in "
+        f"{SESSION_TIMEOUT_MS / 1000:.0f} s, and the others take over."
+    )
+    await milestones.reached(flights)
+
+
 async def run(bootstrap: str, topic: str, flights: list[Flight], progress: Progress) -> Outcome:
-    statistics = [Statistics(len(flights)) for _ in range(CONSUMERS)]
     shares = [flights[index::PRODUCERS] for index in range(PRODUCERS)]
     produce_bars = [
         Bar(progress, progress.add_task(f"producer {index + 1}", total=len(share)))
         for index, share in enumerate(shares)
     ]
-    consume_bars = [
-        Bar(progress, progress.add_task(f"consumer {index + 1}", total=None))
-        for index in range(CONSUMERS)
-    ]
-    async with aiokq.Cluster(bootstrap) as cluster:
-        await create_topic(cluster, topic)
-        consumers = [cluster.consumer(auto_offset_reset="latest") for _ in range(CONSUMERS)]
-        for consumer in consumers:
-            await consumer.start()
-        while (numbers := consumers[0].partitions_for_topic(topic)) is None:
-            await cluster.refresh(topic)
-        partitions = [aiokq.TopicPartition(topic, number) for number in sorted(numbers)]
-        first = await consumers[0].end_offsets(partitions)
-        for index, consumer in enumerate(consumers):
-            mine = partitions[index::CONSUMERS]
-            consumer.assign(mine)
-            for partition in mine:
-                consumer.seek(partition, first[partition])
-        arrivals = Arrivals(len(flights))
-        started = time.perf_counter()
-        async with asyncio.TaskGroup() as streams:
-            streaming = [
-                streams.create_task(consume(consumer, tally, arrivals, bar))
-                for consumer, tally, bar in zip(consumers, statistics, consume_bars, strict=True)
-            ]
-            producers = [cluster.producer() for _ in range(PRODUCERS)]
-            for producer in producers:
-                await producer.start()
-            async with asyncio.TaskGroup() as publishers:
-                publishing = [
-                    publishers.create_task(publish(producer, topic, share, bar))
-                    for producer, share, bar in zip(producers, shares, produce_bars, strict=True)
-                ]
+    group = f"{topic}-{time.time_ns()}"
+    async with aiokq.Cluster(bootstrap) as cluster, cluster.admin() as admin:
+        partitions = await create_topic(cluster, topic)
+        first = await ends(admin, partitions)
+        # Where the group begins: behind what earlier runs left in the topic.
+        await admin.alter_group_offsets(group, first, raise_errors=True)
+        ledger = Ledger(
+            Statistics(len(flights)), {tp.partition: offset for tp, offset in first.items()}
+        )
+        milestones = Milestones()
+        bars: dict[str, TaskID] = {}
+
+        def told(member: Member, records: int) -> None:
+            if member.name not in bars:
+                bars[member.name] = progress.add_task(member.name, total=None)
+            progress.advance(bars[member.name], records)
+            milestones.add(records)
+
+        crew = Crew(bootstrap, topic, group, ledger, told)
+        try:
+            for _ in range(MEMBERS):
+                await crew.start()
+            await crew.assigned(len(partitions))
+            started = time.perf_counter()
+            streaming = asyncio.create_task(stream(crew, len(flights), milestones, progress))
+            acknowledged = await publish_all(cluster, topic, shares, produce_bars)
             produced = time.perf_counter()
-            for producer in producers:
-                await producer.close()
-            last = await consumers[0].end_offsets(partitions)
+            last = await ends(admin, partitions)
             # What is lost would be waited for in vain: the report then says how much it is.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CATCH_UP_SECONDS):
-                    await arrivals.complete.wait()
+                    await streaming
+                    await crew.assigned(len(partitions))  # without the one that was killed
+                    await caught_up(admin, group, last)
             finished = time.perf_counter()
-            for task in streaming:
-                task.cancel()
-        for bar in consume_bars:
-            bar.flush()
-        for consumer in consumers:
-            await consumer.close()
-    merged = statistics[0]
-    for other in statistics[1:]:
-        merged.merge(other)
+        finally:
+            await crew.stop()
+        committed = await admin.list_group_offsets(group, raise_errors=True)
     return Outcome(
-        acknowledged=sum(task.result() for task in publishing),
-        in_log=sum(last[partition] - first[partition] for partition in partitions),
-        statistics=merged,
+        acknowledged=acknowledged,
+        in_log=sum(last[tp] - first[tp] for tp in partitions),
+        committed=sum(
+            offset.offset - first[tp]
+            for tp, offset in committed[group].offsets.items()
+            if offset is not None
+        ),
+        ledger=ledger,
         produce_seconds=produced - started,
         total_seconds=finished - started,
     )
@@ -199,7 +244,8 @@ def delay_table(title: str, name: str, delays: dict[str, Delay], limit: int) -> 
 
 def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
     """Prints the tables. True if every flight came through exactly once."""
-    statistics = outcome.statistics
+    ledger = outcome.ledger
+    statistics = ledger.statistics
     console.print(delay_table("Arrival delays per carrier", "carrier", statistics.by_carrier, 16))
     console.print(delay_table("The ten busiest routes", "route", statistics.by_route, 10))
     keyless = sum(flight.tail_number is None for flight in flights)
@@ -212,9 +258,11 @@ def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
         ("acknowledged", outcome.acknowledged),
         ("records in the log", outcome.in_log),
         ("consumed", statistics.records),
+        ("redelivered after the kill", ledger.redelivered),
+        ("committed by the group", outcome.committed),
         ("without tail number, file / consumed", f"{keyless:,} / {statistics.keyless:,}"),
         ("lost", statistics.missing),
-        ("doubled", statistics.doubled),
+        ("doubled", statistics.doubled + ledger.doubled),
     ):
         proof.add_row(label, count if isinstance(count, str) else f"{count:,}")
     console.print(proof)
@@ -227,12 +275,15 @@ def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
     )
     exact = (
         outcome.acknowledged == outcome.in_log == statistics.records == published
-        and not statistics.missing
-        and not statistics.doubled
+        and outcome.committed == published
+        and not (statistics.missing or statistics.doubled or ledger.doubled)
         and keyless == statistics.keyless
     )
     console.print(
-        "[bold green]None lost, none doubled.[/]" if exact else "[bold red]The counts differ.[/]"
+        "[bold green]None lost, none doubled; what the killed member had not committed came "
+        "again, and was told apart.[/]"
+        if exact
+        else "[bold red]The counts differ.[/]"
     )
     return exact
 

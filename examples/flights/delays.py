@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .crew import Report
 
 
 @dataclass(slots=True)
@@ -23,12 +26,6 @@ class Delay:
             self.total_minutes += minutes
             self.worst_minutes = max(self.worst_minutes, minutes)
 
-    def merge(self, other: Delay) -> None:
-        self.flights += other.flights
-        self.arrived += other.arrived
-        self.total_minutes += other.total_minutes
-        self.worst_minutes = max(self.worst_minutes, other.worst_minutes)
-
     @property
     def mean_minutes(self) -> float:
         return self.total_minutes / self.arrived if self.arrived else 0.0
@@ -36,7 +33,7 @@ class Delay:
 
 @dataclass(slots=True)
 class Statistics:
-    """What one consumer has seen: delays, and how often each row of the file came by."""
+    """Delays of what came by, and how often each row of the file did."""
 
     rows: int
     by_carrier: defaultdict[str, Delay] = field(default_factory=lambda: defaultdict(Delay))
@@ -49,28 +46,13 @@ class Statistics:
     def __post_init__(self) -> None:
         self.seen = bytearray(self.rows)
 
-    def add(self, key: bytes | None, value: bytes) -> None:
-        flight = json.loads(value)
-        row = flight["row"]
-        self.seen[row] = min(255, self.seen[row] + 1)
+    def add(self, report: Report) -> None:
+        self.seen[report.row] = min(255, self.seen[report.row] + 1)
         self.records += 1
-        self.value_bytes += len(value)
-        self.keyless += key is None
-        delay = flight["arr_delay"]
-        self.by_carrier[flight["carrier"]].add(delay)
-        self.by_route[f"{flight['origin']} - {flight['dest']}"].add(delay)
-
-    def merge(self, other: Statistics) -> None:
-        for row, times in enumerate(other.seen):
-            if times:
-                self.seen[row] = min(255, self.seen[row] + times)
-        self.records += other.records
-        self.value_bytes += other.value_bytes
-        self.keyless += other.keyless
-        for name, delay in other.by_carrier.items():
-            self.by_carrier[name].merge(delay)
-        for name, delay in other.by_route.items():
-            self.by_route[name].merge(delay)
+        self.value_bytes += report.value_bytes
+        self.keyless += report.keyless
+        self.by_carrier[report.carrier].add(report.delay)
+        self.by_route[report.route].add(report.delay)
 
     @property
     def missing(self) -> int:

@@ -1,0 +1,78 @@
+"""One member of the group, a process of its own: `python -m examples.flights.member`.
+
+It reads flights and tells its parent of each batch, one JSON document a line. A batch counts as
+finished when the next one is asked for, which is after it was told: so what is committed has been
+told, and a member that is killed takes nothing with it. SIGTERM makes it leave the group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+
+import uvloop
+
+import aiokq
+
+SESSION_TIMEOUT_MS = 6_000
+"""Shorter than the default, so that the run does not wait long for the partitions of a member that
+was killed; Kafka's brokers take no less."""
+
+
+def tell(document: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def flights(batch: aiokq.RecordBatch[aiokq.Record]) -> list[list[object]]:
+    """Of each record what the statistics need; see `crew.Report`."""
+    rows: list[list[object]] = []
+    for record in batch:
+        assert record.value is not None
+        flight = json.loads(record.value)
+        route = f"{flight['origin']} - {flight['dest']}"
+        rows.append(
+            [
+                record.offset,
+                flight["row"],
+                flight["carrier"],
+                route,
+                flight["arr_delay"],
+                len(record.value),
+                record.key is None,
+            ]
+        )
+    return rows
+
+
+async def run(bootstrap: str, topic: str, group: str) -> None:
+    async with aiokq.Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=1_000,
+        auto_commit_interval_ms=500,
+        partition_assignment_strategy=("cooperative-sticky",),
+        on_assigned=lambda partitions: tell({"assigned": len(partitions)}),
+        on_revoked=lambda partitions: tell({"revoked": len(partitions)}),
+    ) as consumer:
+        closing: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: closing.append(loop.create_task(consumer.close()))
+        )
+        async for batch in consumer.batches():
+            tell({"partition": batch.partition, "flights": flights(batch)})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("topic")
+    parser.add_argument("group")
+    options = parser.parse_args()
+    uvloop.run(run(options.bootstrap_servers, options.topic, options.group))
