@@ -102,7 +102,7 @@ class Outbox:
     def start(self) -> None:
         """Starts the timer, and obtains a producer id if one will be needed."""
         self._spawn(self._timers.run(), "timers")
-        if self._settings.linger and not self._settings.linger_when_awaited:
+        if self._settings.linger and not self._settings.lingers_when_awaited:
             self._idle.start()
         if self._settings.enable_idempotence:
             self._ids = ProducerIdSource(

@@ -31,12 +31,12 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """How long a batch that is not full waits for more records; 0 sends at the next turn of the
     event loop.
     """
-    linger_when_awaited: bool
+    linger_when_awaited: bool | None
     """Whether batches linger although every record that the producer holds is awaited and none
     is on its way. If not, they go as soon as the event loop has nothing else to do, and
-    linger_ms is the most they wait: `await send()` takes a round trip. Records of `send_many`
-    linger as in Kafka, awaited or not: they are many, and full batches do not wait anyway.
-    Not Kafka's.
+    linger_ms is the most they wait: `await send()` takes a round trip. Unset, they linger if
+    linger_ms was set, as in Kafka. Records of `send_many` linger, awaited or not: they are
+    many, and full batches do not wait anyway. Not Kafka's.
     """
     buffer_memory: int
     """Bytes of records that may be unacknowledged; then `send` and `enqueue` wait."""

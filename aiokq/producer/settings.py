@@ -29,7 +29,8 @@ class ProducerSettings(ClusterSettings):
     """How records are batched, kept and delivered. Names, units and defaults are Kafka's.
 
     Two things differ. `batch_size` is 128 KiB, not 16: it is a ceiling, memory grows with the
-    records. `linger_ms` is 5 in Kafka since 4.0, and here, but `linger_when_awaited` cuts it short.
+    records. `linger_ms` is 5 in Kafka since 4.0, and here, but unless it is set, records that are
+    awaited do not linger (`linger_when_awaited`).
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -53,12 +54,13 @@ class ProducerSettings(ClusterSettings):
         description="How long a batch that is not full waits for more records; 0 sends at the "
         "next turn of the event loop.",
     )
-    linger_when_awaited: bool = Field(
-        default=False,
+    linger_when_awaited: bool | None = Field(
+        default=None,
         description="Whether batches linger although every record that the producer holds is "
         "awaited and none is on its way. If not, they go as soon as the event loop has nothing "
         "else to do, and linger_ms is the most they wait: `await send()` takes a round trip. "
-        "Records of `send_many` linger as in Kafka, awaited or not: they are many, and full "
+        "Unset, they linger if linger_ms was set, as in Kafka. "
+        "Records of `send_many` linger, awaited or not: they are many, and full "
         "batches do not wait anyway. Not Kafka's.",
     )
     buffer_memory: int = Field(
@@ -253,6 +255,13 @@ class ProducerSettings(ClusterSettings):
     def linger(self) -> float:
         """``linger_ms`` in seconds."""
         return self.linger_ms / 1000
+
+    @property
+    def lingers_when_awaited(self) -> bool:
+        """``linger_when_awaited``, or what follows from ``linger_ms``: what was set is done."""
+        if self.linger_when_awaited is None:
+            return "linger_ms" in self.model_fields_set
+        return self.linger_when_awaited
 
     @property
     def delivery_timeout(self) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aiokq.producer.settings import ProducerSettings
 from tests.sim.producer_world import producer, simulate
 
 
@@ -15,7 +17,7 @@ def test_an_awaited_record_does_not_linger() -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             start = world.loop.time()
             for n in range(10):
                 assert (await p.send("orders", b"%d" % n)).offset == n
@@ -29,7 +31,7 @@ def test_tasks_that_wait_together_share_a_batch() -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
 
@@ -49,7 +51,7 @@ def test_a_record_that_nobody_awaits_lingers_and_so_do_the_others() -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
             p.send_nowait("orders", b"not awaited")
@@ -66,7 +68,7 @@ def test_while_an_answer_is_due_what_comes_lingers() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.delays[1] = 0.2
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
 
@@ -87,7 +89,7 @@ def test_linger_ms_is_the_most_that_is_waited_for_an_answer() -> None:
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 2])
         kafka.delays[1] = 5.0
-        async with producer(world, kafka, linger_ms=100) as p:
+        async with producer(world, kafka, linger_ms=100, linger_when_awaited=False) as p:
             await p.send("orders", b"0", partition=1)
             slow = asyncio.create_task(p.send("orders", b"1", partition=0))
             await asyncio.sleep(0.05)
@@ -100,16 +102,84 @@ def test_linger_ms_is_the_most_that_is_waited_for_an_answer() -> None:
     simulate(body, nodes=2)
 
 
-def test_it_lingers_all_the_same_if_it_is_to() -> None:
-    """Fewer, larger requests may matter more than a round trip."""
+async def pending_after(p: Any, seconds: float) -> bool:
+    """Whether an awaited record is still on its way, or lingers, after so long."""
+    try:
+        await asyncio.wait_for(await p.enqueue("orders", b"v"), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_a_linger_that_was_asked_for_holds_for_awaited_records_too() -> None:
+    """linger_ms=1000 was given, and a record that was awaited left at once: the setting said one
+    thing and the producer did another."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=True) as p:
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            assert await pending_after(p, 0.1)
+            await p.send("orders", b"v")
+            assert 1.0 <= world.loop.time() - start < 1.5
+        assert [len(batch.records) for batch in kafka.log("orders").batches] == [2]
+
+    simulate(body)
+
+
+def test_a_full_batch_and_a_flush_end_a_linger_that_was_asked_for() -> None:
+    """It is a ceiling, as in Kafka."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=60_000, batch_size=1000) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            await asyncio.gather(*(p.send("orders", b"v" * 300) for _ in range(3)), p.flush())
+            first = await p.enqueue("orders", b"v" * 600)
+            p.send_nowait("orders", b"v" * 600)
+            await first
+            assert world.loop.time() - start < 1
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("way", ["settings", "environment", "properties"])
+def test_a_linger_from_elsewhere_was_asked_for_as_well(way: str, tmp_path: Path) -> None:
+    """A file or a variable says it as a keyword does."""
+    if way == "environment":
+        settings = ProducerSettings.from_env(environ={"KAFKA_LINGER_MS": "1000"})
+    elif way == "properties":
+        path = tmp_path / "producer.properties"
+        path.write_text("linger.ms=1000\n")
+        settings = ProducerSettings.from_properties(path)
+    else:
+        settings = ProducerSettings(linger_ms=1000)
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, settings=settings, client_id="overridden") as p:
+            assert await pending_after(p, 0.1)
+
+    simulate(body)
+
+
+def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
+    """The default linger is nobody's wish: `await send()` takes a round trip."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
             await p.send("orders", b"v")
-            assert 1.0 <= world.loop.time() - start < 1.5
+            early = world.loop.time() - start
+        async with producer(world, kafka, linger_when_awaited=True) as p:
+            await p.partitions_for("orders")
+            start = world.loop.time()
+            await p.send("orders", b"v")
+            assert world.loop.time() - start >= 0.005 > early
 
     simulate(body)
 
@@ -119,7 +189,7 @@ def test_records_of_send_many_linger_awaited_or_not() -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
             await (await p.send_many("orders", [(None, b"1"), (None, b"2")]))
@@ -134,7 +204,7 @@ def test_waits_that_begin_in_a_task_count_as_well(how: str) -> None:
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
-        async with producer(world, kafka, linger_ms=1000) as p:
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
             if how == "gather":
@@ -165,7 +235,7 @@ def test_what_came_in_a_hurry_lingers_no_longer_than_others_when_the_hurry_is_ov
             late = p.send_nowait("orders", b"behind it", partition=1)
             await flush
             start = world.loop.time()
-            while not late.done():
+            while not late.done():  # noqa: ASYNC110  a wait would hurry it
                 await asyncio.sleep(0.1)
             assert world.loop.time() - start < 3
 

@@ -28,6 +28,17 @@ def test_defaults_are_kafka_s_but_for_the_documented_ones() -> None:
     assert settings.compression_type == "none"
 
 
+def test_a_linger_that_was_given_holds_for_awaited_records() -> None:
+    """What was set is done; the default is cut short where it is of no use."""
+    assert not ProducerSettings().lingers_when_awaited
+    assert not ProducerSettings(acks=1).lingers_when_awaited
+    assert ProducerSettings(linger_ms=5).lingers_when_awaited
+    assert ProducerSettings(linger_ms=5).with_overrides(acks=1).lingers_when_awaited
+    assert ProducerSettings.from_env(environ={"KAFKA_LINGER_MS": "5"}).lingers_when_awaited
+    assert not ProducerSettings(linger_ms=5, linger_when_awaited=False).lingers_when_awaited
+    assert ProducerSettings(linger_when_awaited=True).lingers_when_awaited
+
+
 @pytest.mark.parametrize(
     ("given", "number"), [(0, 0), (1, 1), (-1, -1), ("all", -1), ("1", 1), ("-1", -1), ("ALL", -1)]
 )
