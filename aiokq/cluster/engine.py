@@ -96,7 +96,9 @@ class ClusterEngine:
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
         clock = self.environment.clock
-        self._stalls = StallWatch(settings, self.counters, clock, self.view)
+        self._stalls = StallWatch(
+            settings, self.counters, clock, self.view, self.environment.watchdog
+        )
         random = self.environment.random
         self._peers = Peers(
             settings,
@@ -168,7 +170,8 @@ class ClusterEngine:
                 await self.supervisor.start()
                 self.spawn(self.refresher.run(), "metadata")
                 self.spawn(self.recovery.run(), "recovery")
-                self._stalls.start()
+                if "loop_stall_ms" in self.settings.model_fields_set:
+                    self.watch_stalls()
             if self.settings.bootstrap_timeout_ms and self.refresher.last_success is None:
                 timeout = self.settings.bootstrap_timeout_ms / 1000
                 await self._source.first(self.refresher.refresh(), timeout)
@@ -205,6 +208,14 @@ class ClusterEngine:
                 self.environment.offload.close()
         finally:
             self._closed.set_result(None)
+
+    def watch_stalls(self) -> None:
+        """Report from now on when the loop stands still. Harmless twice, and if closed.
+
+        A group's member asks for it: whoever blocks the loop for long is expelled.
+        """
+        if not self.closed:
+            self._stalls.start()
 
     @property
     def closed(self) -> bool:

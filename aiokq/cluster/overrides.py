@@ -77,5 +77,6 @@ class ClusterOverrides(TypedDict, total=False):
     """Whether a broker's certificate must name its host."""
     loop_stall_ms: int
     """Report the event loop as stalled (LoopStalled, with the stack) when it runs nothing for
-    this long; 0 does not watch it.
+    this long. It is watched, by a thread, where a group has a member, and otherwise if this
+    is set; 0 never watches it.
     """

@@ -123,10 +123,11 @@ class ClusterSettings(Settings):
     )
 
     loop_stall_ms: int = Field(
-        default=0,
+        default=1000,
         ge=0,
         description="Report the event loop as stalled (LoopStalled, with the stack) when it "
-        "runs nothing for this long; 0 does not watch it.",
+        "runs nothing for this long. It is watched, by a thread, where a group has a member, and "
+        "otherwise if this is set; 0 never watches it.",
     )
 
     @classmethod

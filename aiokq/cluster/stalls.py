@@ -13,21 +13,31 @@ __all__ = ["StallWatch"]
 
 
 class StallWatch:
-    """The watchdog of one cluster, if ``loop_stall_ms`` asks for one: counts and announces."""
+    """The watchdog of one cluster, unless ``loop_stall_ms`` forbids one: counts and announces.
+
+    Args:
+        watchdog: what watches; None if nothing can, as in a simulation.
+    """
 
     def __init__(
-        self, settings: ClusterSettings, counters: ClientCounters, clock: Clock, view: ClusterView
+        self,
+        settings: ClusterSettings,
+        counters: ClientCounters,
+        clock: Clock,
+        view: ClusterView,
+        watchdog: type[Watchdog] | None,
     ) -> None:
         self._threshold = settings.loop_stall_ms / 1000
         self._counters = counters
         self._clock = clock
         self._view = view
+        self._make = watchdog
         self._watchdog: Watchdog | None = None
 
     def start(self) -> None:
-        """Watch the running loop."""
-        if self._threshold:
-            self._watchdog = Watchdog(
+        """Watch the running loop. Harmless twice."""
+        if self._threshold and self._watchdog is None and self._make is not None:
+            self._watchdog = self._make(
                 self.stalled, threshold=self._threshold, interval=self._threshold / 2
             )
             self._watchdog.start()

@@ -12,6 +12,7 @@ from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Address, Environment, Listener
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import ThreadOffload
+from aiokq.core.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -97,11 +98,12 @@ class TcpNetwork:
 
 
 def system_environment() -> Environment:
-    """The machine we run on: clock, chance, network, files and threads."""
+    """The machine we run on: clock, chance, network, files, threads and a watchdog."""
     return Environment(
         clock=SystemClock(),
         random=random.Random(),
         network=TcpNetwork(),
         files=OsFiles(),
         offload=ThreadOffload(),
+        watchdog=Watchdog,
     )

@@ -83,6 +83,7 @@ class GroupSide:
     def start(self, inbox: Inbox) -> None:
         """Begin; the inbox then asks for records what this says."""
         self._inbox = inbox
+        self._engine.watch_stalls()
         self._commits = Commits(
             self._settings,
             inbox.positions,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aiokq.core.clock import Clock
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
+    from aiokq.core.watchdog import Watchdog
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -85,6 +86,9 @@ class Environment:
 
     asyncio's own timers (`call_later`, `sleep`, `timeout`) follow the loop; in a simulation
     that loop and `clock` tell the same time.
+
+    Attributes:
+        watchdog: what notices a loop that stands still; None in a simulation, where time does too.
     """
 
     clock: Clock
@@ -92,3 +96,4 @@ class Environment:
     network: Network
     files: Files
     offload: Offload
+    watchdog: type[Watchdog] | None = None
