@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aiokq.admin.settings import AdminSettings
     from aiokq.admin.topics import NewTopic
     from aiokq.broker.embedded import EmbeddedCluster
+    from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
     from aiokq.client.registry import (
@@ -88,8 +89,9 @@ if TYPE_CHECKING:
         TopicFilter,
         TopicPartition,
     )
-    from aiokq.fastpath import Deliveries, Delivery, Record, RecordMetadata
+    from aiokq.fastpath import Delivery, Record, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
+    from aiokq.producer.deliveries import Deliveries
     from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
     from aiokq.producer.partitioner import Partitioner
     from aiokq.producer.producer import Producer
@@ -130,6 +132,8 @@ __all__ = [
     "Deserializer",
     "RecordBatch",
     "Stream",
+    # handlers that block
+    "run_blocking",
     # partitions, offsets, metadata
     "BrokerInfo",
     "ClusterHealth",
@@ -204,6 +208,7 @@ _HOMES = {
     "aiokq.admin.settings": ["AdminSettings"],
     "aiokq.admin.topics": ["NewTopic"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
+    "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
     "aiokq.client.registry": [
@@ -261,8 +266,9 @@ _HOMES = {
         "TopicFilter",
         "TopicPartition",
     ],
-    "aiokq.fastpath": ["Deliveries", "Delivery", "Record", "RecordMetadata"],
+    "aiokq.fastpath": ["Delivery", "Record", "RecordMetadata"],
     "aiokq.producer.batch_builder": ["BatchBuilder"],
+    "aiokq.producer.deliveries": ["Deliveries"],
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from aiokq.core.errors import DeliveryFailed, KafkaError
 from aiokq.core.types import TopicPartition
+from aiokq.producer.deliveries import Deliveries
 
 if TYPE_CHECKING:
     from aiokq.fastpath import Delivery, RecordMetadata
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["GatheredDeliveries"]
 
 
-class GatheredDeliveries:
-    """Behaves as the Deliveries of `send_many`: len, indexing in input order, await for all."""
+class GatheredDeliveries(Deliveries):
+    """Deliveries that wait for one record after the other."""
 
     __slots__ = ("_each",)
 

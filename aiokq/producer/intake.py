@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from aiokq.core.errors import BufferFull, KafkaError, RecordTooLarge, UnknownTopicOrPartition
 from aiokq.core.types import Buffer, TopicPartition
-from aiokq.fastpath import Deliveries
 from aiokq.producer.batch_builder import record_size
+from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.gathered import GatheredDeliveries
 from aiokq.producer.pipeline import (
     NotKnown,
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from aiokq._core import RecordTuple
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath import Accumulator, Delivery
+    from aiokq.fastpath import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.outbox import Outbox
     from aiokq.producer.settings import ProducerSettings
 
-__all__ = ["Intake", "ManyDeliveries", "ManyRecord", "SendNowait"]
+__all__ = ["Intake", "ManyRecord", "SendNowait"]
 
 T = TypeVar("T")
-
-ManyDeliveries: TypeAlias = Deliveries | GatheredDeliveries
-"""What `send_many` gives: `len()`, indexing in input order, and awaiting for all."""
 
 ManyRecord: TypeAlias = (
     tuple[object, object]
@@ -152,7 +150,7 @@ class Intake:
 
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
-    ) -> ManyDeliveries:
+    ) -> Deliveries:
         """Takes many records in order, waiting for room as often as it takes."""
         if self._pipeline is not None:
             return await self._append_prepared(self._pipeline, topic, records, partition)
@@ -170,7 +168,7 @@ class Intake:
         while done < len(batch):
             start = done
 
-            def append_more(into: Deliveries = deliveries, start: int = start) -> int:
+            def append_more(into: NativeDeliveries = deliveries, start: int = start) -> int:
                 _, reached = append_many(
                     topic, batch, partition, start=start, into=into, waited=True
                 )
@@ -182,15 +180,13 @@ class Intake:
             done = await self._wait_for_room(record_size(key, value, headers), append_more)
         return deliveries
 
-    async def append_batch(
-        self, batch: BatchBuilder, topic: str, partition: int
-    ) -> GatheredDeliveries:
+    async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
         """Takes a batch that was filled by hand, whole."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
         await self._look_for(topic, partition)
 
-        def put() -> GatheredDeliveries:
+        def put() -> Deliveries:
             return GatheredDeliveries(self._outbox.put(topic, partition, batch.records))
 
         if not self._accumulator.waiting and self._accumulator.room(batch.size()):
@@ -234,7 +230,7 @@ class Intake:
         topic: str,
         records: Iterable[ManyRecord],
         partition: int | None,
-    ) -> GatheredDeliveries:
+    ) -> Deliveries:
         if pipeline.needs_metadata:
             await self.topics.find(topic)
         # All of them before the first is taken: an error in one takes none.

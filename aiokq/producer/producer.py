@@ -27,8 +27,8 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import Accumulator, Batch, Delivery, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
-from aiokq.producer.gathered import GatheredDeliveries
-from aiokq.producer.intake import Intake, ManyDeliveries, ManyRecord, SendNowait
+from aiokq.producer.deliveries import Deliveries
+from aiokq.producer.intake import Intake, ManyRecord, SendNowait
 from aiokq.producer.outbox import Outbox
 from aiokq.producer.report import CloseReport
 from aiokq.producer.serializers import Headers
@@ -290,7 +290,7 @@ class Producer:
 
     async def send_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None = None
-    ) -> ManyDeliveries:
+    ) -> Deliveries:
         """Accepts many records of one topic, waiting for room as often as it takes.
 
         If it is cancelled, or fails for lack of room, the records before that moment are accepted.
@@ -351,9 +351,7 @@ class Producer:
         limit = min(settings.max_request_size, settings.buffer_memory)
         return BatchBuilder(min(max(settings.batch_size, 1024), limit))
 
-    async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int
-    ) -> GatheredDeliveries:
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Deliveries:
         """Accepts a filled batch, after what was accepted for that partition before.
 
         Waits for room and for the topic's metadata only. The builder may be sent again.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import aiokq
 from aiokq.core.errors import (
     ConfigError,
     DeliveryFailed,
@@ -207,6 +208,40 @@ def test_send_many_with_hooks_reports_each_record() -> None:
             assert caught.value.count == 1
             assert [e is None for e in caught.value.errors] == [True, False, True]
             assert caught.value.topic_partitions == (("orders", 1),)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("how", ["plain", "serializer", "interceptor", "partitioner", "by hand"])
+def test_many_deliveries_are_deliveries_whatever_hooks_there_are(how: str) -> None:
+    """isinstance(x, aiokq.Deliveries) was true until somebody added a serializer."""
+    hooks: dict[str, Any] = {
+        "serializer": {"value_serializer": bytes},
+        "interceptor": {"interceptors": (Interceptor(),)},
+        "partitioner": {"partitioner": ByLength()},
+    }
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka, **hooks.get(how, {})) as p:
+            if how == "by hand":
+                batch = p.create_batch()
+                batch.append(b"")
+                batch.append(b"1")
+                many = await p.send_batch(batch, "orders", partition=0)
+            else:
+                many = await p.send_many("orders", [(None, b""), (None, b"1")])
+            assert isinstance(many, aiokq.Deliveries)
+            assert not isinstance(many[0], aiokq.Deliveries)
+            assert not many.done()
+            assert len(await many) == len(many) == len(list(many)) == 2
+            assert many.done()
+            assert [each.result() for each in many[:]] == await many
+            assert many[-1].result() == many[1].result()
+            with pytest.raises(IndexError):
+                many[2]
+            assert repr(many) == "<Deliveries of 2 records>"
+        assert not isinstance([], aiokq.Deliveries)
 
     simulate(body)
 
