@@ -165,6 +165,8 @@ class GroupSide:
             reader = outlet.readers.reader
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 outlet.finish()
+        if self.acks is not None and not normal:
+            return  # who acknowledges cannot be told, and what ended the work ended it there too
         while any(self.commits.in_work(state, by) for state in inbox.positions):
             await inbox.work_changes()
 

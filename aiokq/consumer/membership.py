@@ -208,7 +208,8 @@ class Member:
         states = self._states(partitions)
         for state in states:
             self._inbox.withhold(state)
-        await self._drain(states)
+        if self._deadline is None:  # else it was waited for before the group was left
+            await self._drain(states)
         if self._settings.auto_commit and self.inside:
             await self._commits.commit_finished(self._handler_time())
         await self._handlers.revoked(partitions, self._handler_time())

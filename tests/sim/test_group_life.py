@@ -336,3 +336,62 @@ def test_cancelled_reads_lose_nothing(protocol: str) -> None:
         assert sum(filter(None, await w.committed("t", 2))) == 50
 
     simulate(body)
+
+
+@pytest.mark.parametrize("normal", [True, False])
+def test_records_that_nobody_acknowledges_hold_closing_up_for_a_bounded_time(normal: bool) -> None:
+    """Workers may still do it after a normal end; after an exception nobody is waited for."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(3), 1)
+        c = w.member("t", ack_mode="explicit")
+        await c.start()
+        await read(c, 3)
+        began = w.world.loop.time()
+        if normal:
+            await c.close(timeout=9)
+            assert 3 <= w.world.loop.time() - began <= 4
+        else:
+            try:
+                raise LookupError
+            except LookupError:
+                await c.close(timeout=9)
+            assert w.world.loop.time() - began < 1
+        assert await w.committed("t", 1) == [0]
+
+    simulate(body)
+
+
+def test_a_stalled_loop_leaves_its_trace_in_health() -> None:
+    """KP 2070: heartbeats starved by blocking code, and nothing said so."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with w.member("t") as c:
+            await until(lambda: c.assignment())
+            assert c.health().stalled is None
+            c._engine._stalls.stalled(7.5, "handler.py:12 in crunch")
+            stalled = c.health().stalled
+            assert stalled is not None
+            assert (stalled.stalled_ms, stalled.stack) == (7500, "handler.py:12 in crunch")
+
+    simulate(body)
+
+
+def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
+    """A refusal is raised, and tried again: rights may be granted meanwhile."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        # Shorter than the broker allows: INVALID_SESSION_TIMEOUT, which no repeating mends.
+        c = w.member("t", session_timeout_ms=900, heartbeat_interval_ms=300)
+        async with c:
+            for _ in range(2):
+                with pytest.raises(KafkaError, match="INVALID_SESSION_TIMEOUT"):
+                    await c.getone()
+                group = c.health().group
+                assert group is not None
+                assert group.state == "failed"
+
+    simulate(body)
