@@ -121,8 +121,6 @@ class ModernMember:
             return
         self._wants_out = True
         self._lost = lost or self._lost
-        self._asking = False  # whatever is in flight is answered at once, and not waited for
-        self._ticket += 1
         self._not_before = now
         if self._handling is None:
             self._go_on(now)
@@ -394,6 +392,10 @@ class ModernMember:
                 self.state = MemberState.PREPARING
                 self._handle(GiveUp(self.owned))
             elif self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
+                # What is in flight may have brought the epoch of the last commits, and was
+                # listened to until now. The goodbye does not wait for it.
+                self._asking = False
+                self._ticket += 1
                 self.state = MemberState.LEAVING
             else:
                 self._left(now)

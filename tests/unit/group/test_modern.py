@@ -329,7 +329,7 @@ def test_a_changed_subscription_is_said_at_once() -> None:
     assert (told.subscribed_topic_names, told.subscribed_topic_regex) == (["t"], "")
 
 
-def test_late_answers_count_for_nothing() -> None:
+def test_the_answer_to_an_earlier_heartbeat_does_not_bring_a_leaving_member_back() -> None:
     """A heartbeat that was in flight when it left must not bring it back."""
     play = Play()
     play.stable(t=[0])
@@ -345,4 +345,36 @@ def test_late_answers_count_for_nothing() -> None:
         play.now,
     )
     assert play.poll() == [GiveUp(frozenset({T0}))]
-    assert play.member.group_metadata.generation == 1
+    assert play.member.state is MemberState.PREPARING
+
+
+def test_a_member_that_leaves_while_its_heartbeat_is_under_way_commits_at_the_new_epoch() -> None:
+    """An answer that is not waited for may bring an epoch: without it the last commit is stale,
+    and the next heartbeat fenced."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    play.member.leave(play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+    play.expect(play.answer(2))
+    assert play.member.group_metadata.generation == 2
+    play.expect(play.handled(), Ask)
+    assert play.request().member_epoch == -1
+
+
+def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
+    """Nor is that one's answer taken for the goodbye's."""
+    play = Play()
+    play.stable(t=[0])
+    play.wait()
+    earlier = play.asked
+    play.member.leave(play.now)
+    play.poll()
+    play.expect(play.handled(), Ask)
+    assert play.request().member_epoch == -1
+    goodbye, play.asked = play.asked, earlier
+    play.expect(play.answer(2))
+    assert play.member.state is MemberState.LEAVING
+    play.asked = goodbye
+    play.answer(-1)
+    assert play.member.state is MemberState.OUT
