@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random as random_module
 from collections import defaultdict
 from typing import Any
 
@@ -199,3 +200,13 @@ def torment(seed: int) -> None:
 def test_nothing_is_skipped_whatever_happens_to_the_members(seed: int) -> None:
     """Joins, leaves, deaths, cuts, a broker killed, reads cancelled, all by chance."""
     torment(seed)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(0)
+@pytest.mark.build_independent
+def test_thousands_of_seeds_of_groups() -> None:
+    """The same, long; a failing seed is named in the error's notes."""
+    seeds = random_module.Random(LONG_RUN)
+    for _ in range(LONG_RUN):
+        torment(seeds.randrange(2**32))
