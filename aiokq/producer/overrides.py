@@ -11,7 +11,7 @@ from typing import Any, Literal
 from aiokq.cluster.overrides import ClusterOverrides
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptor
-from aiokq.producer.partitioner import Partitioner
+from aiokq.producer.partitioner import Partitioner, PartitionFunction
 from aiokq.producer.serializers import Serializer
 from aiokq.producer.settings import CompressionType
 
@@ -72,8 +72,11 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """1 to 17; 9, the default, is the fast one."""
     compression_zstd_level: int
     """-131072 (fast) to 22 (small)."""
-    partitioner: Partitioner | None
-    """Chooses partitions instead of murmur2 (with a key) and sticky (without)."""
+    partitioner: Partitioner | PartitionFunction | None
+    """Chooses partitions instead of murmur2 (with a key) and sticky (without): an object with
+    partition(), or a callable that takes the key, all partitions and those with a leader, as
+    in aiokafka and kafka-python. A result of None leaves the choice to the default.
+    """
     partitioner_adaptive_partitioning_enable: bool
     """Whether records without a key go rather to partitions whose broker keeps up (KIP-794),
     else to all alike.

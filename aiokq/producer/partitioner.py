@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from aiokq.core.types import Buffer
 
-__all__ = ["Partitioner"]
+__all__ = ["Choose", "PartitionFunction", "Partitioner", "choose_with"]
+
+PartitionFunction: TypeAlias = Callable[[bytes | None, list[int], list[int]], int | None]
+"""(key, all partitions, those that have a leader now) to a partition, or None for the default.
+The partitioners of aiokafka and kafka-python have this shape."""
+
+Choose: TypeAlias = Callable[
+    [str, "Buffer | None", "Buffer | None", Sequence[int], Sequence[int]], int | None
+]
+"""`Partitioner.partition`, bound."""
 
 
 @runtime_checkable
@@ -39,3 +48,22 @@ class Partitioner(Protocol):
             without a key one partition until a batch is full (KIP-480, KIP-794).
         """
         ...
+
+
+def choose_with(partitioner: Partitioner | PartitionFunction) -> Choose:
+    """A partitioner of either shape as one of (topic, key, value, partitions, available)."""
+    if isinstance(partitioner, Partitioner):
+        return partitioner.partition
+    plain = partitioner
+
+    def choose(
+        topic: str,
+        key: Buffer | None,
+        value: Buffer | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int | None:
+        data = key if key is None or isinstance(key, bytes) else bytes(key)
+        return plain(data, list(partitions), list(available))
+
+    return choose

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiokq.core.errors import BufferFull, ConfigError, UnknownTopicOrPartition
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptors, ProducerRecord
+from aiokq.producer.partitioner import choose_with
 from aiokq.producer.serializers import Headers, serialize_with
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class Pipeline:
         self._engine = engine
         self._accumulator = accumulator
         self._interceptors = Interceptors(settings.interceptors)
-        self._partitioner = settings.partitioner
+        partitioner = settings.partitioner
+        self._choice = None if partitioner is None else choose_with(partitioner)
         key, value = settings.key_serializer, settings.value_serializer
         self._serialize_key = None if key is None else serialize_with(key)
         self._serialize_value = None if value is None else serialize_with(value)
@@ -85,7 +87,7 @@ class Pipeline:
     @property
     def needs_metadata(self) -> bool:
         """Whether records cannot be taken before the topic's partitions are known."""
-        return self._partitioner is not None
+        return self._choice is not None
 
     def append(
         self,
@@ -139,26 +141,28 @@ class Pipeline:
 
         Raises:
             NotPlaced: the partitioner needs the partitions, and they are not known yet.
-            ConfigError: it chose one that there is not.
+            ConfigError: it chose one that there is not, or something that is no number.
             whatever the partitioner raises.
         """
-        if self._partitioner is None or record.partition is not None:
+        if self._choice is None or record.partition is not None:
             return record
         return record._replace(partition=self._choose(record))
 
     def _choose(self, record: PreparedRecord) -> int | None:
-        assert self._partitioner is not None
+        assert self._choice is not None
         info = self._engine.metadata.topics.get(record.topic)
         if info is None or not info.partitions:
             raise NotPlaced(record)
         partitions: Sequence[int] = sorted(info.partitions)
         available = [n for n in partitions if info.partitions[n].leader >= 0]
-        chosen = self._partitioner.partition(
-            record.topic, record.key, record.value, partitions, available
-        )
-        if chosen is not None and chosen not in info.partitions:
+        chosen = self._choice(record.topic, record.key, record.value, partitions, available)
+        if chosen is None:
+            return None
+        # Checked, as it may be anything; numpy's integers are taken, but True is no partition.
+        number = chosen.__index__() if hasattr(chosen, "__index__") else -1
+        if isinstance(chosen, bool) or number not in info.partitions:
             raise ConfigError(
                 f"the partitioner chose partition {chosen!r} of {record.topic!r}, which has "
-                f"{len(partitions)}"
+                f"{len(partitions)}: it is to return one of their numbers, or None"
             )
-        return chosen
+        return number

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptor
-from aiokq.producer.partitioner import Partitioner
+from aiokq.producer.partitioner import Partitioner, PartitionFunction
 from aiokq.producer.serializers import Serializer
 from aiokq.records.compression import CODEC_NAMES, GZIP, LEVELS, LZ4, ZSTD, check_level, codec_id
 
@@ -128,9 +128,12 @@ class ProducerSettings(ClusterSettings):
         default=LEVELS[ZSTD].default, description="-131072 (fast) to 22 (small)."
     )
 
-    partitioner: Partitioner | None = Field(
+    partitioner: Partitioner | PartitionFunction | None = Field(
         default=None,
-        description="Chooses partitions instead of murmur2 (with a key) and sticky (without).",
+        description="Chooses partitions instead of murmur2 (with a key) and sticky (without): an "
+        "object with partition(), or a callable that takes the key, all partitions and those with "
+        "a leader, as in aiokafka and kafka-python. A result of None leaves the choice to the "
+        "default.",
     )
     partitioner_adaptive_partitioning_enable: bool = Field(
         default=True,
@@ -172,6 +175,18 @@ class ProducerSettings(ClusterSettings):
                 raise ValueError(f"acks is 0, 1, -1 or 'all', not {value!r}")
             return known[text]
         return value  # "all" is kept as -1
+
+    @field_validator("partitioner", mode="before")
+    @classmethod
+    def _no_name_of_a_partitioner(cls, value: Any) -> Any:
+        # str has a method partition(), and so has a class of which no object was made.
+        plain = isinstance(value, type) or not (callable(value) or isinstance(value, Partitioner))
+        if value is not None and (plain or isinstance(value, str | bytes | bytearray)):
+            raise ValueError(
+                "it is a callable (key, partitions, available) -> int, or an object with "
+                f"partition(), not {value!r}"
+            )
+        return value
 
     @field_validator("compression_type", mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from aiokq.producer.interceptors import BatchInfo, Interceptor, Interceptors, Pr
 from aiokq.producer.partitioner import Partitioner
 from aiokq.producer.producer import Producer
 from aiokq.producer.serializers import serialize_with
+from aiokq.producer.settings import ProducerSettings
 from tests.sim.producer_world import producer, simulate, times
 
 
@@ -193,6 +194,79 @@ def test_a_partitioner_of_one_s_own_chooses() -> None:
             assert [meta.partition for meta in await many] == [0, 1, 2]
 
     simulate(body)
+
+
+def test_a_partitioner_of_aiokafka_or_kafka_python_works_as_it_is() -> None:
+    """They are called with the key, all partitions and those with a leader; ours were objects
+    only, and everybody who moved over had to wrap theirs."""
+    seen: list[tuple[Any, ...]] = []
+
+    def by_first_byte(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+        seen.append((key, all_partitions, available))
+        assert type(all_partitions) is type(available) is list
+        return all_partitions[0] if key is None else key[0] % len(all_partitions)
+
+    class Lettered:
+        def __call__(self, key: Any, all_partitions: list[int], available: list[int]) -> int | None:
+            return None if key is None else b"abc".index(key)
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, -1])
+        async with producer(world, kafka, partitioner=by_first_byte) as p:
+            assert (await p.send("orders", b"v", key=b"\x01")).partition == 1
+            assert (await p.send("orders", b"v")).partition == 0
+            assert (await p.send("orders", b"v", key=memoryview(b"\x04"))).partition == 1
+            assert (await p.send("orders", b"v", key=b"\x01", partition=0)).partition == 0
+        assert seen == [(key, [0, 1, 2], [0, 1]) for key in (b"\x01", None, b"\x04")]
+        async with producer(world, kafka, partitioner=Lettered()) as p:
+            assert (await p.send("orders", b"v", key=b"b")).partition == 1
+            assert (await p.send("orders", b"v")).partition in (0, 1)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("chosen", [3, -1, 1.0, "1", True, [1]])
+def test_what_is_no_partition_is_a_typed_error(chosen: Any) -> None:
+    """1.0 was found among the partitions and then refused in other words; a list could not even
+    be looked for. Nothing of it may take the producer down."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka, partitioner=lambda *_: chosen) as p:
+            with pytest.raises(ConfigError, match="the partitioner chose partition") as caught:
+                await p.send("orders", b"v")
+            assert repr(chosen) in str(caught.value)
+            with pytest.raises(ConfigError, match="the partitioner chose partition"):
+                await p.send_many("orders", [(None, b"v")])
+            assert (await p.send("orders", b"v", partition=1)).offset == 0
+
+    simulate(body)
+
+
+def test_a_partition_number_of_numpy_s_is_one() -> None:
+    """Whoever hashes in numpy gets its integers back."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 2
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka, partitioner=lambda *_: Number()) as p:
+            assert (await p.send("orders", b"v")).partition == 2
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("wrong", ["murmur2", b"murmur2", ByLength, 5])
+def test_a_partitioner_is_no_name_and_no_class(wrong: Any) -> None:
+    """str has a method called partition, and so has a class that was not called: either was taken
+    for a partitioner, and the first record failed."""
+    with pytest.raises(ConfigError, match=r"partitioner: .*callable"):
+        ProducerSettings(partitioner=wrong)
+    if isinstance(wrong, str):
+        with pytest.raises(ConfigError, match=r"partitioner: .*callable"):
+            ProducerSettings.from_env(environ={"KAFKA_PARTITIONER": wrong})
 
 
 def test_send_many_with_hooks_reports_each_record() -> None:
