@@ -353,7 +353,7 @@ class ModernMember:
         self.state = MemberState.SETTLING
         if going:
             self._handle(GiveUp(going))
-        elif (coming or self._joined) and not self._claim_unheard:
+        elif (coming or (self._joined and not unknown)) and not self._claim_unheard:
             self._joined = False  # the first assignment is told even if it is empty
             self._handle(Take(coming))
         else:

@@ -44,8 +44,9 @@ async def aiokq_member(options: argparse.Namespace) -> None:
     if options.protocol == "classic":
         settings |= {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
         settings["partition_assignment_strategy"] = [options.assignor]
+    member = aiokq.Consumer  # imported now: the time that takes is not the group's
     tell("starting")
-    async with aiokq.Consumer(
+    async with member(
         options.topic,
         bootstrap_servers=options.bootstrap,
         group_id=options.group,
