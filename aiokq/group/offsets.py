@@ -145,7 +145,9 @@ class GroupOffsets:
         code = _code(error)
         # The group went on to its next generation, and this member with it: it has not lost what
         # it still owns. If it was expelled, it will know before the next attempt or soon after.
-        return error.retriable or code in LATER or (code in FENCED and tp in self._owned())
+        # Not if another has its instance id: that never mends.
+        behind = code in FENCED and code != FencedInstanceId.code
+        return error.retriable or code in LATER or (behind and tp in self._owned())
 
     async def committed(
         self,
@@ -275,7 +277,9 @@ class GroupOffsets:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    if not error.retriable and _code(error) not in LATER:
+    # Who was expelled learns it by a heartbeat, and then asks for what it has been given since, or
+    # for nothing: only members of the consumer protocol are told here.
+    if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error
 
