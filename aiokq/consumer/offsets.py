@@ -284,12 +284,19 @@ class PositionKeeper:
             for state, generation in generations.items():
                 if state.looking_up == generation:
                     state.looking_up = -1
-        for state, generation in generations.items():
-            if state.generation != generation:
-                continue
+        wanting = [
+            state for state, generation in generations.items() if state.generation == generation
+        ]
+        if failure is not None and wanting:
+            logger.warning(
+                "no committed offsets yet: partitions=%d first=%s error=%s",
+                len(wanting),
+                wanting[0].tp,
+                failure,
+            )
+        for state in wanting:
             if failure is not None:
                 state.later(self._engine.now(), failure)
-                logger.warning("no committed offset yet: partition=%s error=%s", state.tp, failure)
                 if not failure.retriable:
                     state.refused(failure)
                     state.outlet.report(failure)
