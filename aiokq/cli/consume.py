@@ -36,6 +36,17 @@ Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition; repeatable."),
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="ID",
+        help="Be a member of this group: share the partitions, go on where it is, and commit what "
+        "was printed.",
+        show_default=False,
+    ),
+]
 MaxMessages = Annotated[
     int | None,
     typer.Option("--max-messages", "-n", min=1, metavar="N", help="End after so many records."),
@@ -86,6 +97,7 @@ def consume(
     topics: Topics,
     start: From = "beginning",
     partitions: Partitions = None,
+    group: Group = None,
     max_messages: MaxMessages = None,
     follow: Follow = True,
     output_format: OutputFormat = None,
@@ -107,7 +119,7 @@ def consume(
 
     START is beginning, end, an offset, -N for the last N offsets of each partition, or a time:
     2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or PT1H for an
-    hour ago.
+    hour ago. With --group, where the group has committed nothing: beginning or end.
     """
     session: Session = ctx.obj
     if partitions and len(set(topics)) > 1:
@@ -120,8 +132,11 @@ def consume(
         start=parse_start(start, session.now_ms()),
         limit=max_messages,
         follow=follow,
+        member=group is not None,
     )
-    shared, own = _settings(bootstrap_servers, config, committed=committed)
+    if wanted.member:
+        _check_member(wanted)
+    shared, own = _settings(bootstrap_servers, config, group, committed=committed)
     session.run(Reading(session.cluster(shared), own, wanted, Output(), formatter(kind, parts))())
 
 
@@ -137,8 +152,23 @@ def _format(given: Format | None, parts: Parts, *, as_json: bool) -> Format:
     return kind
 
 
+def _check_member(wanted: Wanted) -> None:
+    if wanted.partitions:
+        raise typer.BadParameter("--partition and --group: a group shares out all partitions")
+    if not isinstance(wanted.start, str):
+        raise typer.BadParameter(
+            "--from with --group is beginning or end, and only counts where the group has "
+            "committed nothing; `aiokq groups reset` and `rewind` set where it goes on"
+        )
+    if not wanted.follow:
+        raise typer.BadParameter(
+            "--until-end and --group: a member has only some of the partitions; end it by "
+            "--max-messages or Ctrl-C"
+        )
+
+
 def _settings(
-    bootstrap_servers: str | None, config: Path | None, *, committed: bool
+    bootstrap_servers: str | None, config: Path | None, group: str | None, *, committed: bool
 ) -> tuple[ClusterSettings, ConsumerSettings]:
     """Of the cluster, and of the consumer alone."""
     from aiokq.cli.settings import client_settings, own_settings
@@ -150,12 +180,13 @@ def _settings(
         ConsumerSettings,
         bootstrap_servers,
         config,
+        group_id=group,
         isolation_level="read_committed" if committed else None,
     )
-    if settings.group_id is not None:
+    if group is None and settings.group_id is not None:
         raise ConfigError(
-            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, is "
-            "no member and commits nothing: leave group_id out"
+            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, and "
+            "commits nothing: leave group_id out, or be a member by --group"
         )
     # Reading a topic must not create it, whatever the cluster allows.
     shared = client_settings(

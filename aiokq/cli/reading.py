@@ -39,6 +39,7 @@ class Wanted:
         start: where to begin in each partition.
         limit: records to print; None for no limit.
         follow: wait for more, or end where each partition ended at the start.
+        member: of the group in the settings, which says where to go on.
     """
 
     topics: tuple[str, ...]
@@ -46,6 +47,7 @@ class Wanted:
     start: Start
     limit: int | None
     follow: bool
+    member: bool = False
 
 
 class Reading:
@@ -71,6 +73,8 @@ class Reading:
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
         )
+        if wanted.member and wanted.start == "end":
+            self._settings = settings.with_overrides(auto_offset_reset="latest")
         self._wanted = wanted
         self._out = out
         self._line = line
@@ -81,6 +85,12 @@ class Reading:
         wanted = self._wanted
         async with self._cluster:
             partitions = await self._partitions()
+            if wanted.member:
+                async with self._cluster.consumer(
+                    *wanted.topics, settings=self._settings
+                ) as member:
+                    await self._follow(member)
+                return
             # Of a subscription new partitions are read as well; of an assignment not.
             subscribes = wanted.follow and not wanted.partitions
             consumer = self._cluster.consumer(

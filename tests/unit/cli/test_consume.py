@@ -194,3 +194,38 @@ def test_json_and_another_format_are_refused(alone: CommandLine):
     done = alone("consume", "t", "--json", "--format", "raw")
     assert done.code == 2
     assert "--format raw" in done.complaint
+
+
+def test_a_member_goes_on_where_its_group_is(filled: CommandLine):
+    """What was printed is committed; the next run begins behind it."""
+    first = values(filled, "t", "--group", "billing", "--max-messages", "6")
+    rest = values(filled, "t", "-g", "billing", "-n", "9")
+    assert sorted(first + rest) == sorted(
+        [f"0.{n}" for n in range(10)] + [f"1.{n}" for n in range(5)]
+    )
+    described = filled("groups", "describe", "billing", "--json")
+    assert json.loads(described.out)[0]["lag"] == 0
+
+
+def test_a_member_from_the_end_prints_what_comes_later(filled: CommandLine):
+    """`--from end` is where a group begins that has committed nothing; later it does not count."""
+    values(filled, "t", "--group", "old", "-n", "15")
+    filled("produce", "t", "--partition", "2", stdin=b"late\n")
+    assert values(filled, "t", "--group", "old", "--from", "end", "-n", "1") == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--partition", "0"), "shares out all partitions"),
+        (("--from", "7"), "aiokq groups reset"),
+        (("--until-end",), "--max-messages"),
+    ],
+)
+def test_what_a_member_cannot_do_is_refused_at_once(
+    alone: CommandLine, arguments: tuple[str, ...], says: str
+):
+    """Options that only mean something to who reads alone."""
+    done = alone("consume", "t", "--group", "billing", *arguments)
+    assert done.code == 2
+    assert says in done.complaint
