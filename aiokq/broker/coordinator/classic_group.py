@@ -9,6 +9,7 @@ Source: Kafka ``ClassicGroup.java``.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.classic_member import ClassicMember, Protocol
@@ -88,6 +89,7 @@ class ClassicGroup:
         self.rebalance = ClassicRebalance(self, timers)
         self._random = rng
         self._subscribed: frozenset[str] | None = None
+        self._logged: GroupMetadataValue | None = None
 
     # what it is
 
@@ -311,6 +313,32 @@ class ClassicGroup:
             )
         )
 
+    def logged(self, record: CoordinatorRecord) -> None:
+        """Take note that one of its records was written: it is what the log now has."""
+        assert isinstance(record.value, GroupMetadataValue)
+        self._logged = record.value
+
+    def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
+        """What the log has, but for the member id of a static member; None if it has none such.
+
+        For states in which there is nothing new to be written: another coordinator must not take
+        the member for its own predecessor, and fence it.
+        """
+        value = self._logged
+        if value is None or all(member.member_id != old_member_id for member in value.members):
+            return None
+        renamed = replace(
+            value,
+            leader=new_member_id if value.leader == old_member_id else value.leader,
+            members=[
+                replace(member, member_id=new_member_id)
+                if member.member_id == old_member_id
+                else member
+                for member in value.members
+            ],
+        )
+        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), renamed)
+
     def empty_record(self) -> CoordinatorRecord:
         """The record of a group that has just been made, and has no generation yet."""
         return self._stored(
@@ -328,6 +356,7 @@ class ClassicGroup:
 
     def restore(self, value: GroupMetadataValue) -> None:
         """Become what a record of the log says; for a group that has just been made."""
+        self._logged = value
         self.generation = value.generation
         self.protocol_name = value.protocol
         since = value.current_state_timestamp

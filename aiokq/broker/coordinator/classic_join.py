@@ -26,6 +26,7 @@ from aiokq.wire.join_group import JoinGroupResponse
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.classic_group import ClassicGroup
     from aiokq.broker.coordinator.group import Caller
+    from aiokq.broker.coordinator.records import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.core.errors import KafkaError
     from aiokq.wire.join_group import JoinGroupRequest
@@ -177,15 +178,21 @@ def _replace_static(
     joining: Deferred[JoinGroupResponse] = Deferred()
     _update(group, member, request, joining)
     reason = f"static member {instance} is back as {member_id}{_because(request)}"
-    if group.state is ClassicState.COMPLETING_REBALANCE:
-        # The leader may be assigning to the old member id.
-        return _waiting(group.rebalance.prepare(reason, instant), joining)
-    if group.state is not ClassicState.STABLE:
-        return _waiting(group.rebalance.complete_if_joined(instant), joining)
-    if roster.elect_protocol() != group.protocol_name:
-        return _waiting(group.rebalance.prepare(reason, instant), joining)
+    if group.state is not ClassicState.STABLE or roster.elect_protocol() != group.protocol_name:
+        renamed = group.record_renamed(old_member_id, member_id)
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            outcome = group.rebalance.complete_if_joined(instant)
+        else:
+            # While it is completed: the leader may be assigning to the old member id.
+            outcome = group.rebalance.prepare(reason, instant)
+        return _waiting(outcome if renamed is None else _with(group, renamed, outcome), joining)
+
+    assignments = {one.member_id: one.assignment for one in roster}
+    record = group.record(assignments)
 
     def written(error: KafkaError | None) -> None:
+        if error is None:
+            group.logged(record)
         if roster.members.get(member_id) is not member or member.joining is not joining:
             return  # it has gone, or come again, meanwhile
         if error is not None:
@@ -203,8 +210,19 @@ def _replace_static(
             response.members = []
         roster.complete_join(member, response)
 
-    assignments = {one.member_id: one.assignment for one in roster}
-    return Outcome([group.record(assignments)], deferred=joining, replay=False, written=written)
+    return Outcome([record], deferred=joining, replay=False, written=written)
+
+
+def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
+    """The outcome, after the record that tells the log the new id of a static member."""
+
+    def written(error: KafkaError | None) -> None:
+        if error is None:
+            group.logged(renamed)
+        if outcome.written is not None:
+            outcome.written(error)
+
+    return Outcome([renamed, *outcome.records], replay=False, written=written)
 
 
 def _update(

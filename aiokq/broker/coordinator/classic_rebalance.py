@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.coordinator.classic_group import ClassicGroup
     from aiokq.broker.coordinator.classic_member import ClassicMember
+    from aiokq.broker.coordinator.records import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
     from aiokq.core.errors import KafkaError
 
@@ -122,7 +123,9 @@ class ClassicRebalance:
         group.begin_generation(instant.timestamp_ms)
         if group.is_empty:
             logger.info("group is empty: group=%s generation=%d", group.group_id, group.generation)
-            return Outcome([group.record({})], replay=False, written=self._empty_written)
+            record = group.record({})
+            written = functools.partial(self._empty_written, record)
+            return Outcome([record], replay=False, written=written)
         logger.info(
             "generation begins: group=%s generation=%d members=%d protocol=%s leader=%s",
             group.group_id,
@@ -143,8 +146,10 @@ class ClassicRebalance:
         )
         return Outcome()
 
-    def _empty_written(self, error: KafkaError | None) -> None:
-        if error is not None:
+    def _empty_written(self, record: CoordinatorRecord, error: KafkaError | None) -> None:
+        if error is None:
+            self._group.logged(record)
+        else:
             # After a restart the members of the generation before come back, and time out.
             logger.warning(
                 "empty group was not written: group=%s error=%s", self._group.group_id, error

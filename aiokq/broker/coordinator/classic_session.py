@@ -91,7 +91,11 @@ def _assign(
         without,
     )
 
+    record = group.record(assignment)
+
     def written(error: KafkaError | None) -> None:
+        if error is None:
+            group.logged(record)
         if (
             group.state is not ClassicState.COMPLETING_REBALANCE
             or group.generation != request.generation_id
@@ -105,7 +109,7 @@ def _assign(
         group.rebalance.propagate({}, code, instant)
         group.rebalance.prepare(f"the assignment could not be stored: {error}", instant)
 
-    return Outcome([group.record(assignment)], deferred=syncing, replay=False, written=written)
+    return Outcome([record], deferred=syncing, replay=False, written=written)
 
 
 def heartbeat(

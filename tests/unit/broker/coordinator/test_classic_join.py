@@ -319,6 +319,36 @@ def test_a_static_replacement_that_cannot_be_stored_is_taken_back():
     assert world.join(instance="i").code == 0
 
 
+def test_a_static_member_back_amid_a_rebalance_is_known_to_the_next_coordinator():
+    """Fenced as if it were its own predecessor (82), it would end for good."""
+    world = ShardWorld()
+    [old] = world.stable(instance="i")
+    new = world.join(instance="j", client="j")
+    assert new.waits
+    back = world.join(instance="i")
+    assert (back.code, new.code, back.generation_id) == (0, 0, 2)
+    world.restart()
+    assert world.heartbeat(back.member_id, 2, instance="i").code == 22  # join again, as yourself
+    assert world.heartbeat(old.member_id, 1, instance="i").code == 82
+    assert world.sync(new.member_id, 2, instance="j").code == 25
+    assert [(m.member_id, m.assignment) for m in world.group().roster] == [
+        (back.member_id, old.member_id.encode())
+    ]
+
+
+def test_a_static_member_back_when_all_have_joined_is_known_to_the_next_coordinator():
+    """The same while the leader assigns."""
+    world = ShardWorld()
+    world.stable(instance="i")
+    leader = world.join(instance="i", protocols=["range", "roundrobin"])
+    rejoined = world.join(leader.member_id, instance="i", protocols=["range"])
+    assert world.state == "CompletingRebalance"
+    back = world.join(instance="i")
+    assert (back.code, back.generation_id) == (0, rejoined.generation_id + 1)
+    world.restart()
+    assert world.heartbeat(back.member_id, back.generation_id, instance="i").code == 22
+
+
 def test_two_static_members_have_two_places():
     """Instance ids tell them apart."""
     world = ShardWorld()
