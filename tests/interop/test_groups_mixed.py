@@ -1,0 +1,218 @@
+"""One group of members of every make, each in a process of its own, on both brokers.
+
+aiokq, Java (VerifiableConsumer), librdkafka, aiokafka and kafka-python share a topic by each
+assignor that they have in common. Who joins first leads, and assigns for the others, until it is
+killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+import aiokq
+from tests.peers.apache_kafka import apache_kafka, why_absent
+from tests.peers.broker_process import broker_process
+from tests.peers.member_process import MemberProcess
+
+REASON = why_absent()
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(REASON is not None, reason=f"JAVA'S MEMBERS ARE NOT TESTED: {REASON}"),
+]
+
+PARTITIONS = 6
+SECONDS = 40.0
+SESSION_MS = {"aiokq": 2_000, "Apache Kafka": 6_000}
+"""How long who was killed is waited for; Apache Kafka as it comes allows no less."""
+
+EVERY_MAKE = ("aiokq", "java", "confluent-kafka", "aiokafka", "kafka-python")
+MAKES = {
+    "range": EVERY_MAKE,
+    "roundrobin": EVERY_MAKE,
+    "sticky": ("aiokq", "java", "aiokafka", "kafka-python"),
+    "cooperative-sticky": ("aiokq", "java", "confluent-kafka", "kafka-python"),
+    "uniform": ("aiokq", "java", "confluent-kafka"),
+    "server-range": ("aiokq", "java", "confluent-kafka"),
+}
+"""Who has an assignor; the last two are the broker's (KIP-848)."""
+
+MATRIX = [
+    *(("range", leader) for leader in EVERY_MAKE),
+    *(("roundrobin", leader) for leader in ("aiokq", "java")),
+    *(("sticky", leader) for leader in MAKES["sticky"]),
+    *(("cooperative-sticky", leader) for leader in MAKES["cooperative-sticky"]),
+    ("uniform", "aiokq"),
+    ("server-range", "java"),
+]
+"""Assignor and leader."""
+
+
+def sessions(broker: str) -> dict[str, str]:
+    """Settings for the consumer protocol, where the broker decides."""
+    return {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": str(SESSION_MS[broker]),
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "300",
+    }
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Address and session timeout."""
+    settings = [f"--set={name}={value}" for name, value in sessions("aiokq").items()]
+    directory = tmp_path_factory.mktemp("broker")
+    with broker_process(directory, "--profile", "dev", *settings) as broker:
+        yield broker.bootstrap_servers, SESSION_MS["aiokq"]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[tuple[str, int]]:
+    properties = {name.replace(".", "_"): value for name, value in sessions("Apache Kafka").items()}
+    with apache_kafka(1, **properties) as cluster:
+        yield cluster.bootstrap_servers, SESSION_MS["Apache Kafka"]
+
+
+@pytest.fixture(params=["aiokq", "Apache Kafka"])
+def broker(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Both, one after the other."""
+    chosen: tuple[str, int] = request.getfixturevalue(
+        "ours" if request.param == "aiokq" else "theirs"
+    )
+    return chosen
+
+
+class Group:
+    """A topic with a group, and the members that the test started."""
+
+    def __init__(self, broker: tuple[str, int], assignor: str) -> None:
+        self._servers, self._session_ms = broker
+        self._assignor = assignor
+        self._topic = f"mixed-{next(_numbers)}"
+        self._produced = 0
+        self._gone: list[int] = []
+        self.members: list[MemberProcess] = []
+
+    async def prepare(self) -> None:
+        async with aiokq.Admin(self._servers) as admin:
+            await admin.create_topics(self._topic, num_partitions=PARTITIONS, raise_errors=True)
+
+    async def produce_and_see(self, count: int = 60) -> None:
+        """New records in all partitions, and all of them reach some member."""
+        new = range(self._produced, self._produced + count)
+        async with aiokq.Producer(self._servers) as producer:
+            for number in new:
+                await producer.enqueue(self._topic, b"%d" % number, partition=number % PARTITIONS)
+        self._produced = new.stop
+        self.until(lambda: self._seen() >= set(range(self._produced)))
+
+    def _seen(self) -> set[int]:
+        return {*self._gone, *itertools.chain.from_iterable(m.received for m in self.members)}
+
+    def start(self, *makes: str) -> None:
+        group = f"g-{self._topic}"
+        self.members += [
+            MemberProcess(make, self._servers, self._topic, group, self._assignor, self._session_ms)
+            for make in makes
+        ]
+
+    def kill(self, member: MemberProcess) -> None:
+        self.members.remove(member)
+        member.kill()
+        self._gone += member.received
+
+    def leave(self, member: MemberProcess) -> None:
+        self.members.remove(member)
+        member.leave()
+        self._gone += member.received
+
+    def until(self, satisfied: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not satisfied():
+            lost = [m for m in self.members if m.process.poll() is not None]
+            assert not lost, lost
+            assert time.monotonic() < deadline, self.members
+            time.sleep(0.02)
+
+    def settle(self) -> None:
+        """Until every partition is owned once, and nobody has two more than another."""
+        self.until(lambda: _shared([m.owned for m in self.members]))
+        time.sleep(0.3)
+        self.until(lambda: _shared([m.owned for m in self.members]))
+
+    def committed(self) -> int:
+        return self._produced // PARTITIONS
+
+    async def offsets(self) -> list[int | None]:
+        """What the group committed, by partition."""
+        async with aiokq.Consumer(
+            bootstrap_servers=self._servers, group_id=f"g-{self._topic}", enable_auto_commit=False
+        ) as outside:
+            return [await outside.committed((self._topic, p)) for p in range(PARTITIONS)]
+
+
+def _shared(owned: Iterable[set[int]]) -> bool:
+    sets = list(owned)
+    sizes = [len(each) for each in sets]
+    everything = set().union(*sets)
+    return (
+        everything == set(range(PARTITIONS))
+        and sum(sizes) == PARTITIONS
+        and max(sizes) - min(sizes) <= 1
+    )
+
+
+async def life(broker: tuple[str, int], assignor: str, leader: str, makes: Iterable[str]) -> None:
+    """A leader alone; all others; the leader killed; a new member of its make; all leave."""
+    group = Group(broker, assignor)
+    await group.prepare()
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [member.kill() for member in group.members])
+        group.start(leader)
+        group.settle()
+        await group.produce_and_see()
+        group.start(*(make for make in makes if make != leader))
+        group.settle()
+        await group.produce_and_see()
+        group.kill(group.members[0])
+        group.settle()
+        await group.produce_and_see()
+        group.start(leader)
+        group.settle()
+        await group.produce_and_see()
+        while len(group.members) > 1:
+            group.leave(group.members[0])
+        group.settle()
+        await group.produce_and_see()
+        group.leave(group.members[0])
+    assert await group.offsets() == [group.committed()] * PARTITIONS
+
+
+async def test_every_make_in_one_group_on_our_broker(ours: tuple[str, int]) -> None:
+    """Ours leads: the other four must understand what it assigned."""
+    await life(ours, "roundrobin", "aiokq", EVERY_MAKE)
+
+
+async def test_java_leads_ours_by_cooperative_rebalances(ours: tuple[str, int]) -> None:
+    """KIP-429: ours must give up what Java's leader takes, and join again."""
+    await life(ours, "cooperative-sticky", "java", ("aiokq", "java", "confluent-kafka"))
+
+
+async def test_ours_and_librdkafka_and_java_by_the_consumer_protocol(ours: tuple[str, int]) -> None:
+    """KIP-848, whose members are told by our broker what to give up."""
+    await life(ours, "uniform", "confluent-kafka", MAKES["uniform"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("assignor", "leader"), MATRIX, ids=map(" led by ".join, MATRIX))
+async def test_members_of_every_make(broker: tuple[str, int], assignor: str, leader: str) -> None:
+    """By each assignor that they share, led by each make, on both brokers."""
+    await life(broker, assignor, leader, MAKES[assignor])
