@@ -19,27 +19,56 @@ from aiokq._version import __version__
 if TYPE_CHECKING:
     from aiokq import errors, metrics, wire
     from aiokq.admin.client import Admin
+    from aiokq.admin.clusters import BrokerDescription, ClusterDescription
     from aiokq.admin.config_types import (
+        AlterOperation,
         ConfigChange,
+        ConfigDescription,
+        ConfigEntry,
         ConfigResource,
         ConfigResourceType,
+        ConfigsAltered,
+        ConfigSource,
+        ConfigSynonym,
     )
+    from aiokq.admin.group_import import GroupOffsetImported
+    from aiokq.admin.group_listing import GroupListings
     from aiokq.admin.group_reset import ResetTo
-    from aiokq.admin.group_types import GroupState, GroupType
-    from aiokq.admin.partitions import NewPartitions
-    from aiokq.admin.results import Results
+    from aiokq.admin.group_types import (
+        GroupDeleted,
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupOffsetAltered,
+        GroupOffsetDeleted,
+        GroupOffsetReset,
+        GroupOffsets,
+        GroupState,
+        GroupType,
+        MemberDescription,
+        MemberRemoved,
+        PartitionLag,
+    )
+    from aiokq.admin.offsets import OffsetListing
+    from aiokq.admin.partitions import NewPartitions, PartitionsCreated
+    from aiokq.admin.records import RecordsDeleted
+    from aiokq.admin.results import ItemResult, Results
     from aiokq.admin.settings import AdminSettings
-    from aiokq.admin.topics import NewTopic
+    from aiokq.admin.topics import (
+        NewTopic,
+        PartitionDescription,
+        TopicCreated,
+        TopicDeleted,
+        TopicDescription,
+        TopicListing,
+    )
+    from aiokq.assign.assignor import Assignor
+    from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
     from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
-    from aiokq.client.registry import (
-        Registry,
-        RegistryChange,
-        RegistryChangeKind,
-        RegistryWatch,
-    )
+    from aiokq.client.registry import Registry, RegistryChange, RegistryChangeKind, RegistryWatch
     from aiokq.client.registry_tree import RegistryNode
     from aiokq.cluster.event_stream import EventStream
     from aiokq.cluster.events import (
@@ -66,7 +95,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
     from aiokq.consumer.deserializers import DeserializedRecord, Deserializer
-    from aiokq.consumer.health import ConsumerHealth
+    from aiokq.consumer.handlers import RebalanceHandler
+    from aiokq.consumer.health import BrokerHealth, ConsumerHealth, GroupHealth, PartitionHealth
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.streams import Stream
     from aiokq.core.errors import (
@@ -127,13 +157,23 @@ __all__ = [
     "ProducerRecord",
     "Serializer",
     # what a consumer is given and gives
+    "BrokerHealth",
     "ConsumerHealth",
     "DeserializedRecord",
     "Deserializer",
+    "GroupHealth",
+    "PartitionHealth",
+    "RebalanceHandler",
     "RecordBatch",
     "Stream",
     # handlers that block
     "run_blocking",
+    # assignors of your own
+    "Assignment",
+    "Assignor",
+    "RebalanceProtocol",
+    "Subscription",
+    "Topology",
     # partitions, offsets, metadata
     "BrokerInfo",
     "ClusterHealth",
@@ -146,15 +186,45 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     # what the admin client is given and gives
+    "AlterOperation",
+    "BrokerDescription",
+    "ClusterDescription",
     "ConfigChange",
+    "ConfigDescription",
+    "ConfigEntry",
     "ConfigResource",
     "ConfigResourceType",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigsAltered",
+    "GroupDeleted",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupListings",
+    "GroupOffsetAltered",
+    "GroupOffsetDeleted",
+    "GroupOffsetImported",
+    "GroupOffsetReset",
+    "GroupOffsets",
     "GroupState",
     "GroupType",
+    "ItemResult",
+    "MemberDescription",
+    "MemberRemoved",
     "NewPartitions",
     "NewTopic",
+    "OffsetListing",
+    "PartitionDescription",
+    "PartitionLag",
+    "PartitionsCreated",
+    "RecordsDeleted",
     "ResetTo",
     "Results",
+    "TopicCreated",
+    "TopicDeleted",
+    "TopicDescription",
+    "TopicListing",
     # the registry view
     "Registry",
     "RegistryChange",
@@ -200,23 +270,56 @@ __all__ = [
 # Where each name lives. The imports above say the same to type checkers; a test compares them.
 _HOMES = {
     "aiokq.admin.client": ["Admin"],
-    "aiokq.admin.config_types": ["ConfigChange", "ConfigResource", "ConfigResourceType"],
+    "aiokq.admin.clusters": ["BrokerDescription", "ClusterDescription"],
+    "aiokq.admin.config_types": [
+        "AlterOperation",
+        "ConfigChange",
+        "ConfigDescription",
+        "ConfigEntry",
+        "ConfigResource",
+        "ConfigResourceType",
+        "ConfigSource",
+        "ConfigSynonym",
+        "ConfigsAltered",
+    ],
+    "aiokq.admin.group_import": ["GroupOffsetImported"],
+    "aiokq.admin.group_listing": ["GroupListings"],
     "aiokq.admin.group_reset": ["ResetTo"],
-    "aiokq.admin.group_types": ["GroupState", "GroupType"],
-    "aiokq.admin.partitions": ["NewPartitions"],
-    "aiokq.admin.results": ["Results"],
+    "aiokq.admin.group_types": [
+        "GroupDeleted",
+        "GroupDescription",
+        "GroupLag",
+        "GroupListing",
+        "GroupOffsetAltered",
+        "GroupOffsetDeleted",
+        "GroupOffsetReset",
+        "GroupOffsets",
+        "GroupState",
+        "GroupType",
+        "MemberDescription",
+        "MemberRemoved",
+        "PartitionLag",
+    ],
+    "aiokq.admin.offsets": ["OffsetListing"],
+    "aiokq.admin.partitions": ["NewPartitions", "PartitionsCreated"],
+    "aiokq.admin.records": ["RecordsDeleted"],
+    "aiokq.admin.results": ["ItemResult", "Results"],
     "aiokq.admin.settings": ["AdminSettings"],
-    "aiokq.admin.topics": ["NewTopic"],
+    "aiokq.admin.topics": [
+        "NewTopic",
+        "PartitionDescription",
+        "TopicCreated",
+        "TopicDeleted",
+        "TopicDescription",
+        "TopicListing",
+    ],
+    "aiokq.assign.assignor": ["Assignor"],
+    "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
     "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
-    "aiokq.client.registry": [
-        "Registry",
-        "RegistryChange",
-        "RegistryChangeKind",
-        "RegistryWatch",
-    ],
+    "aiokq.client.registry": ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"],
     "aiokq.client.registry_tree": ["RegistryNode"],
     "aiokq.cluster.event_stream": ["EventStream"],
     "aiokq.cluster.events": [
@@ -243,7 +346,8 @@ _HOMES = {
     "aiokq.consumer.batch": ["RecordBatch"],
     "aiokq.consumer.consumer": ["Consumer"],
     "aiokq.consumer.deserializers": ["DeserializedRecord", "Deserializer"],
-    "aiokq.consumer.health": ["ConsumerHealth"],
+    "aiokq.consumer.handlers": ["RebalanceHandler"],
+    "aiokq.consumer.health": ["BrokerHealth", "ConsumerHealth", "GroupHealth", "PartitionHealth"],
     "aiokq.consumer.settings": ["ConsumerSettings"],
     "aiokq.consumer.streams": ["Stream"],
     "aiokq.core.errors": [

@@ -116,3 +116,16 @@ def test_the_client_loads_no_broker():
     loaded = modules_after("import aiokq; aiokq.Cluster")
     assert not [m for m in loaded if m.startswith("aiokq.broker")]
     assert not loaded & {"typer", "rich", "prometheus_client", "pyarrow"}
+
+
+def test_every_error_that_is_raised_can_be_caught_by_its_name():
+    """CommitFailed was documented, raised, and not in aiokq.errors."""
+    from aiokq import errors
+    from aiokq.core import errors as defined
+
+    kinds = {
+        name
+        for name, kind in vars(defined).items()
+        if isinstance(kind, type) and issubclass(kind, Exception | Warning)
+    }
+    assert kinds <= set(errors.__all__)
