@@ -1,0 +1,192 @@
+"""aiokq's members in groups of Apache Kafka: faults, coordinators that move, upgrades, rewinds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import aiokq
+from aiokq.admin.group_types import GroupType
+from aiokq.wire.find_coordinator import FindCoordinatorRequest
+from tests.fault import group_scenarios as scenarios
+from tests.fault.group_scenarios import member, partitions, until
+from tests.interop.apache.support import create_topic, eventually
+from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
+
+pytestmark = pytest.mark.kafka
+
+SESSION_MS = 6_000  # no less is allowed as it comes
+both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+# The same stories as on our broker (tests/fault/test_groups.py)
+
+
+@pytest.mark.full
+async def test_a_silent_member_is_evicted(apache: ApacheKafka) -> None:
+    """22: at the end of its session."""
+    await scenarios.a_silent_member_is_evicted(apache.bootstrap_servers, SESSION_MS)
+
+
+@pytest.mark.full
+async def test_a_pending_member_is_evicted(apache: ApacheKafka) -> None:
+    """22: it has an id only."""
+    await scenarios.a_pending_member_is_evicted(apache.bootstrap_servers, SESSION_MS)
+
+
+async def test_who_is_late_in_a_rebalance_is_dropped(apache: ApacheKafka) -> None:
+    """23: heartbeats alone do not keep a place."""
+    await scenarios.who_is_late_in_a_rebalance_is_dropped(apache.bootstrap_servers)
+
+
+@both
+@pytest.mark.full
+async def test_a_static_member_bounces_unnoticed(apache: ApacheKafka, protocol: str) -> None:
+    """24: KIP-345, and its form in KIP-848."""
+    await scenarios.a_static_member_bounces_unnoticed(apache.bootstrap_servers, protocol)
+
+
+async def test_the_first_of_two_with_one_instance_id_is_fenced(apache: ApacheKafka) -> None:
+    """25: two processes with the same configuration."""
+    await scenarios.the_first_of_two_with_one_instance_id_is_fenced(apache.bootstrap_servers)
+
+
+async def test_an_instance_id_in_use_is_not_released(apache: ApacheKafka) -> None:
+    """25: KIP-848 refuses the second one instead."""
+    await scenarios.an_instance_id_in_use_is_not_released(apache.bootstrap_servers)
+
+
+@both
+async def test_a_stale_generation_commits_nothing(apache: ApacheKafka, protocol: str) -> None:
+    """26: zombies."""
+    await scenarios.a_stale_generation_commits_nothing(apache.bootstrap_servers, protocol)
+
+
+async def test_a_lost_heartbeat_reply_is_made_up_for(apache: ApacheKafka) -> None:
+    """27: as the broker sees it."""
+    await scenarios.a_lost_heartbeat_reply_is_made_up_for(apache.bootstrap_servers)
+
+
+@pytest.mark.full
+async def test_a_slow_revoker_shares_nothing(apache: ApacheKafka) -> None:
+    """28: KIP-848's promise."""
+    await scenarios.a_slow_revoker_shares_nothing(apache.bootstrap_servers)
+
+
+# What Apache Kafka does otherwise than our broker
+
+
+async def test_auto_upgrades_a_live_classic_group(apache: ApacheKafka, topic: str) -> None:
+    """Its migration policy: the group becomes one of the consumer protocol, members stay."""
+    servers = apache.bootstrap_servers
+    await create_topic(apache, topic, 4)
+    options: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky", "range"]}
+    async with member(servers, topic, **options) as old:
+        await until(lambda: len(partitions(old)) == 4)
+        async with member(servers, topic, group_protocol="auto") as new:
+            await until(lambda: (len(partitions(old)), len(partitions(new))) == (2, 2))
+            assert partitions(old) | partitions(new) == set(range(4))
+            async with aiokq.Admin(servers) as admin:
+                described = await admin.describe_groups(f"g-{topic}", raise_errors=True)
+                assert described[f"g-{topic}"].type is GroupType.CONSUMER
+
+
+# 21: three nodes
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[ApacheKafka]:
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+    # A dead node is noticed within 3 s.
+    properties = {"broker_session_timeout_ms": "3000", "broker_heartbeat_interval_ms": "500"}
+    with apache_kafka(3, **properties) as cluster:
+        yield cluster
+
+
+async def group_at(cluster: ApacheKafka, prefix: str) -> tuple[str, int]:
+    """A group and the node that coordinates it; not the first node, which everybody knows."""
+    names = [f"{prefix}-{n}" for n in range(20)]
+
+    async with aiokq.Cluster(cluster.bootstrap_servers) as client:
+
+        async def look() -> tuple[str, int]:
+            found = await client.request(FindCoordinatorRequest(key_type=0, coordinator_keys=names))
+            assert all(each.error_code == 0 for each in found.coordinators)
+            return next((c.key, c.node_id) for c in found.coordinators if c.node_id != 1)
+
+        return await eventually(look)
+
+
+@both
+@pytest.mark.full
+async def test_a_coordinator_that_dies_in_a_rebalance_is_followed(
+    three_nodes: ApacheKafka, topic: str, protocol: str
+) -> None:
+    """21: one still revokes, another one joins: another node has the group, and its offsets."""
+    servers = three_nodes.bootstrap_servers
+    await create_topic(three_nodes, topic, 4, 3)
+    group, node = await group_at(three_nodes, topic)
+    revoking, go_on = asyncio.Event(), asyncio.Event()
+    received: dict[int, list[int]] = {p: [] for p in range(4)}
+
+    async def revoked(tps: object) -> None:
+        if tps:
+            revoking.set()
+            await go_on.wait()
+
+    async def work(consumer: aiokq.Consumer) -> None:
+        async for record in consumer:
+            received[record.partition].append(record.offset)
+
+    async def produce(count: int) -> None:
+        async with aiokq.Producer(servers) as producer:
+            for number in range(count):
+                await producer.enqueue(topic, b"%d" % number, partition=number % 4)
+
+    options: dict[str, Any] = {
+        "group_id": group,
+        "bootstrap_servers": servers,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 200,
+        "group_protocol": protocol,
+    }
+    if protocol == "classic":
+        options |= {"heartbeat_interval_ms": 200, "session_timeout_ms": 10_000}
+    first = aiokq.Consumer(topic, on_revoked=revoked, **options)
+    second = aiokq.Consumer(topic, **options)
+    tasks = []
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(first)
+        tasks.append(asyncio.get_running_loop().create_task(work(first)))
+        await produce(100)
+        await until(lambda: sum(map(len, received.values())) == 100)
+        await eventually(lambda: all_committed(first, topic, 25))
+        await stack.enter_async_context(second)
+        tasks.append(asyncio.get_running_loop().create_task(work(second)))
+        await asyncio.wait_for(revoking.wait(), 20)
+        await asyncio.to_thread(three_nodes.stop_node, node, signal.SIGKILL)
+        try:
+            go_on.set()
+            await until(lambda: (len(partitions(first)), len(partitions(second))) == (2, 2), 60)
+            assert partitions(first) | partitions(second) == set(range(4))
+            await produce(100)
+            await until(lambda: all(set(got) == set(range(50)) for got in received.values()), 60)
+            # All was committed before: nothing is read twice, whoever coordinates.
+            assert all(got[:25] == list(range(25)) for got in received.values())
+            assert all(got.count(n) == 1 for got in received.values() for n in range(25))
+            await eventually(lambda: all_committed(first, topic, 50), 20)
+        finally:
+            await asyncio.to_thread(three_nodes.start_node, node)
+    await asyncio.gather(*tasks)
+
+
+async def all_committed(consumer: aiokq.Consumer, topic: str, offset: int) -> None:
+    for partition in range(4):
+        assert await consumer.committed((topic, partition)) == offset
