@@ -27,7 +27,6 @@ from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import (
     BrokerError,
     ConnectionLost,
-    FencedInstanceId,
     RequestTimeout,
     UnreleasedInstanceId,
 )
@@ -63,7 +62,6 @@ VERSIONS = {
     LeaveGroupRequest: 5,
     ConsumerGroupHeartbeatRequest: 1,
 }
-OF_STATIC_MEMBERS = (FencedInstanceId, UnreleasedInstanceId)
 KINDS = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer")
 
 
@@ -296,9 +294,9 @@ class Member:
                     }
                     assert isinstance(machine, ModernMember)
                     world.at(world.delay() * 10, partial(self._named, names, life))
-                case Fail(error) if isinstance(error, OF_STATIC_MEMBERS) and world.epoch:
-                    # A coordinator that starts again may not know a static member that came back
-                    # just before, and gives the one before it another session. Its user tries on.
+                case Fail(error) if isinstance(error, UnreleasedInstanceId) and world.epoch:
+                    # A coordinator that starts again gives who was here before another session:
+                    # longer than a member waits for its place. Its user tries on.
                     self.crash()
                     self.start()
                     return
