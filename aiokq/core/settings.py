@@ -65,6 +65,16 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 }
 """Names that only Java's clients have, or whose values are Java classes, and what to do instead."""
 
+NOT_YET: Final[Mapping[str, str]] = {
+    "sasl.kerberos.": "GSSAPI comes with a later version; of SASL there is PLAIN",
+    "sasl.login.": "OAUTHBEARER and GSSAPI come with a later version; of SASL there is PLAIN",
+    "sasl.oauthbearer.": "OAUTHBEARER comes with a later version; of SASL there is PLAIN",
+    "share.": "no share groups so far",
+    "transaction.": "transactions come with a later version",
+}
+"""How names begin that Kafka has and aiokq does not have yet. What they ask for cannot be kept, so
+unlike JAVA_ONLY they are refused, but not as a slip of the pen."""
+
 
 class Settings(BaseModel):
     """Frozen settings with Kafka's property names in snake_case and Kafka's units.
@@ -180,6 +190,10 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
     """The text of the ConfigError for a name that is none."""
+    java_name = name.lower().replace("_", ".")
+    for start, what in NOT_YET.items():
+        if java_name.startswith(start):
+            return f"{name} is not supported yet: {what}"
     near = nearest(name, known)
     hint = f": did you mean {near}?" if near else "; see the reference of settings"
     return f"there is no setting {name!r}{hint}"

@@ -158,6 +158,33 @@ def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
         Sample.from_properties(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("sasl.kerberos.service.name", "GSSAPI"),
+        ("sasl.kerberos.kinit.cmd", "GSSAPI"),
+        ("sasl.oauthbearer.token.endpoint.url", "OAUTHBEARER"),
+        ("sasl.oauthbearer.scope", "OAUTHBEARER"),
+        ("sasl.login.refresh.window.factor", "OAUTHBEARER"),
+        ("transaction.timeout.ms", "transactions"),
+        ("share.acquire.mode", "share groups"),
+    ],
+)
+def test_what_kafka_has_and_aiokq_has_not_yet_is_said_to_be_so(tmp_path, name, what):
+    """It was "no setting: did you mean ...", and people went looking for another spelling."""
+    path = tmp_path / "client.properties"
+    path.write_text(f"linger.ms=7\n{name}=x\n")
+    with pytest.raises(
+        ConfigError, match=f"client.properties: {name} is not supported yet.*{what}"
+    ):
+        Sample.from_properties(path)
+    keyword = name.replace(".", "_")
+    with pytest.raises(ConfigError, match=f"^{keyword} is not supported yet"):
+        Sample(**{keyword: "x"})
+    with pytest.raises(ConfigError, match="there is no setting 'sasl_kerberosx'"):
+        Sample(sasl_kerberosx="x")
+
+
 def test_an_unreadable_file_is_a_config_error(tmp_path):
     """One line on the command line, not a traceback."""
     with pytest.raises(ConfigError, match="cannot read settings"):
