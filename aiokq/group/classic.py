@@ -126,6 +126,10 @@ class ClassicMember:
         config = self._config
         return GroupMetadata(config.group_id, self._generation, self._member_id, config.instance_id)
 
+    @property
+    def busy(self) -> bool:
+        return self._handling is not None
+
     # -- what is wanted
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:

@@ -102,6 +102,7 @@ class GroupDriver:
         self._member = make_classic() if protocol == "classic" else make_modern()
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
+        self._again = False
         self._asking: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -135,15 +136,16 @@ class GroupDriver:
         """
         self._topics, self._regex = topics, regex
         self._out.clear()
-        if self._member.state is MemberState.FAILED:
-            # What it was refused for may have been put right: another attempt, as a new member.
-            classic = isinstance(self._member, ClassicMember)
-            self._member = self._make_classic() if classic else self._make_modern()
-        self._subscribe_member()
+        self._again = self._member.state is MemberState.FAILED
+        if self._again:
+            self._begin_again()
+        else:
+            self._subscribe_member()
         self._wake.set()
 
     def leave(self, *, lost: KafkaError | None = None) -> None:
         """Stop being a member; `left` waits for the end of it."""
+        self._again = False
         self._member.leave(self._engine.now(), lost=lost)
         self._wake.set()
 
@@ -159,7 +161,7 @@ class GroupDriver:
             self._wake.clear()
             for action in self._member.poll(self._engine.now()):
                 self._do(action)
-            if self._member.state in (MemberState.OUT, MemberState.FAILED):
+            if self._member.state in (MemberState.OUT, MemberState.FAILED) and not self._again:
                 self._out.set()
             await self._sleep()
 
@@ -214,6 +216,7 @@ class GroupDriver:
         self._wake.set()
 
     async def _hand_over(self, action: GiveUp | Take | Lose) -> None:
+        member = self._member
         match action:
             case GiveUp(partitions):
                 await self._owner.give_up(partitions)
@@ -221,7 +224,9 @@ class GroupDriver:
                 await self._owner.take(partitions)
             case Lose(partitions, error):
                 await self._owner.lose(partitions, error)
-        self._member.handled(self._engine.now())
+        member.handled(self._engine.now())
+        if self._again:
+            self._begin_again()
         self._wake.set()
 
     async def _learn(self, topics: frozenset[str]) -> None:
@@ -240,6 +245,7 @@ class GroupDriver:
             and isinstance(member, ModernMember)
             and isinstance(error, GroupIdNotFound | UnsupportedVersion)
             and not member.owned
+            and not member.busy
             and self._regex is None
         ):
             logger.info("group goes on with the classic protocol: error=%s", error)
@@ -249,6 +255,18 @@ class GroupDriver:
             self._wake.set()
         else:
             self._owner.refused(error)
+
+    def _begin_again(self) -> None:
+        """What a member was refused for may have been put right: another attempt, as a new one.
+
+        First the one before has to be rid of its partitions; until then it stays.
+        """
+        if self._member.busy:
+            return
+        self._again = False
+        classic = isinstance(self._member, ClassicMember)
+        self._member = self._make_classic() if classic else self._make_modern()
+        self._subscribe_member()
 
     def _subscribe_member(self) -> None:
         now = self._engine.now()

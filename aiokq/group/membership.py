@@ -82,6 +82,11 @@ class Membership(Protocol):
         """When the coordinator last answered, monotonic seconds; None if it never did."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether a `GiveUp`, `Take` or `Lose` is under way, or about to be."""
+        ...
+
     def subscribe(self, topics: frozenset[str], now: float) -> None:
         """Read these topics; joins if this is no member yet."""
         ...

@@ -102,6 +102,10 @@ class ModernMember:
         epoch = self._epoch if self._epoch > JOIN_EPOCH else -1
         return GroupMetadata(config.group_id, epoch, self._member_id, config.instance_id)
 
+    @property
+    def busy(self) -> bool:
+        return self._handling is not None
+
     # -- what is wanted
 
     def subscribe(self, topics: frozenset[str], now: float, *, regex: str | None = None) -> None:
