@@ -328,7 +328,7 @@ class ClassicMember:
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        self._backoff.reset()
+        # A sync that fails leads here again: the pauses grow until one has worked.
         self.heartbeat_at = now
         self._next_heartbeat = now + self._config.heartbeat_interval
         self._member_id = response.member_id
