@@ -13,14 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.assign.assignor import Assignor, common_protocol
-from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
-from aiokq.assign.protocol import (
-    PROTOCOL_TYPE,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from aiokq.assign.model import RebalanceProtocol, Topology
+from aiokq.assign.protocol import decode_assignment
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -47,15 +41,21 @@ from aiokq.group.actions import (
     Relocate,
     Take,
 )
+from aiokq.group.classic_requests import (
+    heartbeat_request,
+    join_request,
+    leave_request,
+    sync_request,
+)
+from aiokq.group.leadership import Leadership
 from aiokq.group.membership import JOIN_SLACK, OUTSIDE, MemberConfig, MemberState
 from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiokq.wire.join_group import (
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from aiokq.wire.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from aiokq.wire.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from aiokq.wire.struct import Request, Response
 from aiokq.wire.sync_group import (
     SyncGroupRequest,
@@ -71,9 +71,6 @@ __all__ = ["ClassicMember"]
 logger = logging.getLogger("aiokq.group")
 
 NO_MEMBER_ID: Final = ""
-
-SEVERAL_LEAVE_SINCE: Final = 3
-"""LeaveGroup version that takes a list of members."""
 
 MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
 """Another node coordinates this group, or will."""
@@ -105,9 +102,7 @@ class ClassicMember:
         self._member_id = NO_MEMBER_ID
         self._generation = OUTSIDE
         self._assignor: Assignor | None = None
-        self._leads = False
-        self._members: dict[str, Subscription] = {}
-        self._topology: Topology | None = None
+        self._leadership: Leadership | None = None
         self._assignments: list[SyncGroupRequestAssignment] = []
         self._reason = "consumer starts"
         self._ticket = 0
@@ -201,12 +196,12 @@ class ClassicMember:
 
     def topology(self, topology: Topology, now: float) -> None:
         """How many partitions the topics of the group have; asked for by `NeedTopics`."""
-        if not self._leads:
+        if (leadership := self._leadership) is None:
             return
-        before, self._topology = self._topology, topology
+        changed = leadership.sees(topology)
         if self.state is MemberState.ASSIGNING:
-            self._assign(topology)
-        elif before is not None and topology != before:
+            self._assign(leadership, topology)
+        elif changed:
             self._want_rejoin("topics changed")
 
     # -- what to do
@@ -265,59 +260,23 @@ class ClassicMember:
         return max(config.request_timeout, config.rebalance_timeout + JOIN_SLACK)
 
     def _join_request(self, version: int) -> JoinGroupRequest:
-        config = self._config
-        return JoinGroupRequest(
-            group_id=config.group_id,
-            session_timeout_ms=round(config.session_timeout * 1000),
-            rebalance_timeout_ms=round(config.rebalance_timeout * 1000),
-            member_id=self._member_id,
-            group_instance_id=config.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=self._subscription(assignor))
-                for name, assignor in self._assignors.items()
-            ],
+        return join_request(
+            self._config,
+            self.group_metadata,
+            self._assignors.values(),
+            topics=self._joined_with,
+            owned=self.owned,
             reason=self._reason,
         )
 
-    def _subscription(self, assignor: Assignor) -> bytes:
-        topics = tuple(sorted(self._joined_with))
-        return encode_subscription(
-            Subscription(
-                topics,
-                owned=tuple(sorted(self.owned)),
-                generation=self._generation,
-                rack=self._config.rack,
-                user_data=assignor.user_data(topics),
-            )
-        )
-
     def _sync_request(self, version: int) -> SyncGroupRequest:
-        return SyncGroupRequest(
-            group_id=self._config.group_id,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._config.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=None if self._assignor is None else self._assignor.name,
-            assignments=self._assignments,
-        )
+        return sync_request(self.group_metadata, self._assignor, self._assignments)
 
     def _heartbeat_request(self, version: int) -> HeartbeatRequest:
-        return HeartbeatRequest(
-            group_id=self._config.group_id,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._config.instance_id,
-        )
+        return heartbeat_request(self.group_metadata)
 
     def _leave_request(self, version: int) -> LeaveGroupRequest:
-        if version < SEVERAL_LEAVE_SINCE:
-            return LeaveGroupRequest(group_id=self._config.group_id, member_id=self._member_id)
-        return LeaveGroupRequest(
-            group_id=self._config.group_id,
-            members=[MemberIdentity(member_id=self._member_id, reason=self._reason)],
-        )
+        return leave_request(self.group_metadata, version, self._reason)
 
     # -- answers
 
@@ -333,9 +292,9 @@ class ClassicMember:
         self._next_heartbeat = now + self._config.heartbeat_interval
         self._member_id = response.member_id
         self._generation = response.generation_id
-        self._leads = response.leader == response.member_id
-        self._topology = None
+        self._leadership = None
         self._assignments = []
+        leads = response.leader == response.member_id
         self._assignor = self._assignors.get(response.protocol_name or "")
         if self._assignor is None:
             self._refuse(
@@ -352,45 +311,31 @@ class ClassicMember:
             self._member_id,
             self._generation,
             self._assignor.name,
-            self._leads,
+            leads,
         )
-        if self._leads:
+        if leads:
             self._lead(response.members, skip=response.skip_assignment)
         else:
             self.state = MemberState.SYNCING
 
     def _lead(self, members: Sequence[JoinGroupResponseMember], *, skip: bool) -> None:
         try:
-            self._members = {
-                member.member_id: decode_subscription(member.metadata, member.group_instance_id)
-                for member in members
-            }
+            leadership = self._leadership = Leadership(members)
         except ProtocolError as error:
             self._refuse(error)
             return
         # A static leader that was restarted finds the assignment as it was (KIP-814). It still
         # has to know the topics: it is who notices that they change.
         self.state = MemberState.SYNCING if skip else MemberState.ASSIGNING
-        topics = frozenset(topic for member in self._members.values() for topic in member.topics)
-        self._actions.append(NeedTopics(topics))
+        self._actions.append(NeedTopics(leadership.topics))
 
-    def _assign(self, topology: Topology) -> None:
+    def _assign(self, leadership: Leadership, topology: Topology) -> None:
         assert self._assignor is not None
         try:
-            assigned = self._assignor.assign(topology, self._members)
-        except Exception as error:  # noqa: BLE001 - whatever their author's code raises
-            # Somebody's own assignor: the group cannot go on with it, and its author must know.
-            failure = KafkaError(f"the assignor {self._assignor.name!r} failed: {error!r}")
-            failure.__cause__ = error
-            self._refuse(failure)
+            self._assignments = leadership.assign(self._assignor, topology)
+        except KafkaError as error:
+            self._refuse(error)
             return
-        nothing = Assignment(())
-        self._assignments = [
-            SyncGroupRequestAssignment(
-                member_id=member, assignment=encode_assignment(assigned.get(member, nothing))
-            )
-            for member in self._members
-        ]
         self.state = MemberState.SYNCING
 
     def _synced(self, response: SyncGroupResponse, now: float) -> None:
@@ -451,7 +396,7 @@ class ClassicMember:
         """Join, or join again; first what has to be given up is given up."""
         self._reason = reason
         self._rejoin = False
-        self._leads = False
+        self._leadership = None
         going = self.owned
         if self._cooperative:
             going = frozenset(tp for tp in going if tp.topic not in self._topics)
@@ -482,7 +427,7 @@ class ClassicMember:
         self._generation = OUTSIDE
         self._reason = f"expelled with {error}"
         self._after_take = None
-        self._leads = False
+        self._leadership = None
         self._lost = error
         self.state = MemberState.PREPARING
         self._pause(now, error)

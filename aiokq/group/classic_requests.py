@@ -1,0 +1,101 @@
+"""What a member of the classic protocol sends, field by field. Owns no state, and not when.
+
+Source: Kafka's `AbstractCoordinator`; the messages' own schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from aiokq.assign.model import Subscription
+from aiokq.assign.protocol import PROTOCOL_TYPE, encode_subscription
+from aiokq.wire.heartbeat import HeartbeatRequest
+from aiokq.wire.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiokq.wire.leave_group import LeaveGroupRequest, MemberIdentity
+from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+if TYPE_CHECKING:
+    from aiokq.assign.assignor import Assignor
+    from aiokq.core.types import GroupMetadata, TopicPartition
+    from aiokq.group.membership import MemberConfig
+
+__all__ = ["heartbeat_request", "join_request", "leave_request", "sync_request"]
+
+SEVERAL_LEAVE_SINCE: Final = 3
+"""LeaveGroup version that takes a list of members."""
+
+
+def join_request(
+    config: MemberConfig,
+    member: GroupMetadata,
+    assignors: Iterable[Assignor],
+    *,
+    topics: frozenset[str],
+    owned: frozenset[TopicPartition],
+    reason: str,
+) -> JoinGroupRequest:
+    """Into the group's next generation, by any of these assignors."""
+    wanted = tuple(sorted(topics))
+
+    def subscription(assignor: Assignor) -> bytes:
+        return encode_subscription(
+            Subscription(
+                wanted,
+                owned=tuple(sorted(owned)),
+                generation=member.generation,
+                rack=config.rack,
+                user_data=assignor.user_data(wanted),
+            )
+        )
+
+    return JoinGroupRequest(
+        group_id=member.group_id,
+        session_timeout_ms=round(config.session_timeout * 1000),
+        rebalance_timeout_ms=round(config.rebalance_timeout * 1000),
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[
+            JoinGroupRequestProtocol(name=assignor.name, metadata=subscription(assignor))
+            for assignor in assignors
+        ],
+        reason=reason,
+    )
+
+
+def sync_request(
+    member: GroupMetadata,
+    assignor: Assignor | None,
+    assignments: list[SyncGroupRequestAssignment],
+) -> SyncGroupRequest:
+    """For its assignment; the leader gives everybody's."""
+    return SyncGroupRequest(
+        group_id=member.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=None if assignor is None else assignor.name,
+        assignments=assignments,
+    )
+
+
+def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
+    """It is alive."""
+    return HeartbeatRequest(
+        group_id=member.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+    )
+
+
+def leave_request(member: GroupMetadata, version: int, reason: str) -> LeaveGroupRequest:
+    """Goodbye; not of a static member, which keeps its place."""
+    if version < SEVERAL_LEAVE_SINCE:
+        return LeaveGroupRequest(group_id=member.group_id, member_id=member.member_id)
+    return LeaveGroupRequest(
+        group_id=member.group_id,
+        members=[MemberIdentity(member_id=member.member_id, reason=reason)],
+    )
