@@ -12,11 +12,13 @@ import pytest
 
 import aiokq
 from aiokq.admin.group_types import GroupType
+from aiokq.errors import ForeignMembers
 from aiokq.wire.find_coordinator import FindCoordinatorRequest
 from tests.fault import group_scenarios as scenarios
 from tests.fault.group_scenarios import member, partitions, until
 from tests.interop.apache.support import create_topic, eventually
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
+from tests.peers.group_members import classic_member, consumer_member
 
 pytestmark = pytest.mark.kafka
 
@@ -96,6 +98,68 @@ async def test_auto_upgrades_a_live_classic_group(apache: ApacheKafka, topic: st
                 assert described[f"g-{topic}"].type is GroupType.CONSUMER
 
 
+@both
+async def test_a_live_group_is_rewound(apache: ApacheKafka, topic: str, protocol: str) -> None:
+    """Members of aiokq's at work go on from there; no record from there on is left out."""
+    servers = apache.bootstrap_servers
+    await create_topic(apache, topic, 2)
+    handed: dict[int, list[int]] = {0: [], 1: []}
+
+    async def work(consumer: aiokq.Consumer) -> None:
+        async for record in consumer:
+            handed[record.partition].append(record.offset)
+
+    options: dict[str, Any] = {"group_protocol": protocol, "auto_commit_interval_ms": 200}
+    async with (
+        aiokq.Producer(servers) as producer,
+        member(servers, topic, **options) as first,
+        member(servers, topic, **options) as second,
+    ):
+        tasks = [asyncio.get_running_loop().create_task(work(each)) for each in (first, second)]
+        for number in range(100):
+            await producer.enqueue(topic, b"", partition=number % 2)
+        await until(lambda: sum(map(len, handed.values())) == 100)
+        await until(lambda: len(partitions(first)) == len(partitions(second)) == 1)
+        await eventually(lambda: all_committed(first, topic, 50, 50))
+        async with aiokq.Admin(servers) as admin:
+            rewound = await admin.rewind_group(
+                f"g-{topic}", {(topic, 0): 20, (topic, 1): "earliest"}, raise_errors=True
+            )
+        assert {tp.partition: result.offset for tp, result in rewound.items()} == {0: 20, 1: 0}
+        for number in range(20):
+            await producer.enqueue(topic, b"", partition=number % 2)
+        # Until its next heartbeat an owner may go on where it was; what it commits is refused.
+        await until(lambda: all(len(again(handed[p], s)) == 60 - s for p, s in ((0, 20), (1, 0))))
+        assert again(handed[0], 20) == [*range(20, 60)]
+        assert again(handed[1], 0) == [*range(60)]
+        await eventually(lambda: all_committed(first, topic, 60, 60))
+    await asyncio.gather(*tasks)
+
+
+def again(offsets: list[int], start: int) -> list[int]:
+    """What was handed over since a partition was begun anew at this offset; nothing before that."""
+    starts = [n for n, offset in enumerate(offsets) if offset == start]
+    return offsets[starts[-1] :] if len(starts) == 2 else []
+
+
+async def test_a_rewind_removes_members_of_other_makes_that_join_again(
+    apache: ApacheKafka, topic: str
+) -> None:
+    """By the classic protocol they do; by the other one nobody can know, and they are named."""
+    servers, group = apache.bootstrap_servers, f"g-{topic}"
+    await create_topic(apache, topic, 1)
+    async with aiokq.Producer(servers) as producer, aiokq.Admin(servers) as admin:
+        await producer.send(topic, b"1")
+        async with classic_member(servers, group, topic) as other:
+            await admin.rewind_group(group, {(topic, 0): 0}, raise_errors=True)
+            record = await asyncio.wait_for(other.getone(), 20)
+            assert record.offset == 0
+        async with consumer_member(servers, f"{group}-2", topic):
+            with pytest.raises(ForeignMembers) as caught:
+                await admin.rewind_group(f"{group}-2", {(topic, 0): 0})
+            assert len(caught.value.members) == 1
+
+
 # 21: three nodes
 
 
@@ -167,7 +231,7 @@ async def test_a_coordinator_that_dies_in_a_rebalance_is_followed(
         tasks.append(asyncio.get_running_loop().create_task(work(first)))
         await produce(100)
         await until(lambda: sum(map(len, received.values())) == 100)
-        await eventually(lambda: all_committed(first, topic, 25))
+        await eventually(lambda: all_committed(first, topic, *[25] * 4))
         await stack.enter_async_context(second)
         tasks.append(asyncio.get_running_loop().create_task(work(second)))
         await asyncio.wait_for(revoking.wait(), 20)
@@ -181,12 +245,12 @@ async def test_a_coordinator_that_dies_in_a_rebalance_is_followed(
             # All was committed before: nothing is read twice, whoever coordinates.
             assert all(got[:25] == list(range(25)) for got in received.values())
             assert all(got.count(n) == 1 for got in received.values() for n in range(25))
-            await eventually(lambda: all_committed(first, topic, 50), 20)
+            await eventually(lambda: all_committed(first, topic, *[50] * 4), 20)
         finally:
             await asyncio.to_thread(three_nodes.start_node, node)
     await asyncio.gather(*tasks)
 
 
-async def all_committed(consumer: aiokq.Consumer, topic: str, offset: int) -> None:
-    for partition in range(4):
+async def all_committed(consumer: aiokq.Consumer, topic: str, *offsets: int) -> None:
+    for partition, offset in enumerate(offsets):
         assert await consumer.committed((topic, partition)) == offset
