@@ -45,8 +45,15 @@ class Acks:
         offsets[offset] = None
 
     def done(self, item: Record | RecordBatch[Record]) -> None:
-        """User code is done with it. Harmless twice, and for a partition that is gone."""
-        offset = item.base_offset if isinstance(item, RecordBatch) else item.offset
+        """User code is done with it. Harmless twice, and for a partition that is gone.
+
+        Raises:
+            TypeError: it is neither a record nor a batch.
+        """
+        try:
+            offset = item.base_offset if isinstance(item, RecordBatch) else item.offset
+        except AttributeError as error:
+            raise TypeError(f"ack() takes a record or a batch, not {item!r}") from error
         offsets = self._open.get(TopicPartition(item.topic, item.partition))
         if offsets is not None and offset in offsets:
             del offsets[offset]

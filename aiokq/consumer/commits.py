@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.consumer.limit import Limit
@@ -142,8 +143,8 @@ class Commits:
         timeout: float | None,
     ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
-        async with Limit(seconds, _overdue), self._turn:
-            await self._send(offsets, owners, seconds)
+        async with self._turn_within(seconds) as left:
+            await self._send(offsets, owners, left)
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
         """The same without waiting; a failure is logged, and raised to who awaits the result."""
@@ -157,10 +158,10 @@ class Commits:
         Returns whether all of it is committed.
         """
         try:
-            async with Limit(timeout, _overdue), self._turn:
+            async with self._turn_within(timeout) as left:
                 offsets = self.all_finished()  # as of now that it is its turn
                 if offsets:
-                    await self._send(offsets, self._owners(offsets), timeout)
+                    await self._send(offsets, self._owners(offsets), left)
         except Closed:
             raise
         except KafkaError as error:
@@ -179,6 +180,19 @@ class Commits:
             await asyncio.sleep(settings.auto_commit_interval)
             if self._allowed():
                 await self.commit_finished(settings.default_api_timeout)
+
+    @asynccontextmanager
+    async def _turn_within(self, seconds: float) -> AsyncIterator[float]:
+        """One commit at a time; gives the seconds that this one has left when it is its turn."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + seconds
+        async with Limit(seconds, _overdue):
+            await self._turn.acquire()
+        try:
+            # A limit around the commit itself would end it without a word about the cause.
+            yield max(0.0, deadline - now())
+        finally:
+            self._turn.release()
 
     def _owners(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, object]:
         """What stands for a partition as it is assigned now: another one if it is given anew."""
@@ -266,5 +280,6 @@ def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
 
 def _overdue(waited: float) -> RequestTimeout:
     return RequestTimeout(
-        f"the offsets were not committed within {waited:.3g} s", api="OffsetCommit"
+        f"the offsets were not committed within {waited:.3g} s: an earlier commit was under way",
+        api="OffsetCommit",
     )

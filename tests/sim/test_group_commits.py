@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.core.errors import CommitFailed, ConfigError
+from aiokq.core.errors import CommitFailed, ConfigError, RequestTimeout
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
 
@@ -321,5 +321,33 @@ def test_from_subscribed_to_assigned_by_hand() -> None:
             await until(lambda: c.assignment() == {T0})
             c.seek(T0, 8)
             assert numbers(await read(c, 2)) == [16, 18]
+
+    simulate(body)
+
+
+@both
+def test_a_commit_that_does_not_succeed_in_time_says_why(protocol: str) -> None:
+    """A misspelt topic took a minute, and then there was no word about it."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with w.member("t", protocol=protocol) as c:
+            await until(lambda: c.assignment() == {T0})
+            before = asyncio.get_running_loop().time()
+            with pytest.raises(RequestTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await c.commit({("misspelt", 0): 1}, timeout=2.0)
+            assert asyncio.get_running_loop().time() - before < 2.5
+
+    simulate(body)
+
+
+def test_ack_of_what_is_no_record_says_so() -> None:
+    """An offset, say; it was an AttributeError from inside."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with w.member("t", ack_mode="explicit") as c:
+            with pytest.raises(TypeError, match=r"ack\(\) takes a record"):
+                c.ack(7)  # type: ignore[arg-type]
 
     simulate(body)
