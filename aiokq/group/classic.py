@@ -93,6 +93,7 @@ class ClassicMember:
         self.state = MemberState.OUT
         self.owned: frozenset[TopicPartition] = frozenset()
         self.heartbeat_at: float | None = None
+        self.error: KafkaError | None = None
         self._config = config
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
@@ -289,6 +290,7 @@ class ClassicMember:
             return
         # A sync that fails leads here again: the pauses grow until one has worked.
         self.heartbeat_at = now
+        self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
         self._member_id = response.member_id
         self._generation = response.generation_id
@@ -351,6 +353,7 @@ class ClassicMember:
         self._backoff.reset()
         self._assignments = []
         self.heartbeat_at = now
+        self.error = None
         self._assignor.assigned(assignment, self._generation)
         # A topic that is not subscribed to any more: the next join, which is due, will say so.
         assigned = frozenset(tp for tp in assignment.partitions if tp.topic in self._topics)
@@ -377,6 +380,7 @@ class ClassicMember:
         code = response.error_code
         if code == 0 or code == RebalanceInProgress.code:
             self.heartbeat_at = now
+            self.error = None
             self._backoff.reset()
             if code:
                 self._want_rejoin("the group rebalances")
@@ -435,7 +439,7 @@ class ClassicMember:
             self._go_on(now)
 
     def _refuse(self, error: KafkaError) -> None:
-        logger.error("group membership ended: group=%s error=%s", self._config.group_id, error)
+        self.error = error
         self.state = MemberState.FAILED
         self._generation = OUTSIDE
         self._after_take = None
@@ -495,6 +499,7 @@ class ClassicMember:
         self._actions.append(action)
 
     def _pause(self, now: float, error: KafkaError) -> None:
+        self.error = error
         if not isinstance(error, BrokerError) or error.code in MOVED:
             self._actions.append(Relocate())
         self._not_before = now + self._backoff.next()

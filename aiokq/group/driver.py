@@ -89,6 +89,7 @@ class GroupDriver:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._engine = engine
+        self._group_id = group_id
         self._owner = owner
         self._make_classic = make_classic
         self._make_modern = make_modern
@@ -127,6 +128,11 @@ class GroupDriver:
     def heartbeat_at(self) -> float | None:
         """Loop time of the coordinator's last answer to a heartbeat."""
         return self._member.heartbeat_at
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why this is no member, or not heard as one; None while all is well."""
+        return self._member.error
 
     def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
         """Be a member that reads these topics.
@@ -254,6 +260,7 @@ class GroupDriver:
             self._subscribe_member()
             self._wake.set()
         else:
+            logger.error("group membership ended: group=%s error=%s", self._group_id, error)
             self._owner.refused(error)
 
     def _begin_again(self) -> None:

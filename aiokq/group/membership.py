@@ -87,6 +87,11 @@ class Membership(Protocol):
         """Whether a `GiveUp`, `Take` or `Lose` is under way, or about to be."""
         ...
 
+    @property
+    def error(self) -> KafkaError | None:
+        """Why the coordinator does not take this member; None since it last did."""
+        ...
+
     def subscribe(self, topics: frozenset[str], now: float) -> None:
         """Read these topics; joins if this is no member yet."""
         ...

@@ -70,6 +70,7 @@ class ModernMember:
         self.state = MemberState.OUT
         self.owned: frozenset[TopicPartition] = frozenset()
         self.heartbeat_at: float | None = None
+        self.error: KafkaError | None = None
         self._config = config
         self._backoff = backoff
         self._own_member_id = member_id
@@ -287,6 +288,7 @@ class ModernMember:
         self._refused_since = None
         self._claim_unheard = False
         self.heartbeat_at = now
+        self.error = None
         self._interval = response.heartbeat_interval_ms / 1000
         self._next_heartbeat = now + self._interval
         self._epoch = response.member_epoch
@@ -333,6 +335,12 @@ class ModernMember:
             return False
         if self._refused_since is None:
             self._refused_since = now
+            logger.warning(
+                "waits for its place: group=%s instance=%s at_most=%.3gs",
+                self._config.group_id,
+                self._config.instance_id,
+                self._config.session_timeout + SESSION_SLACK,
+            )
         return now - self._refused_since < self._config.session_timeout + SESSION_SLACK
 
     # -- its ways
@@ -379,7 +387,7 @@ class ModernMember:
             self._go_on(now)
 
     def _refuse(self, error: KafkaError) -> None:
-        logger.error("group membership ended: group=%s error=%s", self._config.group_id, error)
+        self.error = error
         self._lost = error
         self._forget()
         self.state = MemberState.FAILED
@@ -446,6 +454,7 @@ class ModernMember:
         self._actions.append(action)
 
     def _pause(self, now: float, error: KafkaError) -> None:
+        self.error = error
         if not isinstance(error, BrokerError) or error.code in MOVED:
             self._actions.append(Relocate())
         self._not_before = now + self._backoff.next()

@@ -131,7 +131,8 @@ class GroupOffsets:
 
         await self._repeat(attempt, "OffsetCommit", timeout)
         if refused:
-            logger.warning(
+            # Who asked for the commit is told, and says what came of it.
+            logger.debug(
                 "commit refused: group=%s partitions=%d error=%s",
                 self._group_id,
                 len(refused),

@@ -378,3 +378,16 @@ def test_a_goodbye_does_not_wait_for_the_heartbeat_under_way() -> None:
     play.asked = goodbye
     play.answer(-1)
     assert play.member.state is MemberState.OUT
+
+
+def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Up to a session: whoever restarted it wonders why nothing is read."""
+    play = Play(instance_id="i1")
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    for _ in range(3):
+        play.expect(play.answer(0, error=111))
+        play.expect(play.wait(), Ask)
+    waits = [r for r in caplog.records if "waits for its place" in r.message]
+    assert len(waits) == 1
+    assert "instance=i1" in waits[0].message
