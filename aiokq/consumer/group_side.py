@@ -238,6 +238,10 @@ class GroupSide:
         driver = self.member.driver
         metadata = self.metadata
         beat = driver.heartbeat_at
+        ago = None if beat is None else self._engine.now() - beat
+        # Joins and syncs wait for the whole group, without heartbeats.
+        waits = driver.state in (MemberState.JOINING, MemberState.SYNCING)
+        silent = ago is not None and not waits and ago > self._settings.session_timeout_ms / 1000
         error = self.commits.error
         return GroupHealth(
             group_id=self._group_id,
@@ -245,10 +249,11 @@ class GroupSide:
             generation=metadata.generation,
             state=driver.state.name.lower(),
             joined=not self._subscribed
-            or (self.member.inside and driver.state is not MemberState.FAILED),
-            heartbeat_ago=None if beat is None else self._engine.now() - beat,
+            or (self.member.inside and driver.state is not MemberState.FAILED and not silent),
+            heartbeat_ago=ago,
             pending_commits=self.commits.pending,
             commit_error=None if error is None else str(error),
+            error=None if driver.error is None else str(driver.error),
         )
 
     # -- inside

@@ -70,10 +70,12 @@ class GroupHealth:
         generation: of the group, or the member's epoch; -1 outside.
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
-        joined: the group knows this member; true as well if it needs to know none.
+        joined: the group knows this member; true as well if it needs to know none. False when no
+            heartbeat was answered for `session_timeout_ms`: others may have its partitions.
         heartbeat_ago: seconds since the coordinator last answered; None if it never did.
         pending_commits: partitions with finished records that are not committed.
         commit_error: why the last automatic commit failed; None after a success.
+        error: why the coordinator does not take this member; None since it last did.
     """
 
     group_id: str
@@ -84,6 +86,7 @@ class GroupHealth:
     heartbeat_ago: float | None
     pending_commits: int
     commit_error: str | None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ class ConsumerHealth:
     """A consumer at one moment.
 
     Attributes:
-        ok: it is open, no partition has an error or lacks a broker, and the group knows it.
+        ok: it is open, no partition has an error or lacks a broker, the brokers answered last time,
+            and the group knows it.
         buffered_bytes: memory of what was fetched ahead.
         missing_topics: subscribed to by name, and not there.
         group: None without a group.

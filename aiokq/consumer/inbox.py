@@ -294,6 +294,7 @@ class Inbox:
         missing = self._subscription.names - self._engine.metadata.topics.keys()
         ok = works and not missing and (group is None or group.joined)
         ok = ok and all(p.error is None and p.node is not None for p in partitions.values())
+        ok = ok and all(broker.error is None for broker in brokers.values() if broker.partitions)
         stalled = self._engine.changes.get(_STALLS)
         return ConsumerHealth(
             ok,

@@ -432,6 +432,114 @@ def test_no_partition_is_stuck_after_rebalances_and_none_is_fetched_in_a_loop(
     simulate(body)
 
 
+@both
+def test_only_what_is_revoked_pauses(protocol: str) -> None:
+    """AK 335: all reading stood still while a listener ran."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 4)
+        options: dict[str, Any] = {"protocol": protocol}
+        if protocol == "classic":
+            options["partition_assignment_strategy"] = "cooperative-sticky"
+        going: set[int] = set()
+        revoking, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(partitions: Any) -> None:
+            if partitions:
+                going.update(tp.partition for tp in partitions)
+                revoking.set()
+                await go_on.wait()
+
+        async with w.member("t", on_revoked=slow, **options) as c:
+            got: Counter[int] = Counter()
+
+            async def work() -> None:
+                async for record in c:
+                    got[record.partition] += 1
+
+            working = asyncio.create_task(work())
+            await until(lambda: len(c.assignment()) == 4)
+            async with w.member("t", **options) as d:
+                await revoking.wait()
+                await w.produce("t", range(40), 4)
+                kept = set(range(4)) - going
+                assert len(kept) == len(going) == 2
+                await until(lambda: all(got[p] == 10 for p in kept), 5)
+                assert not any(got[p] for p in going)
+                go_on.set()
+                await until(lambda: len(d.assignment()) == 2)
+                assert len(await read(d, 20)) == 20
+            await ended(working)
+
+    simulate(body)
+
+
+@both
+def test_a_handler_may_use_its_consumer(protocol: str) -> None:
+    """KP 1985, 2459; AK 335: a lock was held around the listener, and every call waited for it."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(20), 2)
+        used: list[str] = []
+
+        async def use(partitions: Any) -> None:
+            for tp in partitions:
+                await c.position(tp)
+                await c.committed(tp)
+                await c.end_offsets([tp])
+                c.health()
+                used.append("in a handler")
+
+        options: dict[str, Any] = {"protocol": protocol, "enable_auto_commit": False}
+        c = w.member("t", on_assigned=use, on_revoked=use, **options)
+        async with c:
+            began = w.world.loop.time()
+            assert len(await read(c, 20)) == 20
+            waiting = asyncio.create_task(c.getone())
+            async with w.member("t", protocol=protocol) as d:
+                await until(lambda: len(c.assignment()) == len(d.assignment()) == 1)
+                assert len(used) >= 3
+                assert w.world.loop.time() - began <= 10
+            await ended(waiting)
+
+    simulate(body)
+
+
+@both
+def test_a_member_without_its_coordinator_tells_so_and_comes_back(protocol: str) -> None:
+    """AK 1154, 1037; KP 1552; LR 2722: consumers that stood still for hours, and looked well."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", protocol=protocol, request_timeout_ms=2_000) as c:
+            assert len(await read(c, 5)) == 5
+            await asyncio.sleep(5)
+            assert c.health().ok
+            w.network.partition(w.hosts[c])
+            began = w.world.loop.time()
+            waiting = asyncio.create_task(c.getone())
+            await until(lambda: not c.health().ok, 30)
+            await asyncio.sleep(30)
+            health = c.health()
+            assert not health.ok
+            assert any(broker.error for broker in health.brokers.values())
+            assert health.group is not None
+            if protocol == "classic":
+                assert not health.group.joined, "its session is over"
+            assert health.group.heartbeat_ago is not None
+            assert health.group.heartbeat_ago >= 25
+            w.network.heal()
+            await until(lambda: c.health().ok, 60)
+            assert w.world.loop.time() - began <= 120
+            await w.produce("t", range(5, 6), 1)
+            record = await asyncio.wait_for(waiting, 60)
+            assert int(record.value) in range(6)
+
+    simulate(body)
+
+
 # Shutdown
 
 BOUND = 3 + 1
