@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -35,3 +36,40 @@ def test_a_fenced_static_member_is_told_at_its_next_commit_not_at_its_next_heart
                 assert await second.committed(T0) == 1
 
     simulate(body)
+
+
+def test_health_says_why_a_member_is_not_in_its_group() -> None:
+    """A static member whose place is taken waits for it, and looked as if it merely joined."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        options = {"group_instance_id": "a", "protocol": "consumer"}
+        async with w.member("t", **options) as first:
+            await until(lambda: first.assignment() == {T0})
+            second = w.member("t", **options)
+            async with second:
+                await until(lambda: second.health().group.error is not None)
+                health = second.health()
+                assert not health.ok
+                assert "UNRELEASED_INSTANCE_ID" in str(health.group and health.group.error)
+            assert first.health().group.error is None
+
+    simulate(body)
+
+
+def test_falling_back_to_the_classic_protocol_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`auto` beside a classic group logged "membership ended", and then went on."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        async with w.member("t") as first:
+            await until(lambda: len(first.assignment()) == 2)
+            async with w.member("t", protocol="auto") as second:
+                await until(lambda: len(second.assignment()) == 1)
+                assert second.health().group.error is None
+
+    with caplog.at_level(logging.ERROR, "aiokq.group"):
+        simulate(body)
+    assert "membership ended" not in caplog.text
