@@ -23,6 +23,7 @@ cdef class _Wait:
     cdef object context
     cdef object message
     cdef int state
+    cdef bint whole
     cdef public bint _asyncio_future_blocking
 
 
@@ -92,6 +93,8 @@ cdef class Deliveries:
     cdef Py_ssize_t filled
     cdef Py_ssize_t capacity
     cdef Py_ssize_t awaited
+    cdef Py_ssize_t counted
+    cdef dict counts
     cdef unsigned long long mark
     cdef long long timestamp
     cdef object ordinal_block

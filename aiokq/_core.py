@@ -457,6 +457,7 @@ class _Wait:
         "loop",
         "message",
         "state",
+        "whole",
     )
 
     def __init__(self):
@@ -559,6 +560,7 @@ def _waiter(delivery: Delivery) -> _Wait:
     wait.context = None
     wait.message = None
     wait.state = _NEW
+    wait.whole = False
     wait._asyncio_future_blocking = False
     return wait
 
@@ -767,6 +769,22 @@ class Batch:
         return self.live
 
     @property
+    def awaited(self):
+        """Whether as many wait as it has records; who awaits Deliveries waits for all of them."""
+        wait: _Wait
+        many: Deliveries
+        if self.many is None:
+            return self.live >= self.count
+        total: cython.longlong = self.live
+        for wait in self.waiting or ():
+            if wait.whole and wait.state == _SUSPENDED:
+                total -= 1  # it is one of these, on the first record that is not known yet
+        for many in set(self.many):
+            if many.awaited > 0:
+                total += _counts(many).get(self, 0)
+        return total >= self.count
+
+    @property
     def unobserved(self):
         """How many of its records failed without anybody having seen or awaited it."""
         if self.state != FAILED:
@@ -911,6 +929,8 @@ class Batch:
             if wait.state == _SUSPENDED or wait.state == _CALLBACK:
                 _rejoin(wait)
         if many is not None:
+            for deliveries in many:
+                _forget_counts(deliveries)
             for target in moved:
                 batch = target.batch
                 if batch.many is None:
@@ -1268,6 +1288,8 @@ class Deliveries:
         "awaited",
         "batches",
         "capacity",
+        "counted",
+        "counts",
         "explicit",
         "filled",
         "index_block",
@@ -1334,6 +1356,8 @@ def _deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Delive
     many.filled = 0
     many.capacity = length
     many.awaited = 0
+    many.counted = 0
+    many.counts = None
     many.timestamp = timestamp
     if cython.compiled:
         many.ordinal_block = PyBytes_FromStringAndSize(cython.NULL, 4 * length)
@@ -1377,6 +1401,31 @@ def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
     if many.explicit is not None and at in many.explicit:
         timestamp = many.explicit[at]
     return _delivery(many.batches[many.ordinals[at]], many.indexes[at], timestamp)
+
+
+@cython.cfunc
+def _counts(many: Deliveries) -> dict:
+    """How many of its records each batch has. Counted when asked for, and kept: nobody asks while
+    batches are full, and then nothing is counted."""
+    n: cython.Py_ssize_t
+    batch: Batch
+    if many.counts is None or many.counted != many.filled:
+        counts: dict = {}
+        for n in range(many.filled):
+            batch = many.batches[many.ordinals[n]]
+            if batch.state == MOVED:
+                batch = _settle(_delivery_at(many, n))
+            counts[batch] = counts.get(batch, 0) + 1
+        many.counts = counts
+        many.counted = many.filled
+    return many.counts
+
+
+@cython.cfunc
+def _forget_counts(many: Deliveries) -> object:
+    """Records of its went to other batches."""
+    many.counts = None
+    return None
 
 
 @cython.cfunc
@@ -1481,6 +1530,7 @@ def _wait_all_step(self: _WaitAll) -> object:
         delivery = _delivery_at(many, self.at)
         if not _known(_settle(delivery)):
             self.wait = _waiter(delivery)
+            self.wait.whole = True
             _suspend(self.wait)
             if not self.joined:
                 self.joined = True

@@ -26,8 +26,8 @@ class IdleWatch:
     one. So when all records that the producer holds are awaited, and none is on its way, lingering
     is a pause for everybody (Nagle's algorithm knows the case). When the loop has been through a
     turn without another record, the open batches are cut. A record that nobody awaits, or an
-    answer that is due, and lingering is as ever. Awaiting what `send_many` gave is one wait for
-    all its records, not one for each, so these linger: only their last, partly filled batches do.
+    answer that is due, and lingering is as ever. Awaiting what `send_many` gave is a wait for
+    each of its records.
 
     Nothing runs while nothing changes, and nothing at all per record.
 
@@ -63,7 +63,7 @@ class IdleWatch:
             if batch.sealed:
                 self._looking = False
                 return
-            awaited = awaited and batch.waiters >= batch.count
+            awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
             # gather() and wait_for() begin to wait in a task, which has its first turn now.

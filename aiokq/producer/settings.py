@@ -60,8 +60,8 @@ class ProducerSettings(ClusterSettings):
         "awaited and none is on its way. If not, they go as soon as the event loop has nothing "
         "else to do, and linger_ms is the most they wait: `await send()` takes a round trip. "
         "Unset, they linger if linger_ms was set, as in Kafka. "
-        "Records of `send_many` linger, awaited or not: they are many, and full "
-        "batches do not wait anyway. Not Kafka's.",
+        "Who awaits what `send_many` gave awaits all of its records, unless interceptors, "
+        "serializers or a partitioner are set: then they linger. Not Kafka's.",
     )
     buffer_memory: int = Field(
         default=33_554_432,

@@ -184,16 +184,67 @@ def test_without_a_linger_of_its_own_an_awaited_record_goes_at_once() -> None:
     simulate(body)
 
 
-def test_records_of_send_many_linger_awaited_or_not() -> None:
-    """Awaiting all of them is one wait: it does not say that nobody else adds to the batch."""
+def test_an_awaited_send_many_does_not_linger_either() -> None:
+    """`await (await send_many(...))` paid linger_ms for its last batches, `await send()` did not.
+    Also for a topic that becomes known only then, and records that move."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
+            start = world.loop.time()
+            for _ in range(10):
+                many = [(b"%d" % n, b"v") for n in range(20)]
+                metas = await (await p.send_many("orders", many))
+                assert {meta.partition for meta in metas} == {0, 1}
+            assert world.loop.time() - start < 0.5
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("beside", ["single", "many"])
+def test_records_beside_an_awaited_send_many_linger_unless_they_are_awaited(beside: str) -> None:
+    """One wait for two records must not pass for a wait for a third."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
             await p.partitions_for("orders")
             start = world.loop.time()
-            await (await p.send_many("orders", [(None, b"1"), (None, b"2")]))
+            if beside == "single":
+                p.send_nowait("orders", b"not awaited")
+            else:
+                await p.send_many("orders", [(None, b"not awaited")])
+            deliveries = await p.send_many("orders", [(None, b"1"), (None, b"2")])
+
+            async def wait() -> None:
+                await deliveries
+
+            await asyncio.gather(wait(), wait(), wait())
             assert 1.0 <= world.loop.time() - start < 1.5
+
+    simulate(body)
+
+
+def test_a_wait_for_send_many_that_was_cancelled_counts_no_longer() -> None:
+    """Its program goes on, and may add to the batch."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        kafka.delays[1] = 0.2
+        async with producer(world, kafka, linger_ms=1000, linger_when_awaited=False) as p:
+            await p.partitions_for("orders")
+            sent = asyncio.create_task(p.send("orders", b"on its way"))
+            await asyncio.sleep(0.05)
+            start = world.loop.time()
+            deliveries = await p.send_many("orders", [(None, b"1"), (None, b"2")])
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await deliveries
+            await sent
+            await asyncio.sleep(0.5)
+            assert not deliveries.done()
+            await deliveries
+            assert world.loop.time() - start < 1.5
 
     simulate(body)
 

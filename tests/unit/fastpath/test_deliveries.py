@@ -205,6 +205,37 @@ async def test_a_wait_for_all_can_be_cancelled_and_repeated(bench: Make) -> None
     assert len((await asyncio.gather(deliveries))[0]) == 20
 
 
+async def test_a_wait_for_all_counts_for_each_of_its_records(bench: Make) -> None:
+    """It counted as a wait for one of them: what was awaited lingered as if it were not."""
+    made = bench(2)
+    single = made.accumulator.append("t", b"v", None, 0)
+    deliveries, _ = made.accumulator.append_many("t", [(None, b"v")] * 4, 0)
+    more, _ = made.accumulator.append_many("t", [(None, b"v")], 0)
+    [batch] = made.opened
+    assert not batch.awaited
+    waits = [asyncio.create_task(wait_for(deliveries)) for _ in range(3)]
+    await turn()
+    assert not batch.awaited
+    one = asyncio.create_task(wait_for(single))
+    await turn()
+    assert not batch.awaited
+    other = asyncio.create_task(wait_for(more))
+    await turn()
+    assert batch.awaited
+    first, second = made.accumulator.split(batch)
+    assert first.awaited
+    assert second.awaited
+    for task in waits:
+        task.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    assert not (first.awaited and second.awaited)
+    second.complete(5)
+    first.complete(0)
+    assert len(await other) == 1
+    await one
+    assert len(await deliveries) == 4
+
+
 async def test_a_wait_for_all_follows_a_split(bench: Make) -> None:
     """The records moved; the outcomes are still in input order."""
     made = bench()
