@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.targets import CoordinatorKind
-from aiokq.core.errors import RequestTimeout
+from aiokq.core.errors import Closed, RequestTimeout
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -29,6 +29,7 @@ class CoordinatorLink:
         self._group_id = group_id
         self._node_id: int | None = None
         self._connection: DedicatedConnection | None = None
+        self._closed = False
 
     async def ask(self, ask: Ask) -> Response:
         """Send the request and wait for its response; the time limit covers finding the node.
@@ -38,6 +39,7 @@ class CoordinatorLink:
             ConnectionLost: the connection could not be made, or ended before the answer.
             FieldNotSupported, UnsupportedVersion: the broker is too old for it.
             BrokerError: the broker refuses to name a coordinator.
+            Closed: this was closed.
         """
         limit = asyncio.timeout(ask.timeout)
         try:
@@ -64,6 +66,11 @@ class CoordinatorLink:
         if connection is not None:
             await connection.close()
 
+    async def close(self) -> None:
+        """`drop`, and connect no more: also not for who is still looking for the coordinator."""
+        self._closed = True
+        await self.drop()
+
     def relocate(self) -> None:
         """The coordinator is looked up again before the next request."""
         self._engine.coordinator_failed(CoordinatorKind.GROUP, self._group_id)
@@ -71,6 +78,8 @@ class CoordinatorLink:
     async def _dedicated(self, timeout: float) -> DedicatedConnection:
         engine = self._engine
         node_id = await engine.coordinator(CoordinatorKind.GROUP, self._group_id, timeout=timeout)
+        if self._closed:
+            raise Closed(f"the member of group {self._group_id!r} is closed")
         if node_id != self._node_id or self._connection is None:
             await self.drop()
             self._node_id = node_id

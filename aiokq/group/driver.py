@@ -104,6 +104,7 @@ class GroupDriver:
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
         self._again = False
+        self._closed = False
         self._asking: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -162,8 +163,8 @@ class GroupDriver:
     # -- its life
 
     async def run(self) -> None:
-        """Drive the machine for ever; `close` is for the end."""
-        while True:
+        """Drive the machine until `close`."""
+        while not self._closed:
             self._wake.clear()
             for action in self._member.poll(self._engine.now()):
                 self._do(action)
@@ -173,8 +174,10 @@ class GroupDriver:
 
     async def close(self) -> None:
         """Follow nothing, and close the connection. The member is not said goodbye for."""
+        self._closed = True
+        self._wake.set()
         self._knowledge.close()
-        await self._link.drop()
+        await self._link.close()
 
     async def _sleep(self) -> None:
         """Until there is something to do: an input came, or the machine's time has come."""
@@ -216,6 +219,8 @@ class GroupDriver:
         try:
             response = await self._link.ask(ask)
         except KafkaError as error:
+            if self._closed:
+                return
             member.failed(ask.ticket, error, self._engine.now())
         else:
             member.received(ask.ticket, response, self._engine.now())
