@@ -66,7 +66,7 @@ def group_not_empty(group_id: str) -> GroupNotEmpty:
     """The error for what needs a group without members."""
     return GroupNotEmpty(
         f"group {group_id!r} has members, which would go on from their own positions: stop them "
-        "first"
+        "first, or take rewind_group (`aiokq groups rewind`)"
     )
 
 

@@ -375,7 +375,7 @@ def test_a_commit_into_a_group_with_members_says_what_to_do(code: int) -> None:
     async def main(groups: Groups, admin: Admin) -> None:
         groups.add("g", 1)
         groups.commit_code = code
-        with pytest.raises(GroupNotEmpty, match="stop them first") as caught:
+        with pytest.raises(GroupNotEmpty, match="rewind_group") as caught:
             await admin.alter_group_offsets("g", {T0: 1}, raise_errors=True)
         assert getattr(caught.value.__cause__, "code", None) == code
 
