@@ -86,13 +86,16 @@ class Sending:
                 self._watch = loop.call_later(PATIENCE, self._look, 0)
                 await self._send(producer)
             finally:
-                # Interrupted or failed: what was accepted has its chance, and is accounted for.
-                await producer.close(DRAIN)
-                if self._watch is not None:
-                    self._watch.cancel()
-                if started is not None:
-                    self._tally.seconds = loop.time() - started
-                self._settle()
+                # Interrupted or failed: what was accepted has its chance, and is accounted for,
+                # even if the signal comes in these last moments.
+                try:
+                    await producer.close(DRAIN)
+                finally:
+                    if self._watch is not None:
+                        self._watch.cancel()
+                    if started is not None:
+                        self._tally.seconds = loop.time() - started
+                    self._settle()
 
     async def _check_partition(self, producer: Producer) -> None:
         """Before the first line, so that a wrong topic is one error and not one per line."""
