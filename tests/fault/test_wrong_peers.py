@@ -24,8 +24,9 @@ from tests.peers import wrong
 LIMIT_MS = 700
 """What each client is told to wait at most."""
 REQUEST_MS = 400
-SLACK = 2.0
-"""Seconds more than that, which a busy machine may take."""
+SLACK = 6.0
+"""Seconds more than that, which a busy machine may take; the limits by default are 10 s and 60 s,
+so that one which is not kept shows."""
 
 LIMITS = {
     "bootstrap_timeout_ms": LIMIT_MS,
