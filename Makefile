@@ -47,8 +47,10 @@ $(CACHE)/stamps/bench: $(CACHE)/stamps/build
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group bench
 	@mkdir -p $(@D) && touch $@
 
-$(CACHE)/stamps/kcat:
+$(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh kcat kcat
+	@# Makes the certificates of the TLS tests.
+	@bash tools/install_debian.sh openssl openssl
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: setup
@@ -67,15 +69,15 @@ run: $(CACHE)/stamps/build ## Run the main job with real data on the embedded br
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
-test: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run a smoke of every tier of tests
+test: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
 .PHONY: interop
-interop: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
+interop: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
 	@$(PY) tools/run_tests.py interop
 
 .PHONY: torture
-torture: $(CACHE)/stamps/build $(CACHE)/stamps/kcat kafka ## Run the long tests: many seeds, long fuzzing, full matrices
+torture: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run the long tests: many seeds, long fuzzing, full matrices
 	@$(PY) tools/run_tests.py torture
 
 .PHONY: lint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from aiokq.admin import group_import as imports
@@ -31,7 +32,7 @@ from aiokq.core.types import OffsetAndMetadata, TopicPartition
 __all__ = ["GroupCalls"]
 
 
-class GroupCalls:
+class GroupCalls(ABC):
     """What an `Admin` does with consumer groups, of both protocols.
 
     The coordinators of the groups are found together and asked at the same time; a group whose
@@ -39,9 +40,9 @@ class GroupCalls:
     results, ``timeout`` and errors holds here.
     """
 
+    @abstractmethod
     def _check(self) -> ClusterEngine:
         """The engine, if this may be used here and now."""
-        raise NotImplementedError
 
     async def list_groups(
         self,
