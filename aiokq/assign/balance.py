@@ -11,9 +11,9 @@ for the paths.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Set
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
+from typing import Final, NamedTuple, TypeAlias
 
 from aiokq.assign.members import all_topics, in_order, racks_matter
 from aiokq.assign.model import Subscription, Topology
@@ -28,6 +28,10 @@ class Claim(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     generation: int
 
+
+PORTION: Final = 16
+"""The part of a difference that is moved at once. One partition at a time would be a search for
+each; half of it would give members some that they have to pass on to others."""
 
 _Heap: TypeAlias = list[tuple[int, int, str]]
 """Members by load, then by their order. Entries may be older than the load: see `_lightest`."""
@@ -133,18 +137,25 @@ class _Work:
         """
         if self._equal:
             return  # the shares have seen to it
-        unsettled = set(self._load)
+        load, order = self._load, self._order
+        unsettled = set(load)
+        most = [(-load[member], order[member], member) for member in unsettled]
+        least = [(load[member], order[member], member) for member in unsettled]
+        heapify(most)
+        heapify(least)
         while unsettled:
-            heavy = max(unsettled, key=lambda m: (self._load[m], -self._order[m]))
-            came_from = self._reachable(heavy)
-            light = min(came_from, key=lambda m: self._load[m])  # of equals, the nearest
-            if self._load[heavy] - self._load[light] < 2:
+            heavy = self._current(most, unsettled, -1)
+            lowest = load[self._current(least, unsettled, 1)]
+            if load[heavy] - lowest < 2:
+                return
+            came_from, light = self._reachable(heavy, lowest)
+            if load[heavy] - load[light] < 2:
                 unsettled.difference_update(came_from)
                 continue
-            while light != heavy:
-                source, topic = came_from[light]
-                self._move(source, light, topic, owners)
-                light = source
+            self._shift(came_from, heavy, light, owners)
+            for member in (heavy, light):  # who is between them has as many as before
+                heappush(most, (-load[member], order[member], member))
+                heappush(least, (load[member], order[member], member))
 
     # their parts
 
@@ -183,11 +194,24 @@ class _Work:
                 return member
         return None
 
-    def _reachable(self, start: str) -> dict[str, tuple[str, str]]:
-        """Every member that a path leads to, nearest first: the member and topic it came by."""
+    def _current(self, heap: _Heap, members: Set[str], sign: int) -> str:
+        """Who comes first of these members; what the heap says of older loads is dropped."""
+        while True:
+            load, _, member = heap[0]
+            if member in members and load == sign * self._load[member]:
+                return member
+            heappop(heap)
+
+    def _reachable(self, start: str, lowest: int) -> tuple[dict[str, tuple[str, str]], str]:
+        """The members that paths lead to, and of these the least loaded, of equals the nearest.
+
+        Each with the member and the topic that it is reached by. The search ends with the first
+        that has no more than the `lowest` load of all: there is none better.
+        """
         came_from = {start: (start, "")}
         crossed: set[str] = set()
         queue = deque([start])
+        light = start
         while queue:
             member = queue.popleft()
             for topic in self._held[member]:
@@ -195,27 +219,51 @@ class _Work:
                     continue
                 crossed.add(topic)
                 for subscriber in self._subscribers[topic]:
-                    if subscriber not in came_from:
-                        came_from[subscriber] = (member, topic)
-                        queue.append(subscriber)
-        return came_from
+                    if subscriber in came_from:
+                        continue
+                    came_from[subscriber] = (member, topic)
+                    queue.append(subscriber)
+                    if self._load[subscriber] < self._load[light]:
+                        light = subscriber
+                        if self._load[light] <= lowest:
+                            return came_from, light
+        return came_from, light
+
+    def _shift(
+        self,
+        came_from: Mapping[str, tuple[str, str]],
+        heavy: str,
+        light: str,
+        owners: Mapping[TopicPartition, str],
+    ) -> None:
+        """Move partitions from end to end of a path, as many as those along it hold."""
+        steps: list[tuple[str, str, str]] = []
+        target = light
+        while target != heavy:
+            source, topic = came_from[target]
+            steps.append((source, target, topic))
+            target = source
+        count = max(1, (self._load[heavy] - self._load[light]) // PORTION)
+        count = min(count, *(len(self._held[source][topic]) for source, _, topic in steps))
+        for source, target, topic in steps:
+            self._move(count, source, target, topic, owners)
 
     def _move(
-        self, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
+        self, count: int, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """One partition of a topic: home if it was the target's, else one that is new anyway."""
+        """Partitions of a topic: those that were the target's, then those that are new anyway."""
 
         def reluctance(partition: TopicPartition) -> int:
             owner = owners.get(partition)
             return 0 if owner == target else 2 if owner == source else 1
 
         held = self._held[source][topic]
-        partition = min(held, key=reluctance)
-        del held[partition]
+        for partition in nsmallest(count, held, key=reluctance):
+            del held[partition]
+            self._hold(target, partition)
         if not held:
             del self._held[source][topic]
-        self._load[source] -= 1
-        self._hold(target, partition)
+        self._load[source] -= count
 
     def _has_room(self, member: str) -> bool:
         if not self._equal:

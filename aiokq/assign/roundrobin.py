@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from itertools import cycle
 
-from aiokq.assign.members import all_topics, in_order
+from aiokq.assign.members import in_order
 from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
 from aiokq.core.types import TopicPartition
 
@@ -32,12 +33,20 @@ class RoundRobinAssignor:
     def assign(
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        topics_of = {member: frozenset(members[member].topics) for member in members}
         taken: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        turns = cycle(in_order(members))
-        for topic in all_topics(members):
+        order = in_order(members)
+        seats: dict[str, list[int]] = defaultdict(list)
+        for seat, member in enumerate(order):
+            for topic in dict.fromkeys(members[member].topics):
+                seats[topic].append(seat)
+        next_seat = 0
+        for topic in sorted(seats):
+            takers = seats[topic]
+            # Who does not subscribe to the topic is passed over, and loses its turn.
+            turn = bisect_left(takers, next_seat)
             for number in range(topology.partitions.get(topic, 0)):
-                # Somebody subscribes to the topic: this ends.
-                member = next(member for member in turns if topic in topics_of[member])
-                taken[member].append(TopicPartition(topic, number))
+                seat = takers[turn % len(takers)]
+                taken[order[seat]].append(TopicPartition(topic, number))
+                turn += 1
+                next_seat = seat + 1
         return {member: Assignment(tuple(partitions)) for member, partitions in taken.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from aiokq.assign.model import Subscription, Topology
@@ -60,3 +62,13 @@ def test_neighbouring_topics_stay_co_partitioned() -> None:
         assert found[member].partitions == tuple(
             TopicPartition(topic, n) for topic in ("a", "b") for n in (number, number + 3)
         )
+
+
+def test_roundrobin_passes_over_many_members_in_no_time_to_speak_of() -> None:
+    """A thousand members that share no topic: asking each whose turn it is took seconds."""
+    members = {f"m{number:04}": Subscription((f"t{number:04}",)) for number in range(1000)}
+    topology = Topology({f"t{number:04}": 100 for number in range(1000)})
+    began = time.perf_counter()
+    found = RoundRobinAssignor().assign(topology, members)
+    assert time.perf_counter() - began < 2
+    assert {len(assignment.partitions) for assignment in found.values()} == {100}

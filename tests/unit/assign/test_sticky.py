@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -181,3 +183,33 @@ def test_racks_come_first_within_the_balance() -> None:
     found = StickyAssignor().assign(Topology({"t": 4}, racks), members)
     assert [p.partition for p in found["a"].partitions] == [1, 3]
     assert [p.partition for p in found["b"].partitions] == [0, 2]
+
+
+@pytest.mark.parametrize("topics_each", [1, 25])
+def test_a_large_group_that_doubles_is_balanced_in_no_time_to_speak_of(topics_each: int) -> None:
+    """The leader's loop waits for it: half of 20,000 partitions move, and none by a long search.
+
+    Subscriptions differ, so that loads are levelled along paths. The bound is ten times what a
+    slow machine takes.
+    """
+    rng = random.Random(3)
+    topics = [f"t{number}" for number in range(50)]
+    members = {
+        f"m{number:03}": Subscription(tuple(sorted(rng.sample(topics, topics_each))))
+        for number in range(400)
+    }
+    group = Topology(dict.fromkeys(topics, 400))
+    first = CooperativeStickyAssignor().assign(group, dict(list(members.items())[:200]))
+    joined = {
+        member: Subscription(
+            subscription.topics,
+            owned=first[member].partitions if member in first else (),
+            generation=1,
+        )
+        for member, subscription in members.items()
+    }
+    began = time.perf_counter()
+    second = CooperativeStickyAssignor().assign(group, joined)
+    assert time.perf_counter() - began < 4
+    lost = sum(len(first[m].partitions) - len(second[m].partitions) for m in first)
+    assert lost > 7_000
