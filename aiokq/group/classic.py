@@ -143,10 +143,26 @@ class ClassicMember:
         self._wants_out = True
         self._lost = lost or self._lost
         self._reason = "consumer closes" if lost is None else str(lost)
-        self._abandon()
         self._not_before = now
+        if self._owes_assignments:
+            return
+        self._abandon()
         if self._handling is None:
             self._go_on(now)
+
+    @property
+    def _owes_assignments(self) -> bool:
+        """It leads, and has partitions to commit and give up before it goes.
+
+        Nobody else can assign, and until it has the coordinator takes no commit. Who has none goes
+        at once: the others then join again, as from a Java leader that closes.
+        """
+        return (
+            self._leadership is not None
+            and self.state in (MemberState.ASSIGNING, MemberState.SYNCING)
+            and bool(self.owned)
+            and self._lost is None
+        )
 
     # -- what comes back
 
@@ -182,7 +198,7 @@ class ClassicMember:
                 error,
             )
             if self.state is MemberState.SYNCING:
-                self._begin_join("the answer to a sync was lost")
+                self._join_anew("the answer to a sync was lost", now)
             self._pause(now, error)
 
     def handled(self, now: float) -> None:
@@ -204,6 +220,15 @@ class ClassicMember:
             self._assign(leadership, topology)
         elif changed:
             self._want_rejoin("topics changed")
+
+    def unknown(self, error: KafkaError, now: float) -> None:
+        """What was asked for by `NeedTopics` will not come."""
+        if self._leadership is None:
+            return
+        if not self._wants_out:
+            self._refuse(error)
+        elif self.state is MemberState.ASSIGNING:
+            self._go_on(now)
 
     # -- what to do
 
@@ -355,6 +380,9 @@ class ClassicMember:
         self.heartbeat_at = now
         self.error = None
         self._assignor.assigned(assignment, self._generation)
+        if self._wants_out:
+            self._go_on(now)
+            return
         # A topic that is not subscribed to any more: the next join, which is due, will say so.
         assigned = frozenset(tp for tp in assignment.partitions if tp.topic in self._topics)
         revoked = self.owned - assigned
@@ -364,6 +392,7 @@ class ClassicMember:
             self._after_take = assigned - self.owned
             self._handle(GiveUp(revoked))
         else:
+            self._after_take = None
             self._handle(Take(assigned - self.owned))
 
     def _join_refused(self, code: int, api: str, now: float) -> None:
@@ -371,7 +400,7 @@ class ClassicMember:
         if code in EXPELLED:
             self._expelled(error, now)
         elif code == RebalanceInProgress.code or error.retriable:
-            self._begin_join(f"{api} was answered with {error.name}")
+            self._join_anew(f"{api} was answered with {error.name}", now)
             self._pause(now, error)
         else:
             self._refuse(error)
@@ -410,10 +439,17 @@ class ClassicMember:
         else:
             self.state = MemberState.JOINING
 
+    def _join_anew(self, reason: str, now: float) -> None:
+        """A join or sync did not work; who wants to go need not try again."""
+        if self._wants_out:
+            self._go_on(now)
+        else:
+            self._begin_join(reason)
+
     def _want_rejoin(self, reason: str) -> None:
         if self.state is MemberState.STABLE:
             self._begin_join(reason)
-        elif self.state not in (MemberState.PREPARING, MemberState.LEAVING, MemberState.FAILED):
+        elif self.state in (MemberState.ASSIGNING, MemberState.SYNCING, MemberState.SETTLING):
             self._reason = reason
             self._rejoin = True
 
@@ -441,6 +477,7 @@ class ClassicMember:
     def _refuse(self, error: KafkaError) -> None:
         self.error = error
         self.state = MemberState.FAILED
+        self._leadership = None
         self._generation = OUTSIDE
         self._after_take = None
         self._lost = error
@@ -453,6 +490,7 @@ class ClassicMember:
         if self._lose() or self.state is MemberState.FAILED:
             return
         if self._wants_out:
+            self._leadership = None
             if self.owned:
                 self.state = MemberState.PREPARING
                 self._handle(GiveUp(self.owned))
@@ -461,6 +499,7 @@ class ClassicMember:
             else:
                 self.state = MemberState.LEAVING
         elif self.state is MemberState.PREPARING:
+            self._rejoin = False
             self.state = MemberState.JOINING
         elif self._after_take is not None:
             taking, self._after_take = self._after_take, None

@@ -80,8 +80,12 @@ class CoordinatorLink:
         node_id = await engine.coordinator(CoordinatorKind.GROUP, self._group_id, timeout=timeout)
         if self._closed:
             raise Closed(f"the member of group {self._group_id!r} is closed")
-        if node_id != self._node_id or self._connection is None:
-            await self.drop()
-            self._node_id = node_id
-            self._connection = engine.node(node_id).dedicated(f"group {self._group_id}")
-        return self._connection
+        connection = self._connection
+        if connection is None or node_id != self._node_id:
+            # In place before the old one is closed: whoever comes meanwhile finds this one.
+            old, self._node_id = connection, node_id
+            connection = engine.node(node_id).dedicated(f"group {self._group_id}")
+            self._connection = connection
+            if old is not None:
+                await old.close()
+        return connection

@@ -26,6 +26,7 @@ from aiokq.group.actions import (
     Relocate,
     Take,
 )
+from aiokq.group.advice import advised
 from aiokq.group.classic import ClassicMember
 from aiokq.group.coordinator_link import CoordinatorLink
 from aiokq.group.membership import MemberState
@@ -168,9 +169,15 @@ class GroupDriver:
             self._wake.clear()
             for action in self._member.poll(self._engine.now()):
                 self._do(action)
-            if self._member.state in (MemberState.OUT, MemberState.FAILED) and not self._again:
+            if self._is_out:
                 self._out.set()
             await self._sleep()
+
+    @property
+    def _is_out(self) -> bool:
+        member = self._member
+        gone = member.state in (MemberState.OUT, MemberState.FAILED)
+        return gone and not member.busy and not self._again
 
     async def close(self) -> None:
         """Follow nothing, and close the connection. The member is not said goodbye for."""
@@ -244,7 +251,10 @@ class GroupDriver:
         try:
             topology = await self._knowledge.learn(topics)
         except KafkaError as error:
-            self._owner.refused(error)
+            member = self._member
+            if isinstance(member, ClassicMember) and not self._closed:
+                member.unknown(error, self._engine.now())
+                self._wake.set()
             return
         self._topics_changed(topology)
 
@@ -265,6 +275,7 @@ class GroupDriver:
             self._subscribe_member()
             self._wake.set()
         else:
+            error = advised(error, self._group_id, by_regex=self._regex is not None)
             logger.error("group membership ended: group=%s error=%s", self._group_id, error)
             self._owner.refused(error)
 

@@ -413,6 +413,8 @@ class ModernMember:
                 self._left(now)
         elif self.state is MemberState.PREPARING:
             self.state = MemberState.JOINING
+            # What was assigned on the way out was not listened to: who says everything is told.
+            self._said_topics = None
             self._next_heartbeat = now
         else:
             self._reconcile()

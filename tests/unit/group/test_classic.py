@@ -11,7 +11,13 @@ from aiokq.assign.assignor import resolve
 from aiokq.assign.model import Assignment, Subscription, Topology
 from aiokq.assign.protocol import decode_subscription, encode_assignment, encode_subscription
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import ConnectionLost, FencedInstanceId, RequestTimeout, UnknownMemberId
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    FencedInstanceId,
+    RequestTimeout,
+    UnknownMemberId,
+)
 from aiokq.core.types import TopicPartition
 from aiokq.group.actions import (
     Abandon,
@@ -457,3 +463,111 @@ def test_leaving_as_lost_says_why() -> None:
     play.member.subscribe(frozenset({"t"}), play.now)
     play.expect(play.poll(), Ask)
     assert isinstance(play.request(), JoinGroupRequest)
+
+
+def test_partitions_that_were_due_before_a_member_left_are_not_taken_after_its_return() -> None:
+    """They are another's in the generation it comes back to: both would read them."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0, T1)
+    play.wait()
+    play.answer(HeartbeatResponse(error_code=27))
+    play.joined(generation=2)
+    assert play.synced(T0, T2) == [GiveUp(frozenset({T1}))]
+    play.member.leave(play.now)
+    assert play.handled() == [GiveUp(frozenset({T0}))]
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.expect(play.handled(), Ask)
+    play.joined(generation=3)
+    assert play.synced(T0) == [Take(frozenset({T0}))]
+    play.expect(play.handled())
+    assert play.member.state is MemberState.STABLE
+    assert play.member.owned == {T0}
+
+
+def test_a_heartbeat_that_was_in_flight_when_the_join_began_does_not_ask_for_another() -> None:
+    """Its answer speaks of the rebalance that the join is for: a second would stop all again."""
+    play = Play(["cooperative-sticky"])
+    play.stable(T0)
+    play.wait()
+    play.member.subscribe(frozenset({"t", "u"}), play.now)
+    play.expect(play.poll())
+    play.expect(play.answer(HeartbeatResponse(error_code=27)), Ask)
+    play.joined(generation=2)
+    play.expect(play.synced(T0), Take)
+    play.expect(play.handled())
+    assert play.member.state is MemberState.STABLE
+
+
+def leading(play: Play, *partitions: TopicPartition) -> None:
+    """It has these, and has to assign in the next generation."""
+    play.stable(*partitions)
+    play.wait()
+    play.answer(HeartbeatResponse(error_code=27))
+    play.expect(play.joined(leader="me", generation=2), NeedTopics)
+    assert play.member.state is MemberState.ASSIGNING
+
+
+def test_a_leader_that_leaves_while_it_assigns_gives_the_others_their_assignment_first() -> None:
+    """They wait for it, and the coordinator takes no commit before: what is given up needs one."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now)
+    play.expect(play.poll())
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), Ask)
+    assert isinstance(play.request(), SyncGroupRequest)
+    assert play.synced(T0, T1) == [GiveUp(frozenset({T0}))]
+    play.expect(play.handled(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+
+
+def test_a_leader_that_leaves_says_goodbye_though_its_assignment_does_not_arrive() -> None:
+    """The group is in another rebalance by then, and needs nothing from who goes."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.topology(Topology({"t": 2}), play.now)
+    play.expect(play.poll(), Ask)
+    play.member.leave(play.now)
+    play.expect(play.poll())
+    assert play.answer(SyncGroupResponse(error_code=27)) == [GiveUp(frozenset({T0}))]
+    play.member.handled(play.now)
+    play.expect(play.wait(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+
+
+def test_a_leader_that_is_thrown_out_while_it_assigns_does_not_wait() -> None:
+    """max.poll.interval.ms ran out: whoever does not read is no use as a leader."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now, lost=RequestTimeout("too slow"))
+    play.expect(play.poll(), Lose)
+
+
+def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
+    """It would assign for ever, beating, with the whole group waiting for it."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll(), Fail)
+    assert play.member.state is MemberState.FAILED
+    assert play.member.group_metadata.generation == -1
+
+
+def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
+    """Nobody is to be told of what nobody wants any more."""
+    play = Play(["cooperative-sticky"])
+    leading(play, T0)
+    play.member.leave(play.now)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    assert play.poll() == [GiveUp(frozenset({T0}))]
+
+
+def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
+    """What was asked in an earlier generation is not this one's matter."""
+    play = Play()
+    play.stable(T0)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll())
+    assert play.member.state is MemberState.STABLE

@@ -10,11 +10,12 @@ from typing import Any
 
 from aiokq.assign.assignor import resolve
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import GroupAuthorization, KafkaError
+from aiokq.core.errors import AuthenticationFailed, GroupAuthorization, KafkaError
 from aiokq.core.types import TopicPartition
-from aiokq.group.actions import Take
+from aiokq.group.actions import NeedTopics, Take
 from aiokq.group.classic import ClassicMember
 from aiokq.group.driver import GroupDriver
+from aiokq.group.leadership import Leadership
 from aiokq.group.membership import MemberConfig, MemberState
 
 T0 = TopicPartition("t", 0)
@@ -65,6 +66,23 @@ class Engine:
         pass
 
 
+class Unauthorized(Engine):
+    """A cluster whose brokers take the client's name no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metadata = SimpleNamespace(topics={})
+
+    def watch(self, topics: frozenset[str]) -> None:
+        pass
+
+    def new_backoff(self) -> Backoff:
+        return Backoff(0.1, 1.0, random.Random(1))
+
+    async def refresh(self, topics: frozenset[str]) -> None:
+        raise AuthenticationFailed("the password was changed")
+
+
 class Scripted(ClassicMember):
     """A machine that asks nobody: the test moves it."""
 
@@ -72,21 +90,20 @@ class Scripted(ClassicMember):
         pass
 
 
-async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tries_anew() -> None:
-    """Otherwise nobody ever told the reader to stop: two members read the partitions."""
-    owner = Owner()
-    made: list[Scripted] = []
+def spawn(coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(coro)
+
+
+def driven(owner: Owner, made: list[Scripted], engine: Engine) -> GroupDriver:
+    """A driver of scripted machines; those that it asks for are noted."""
 
     def make() -> Scripted:
         made.append(Scripted(CONFIG, resolve(["range"]), Backoff(0.1, 1.0, random.Random(1))))
         return made[-1]
 
-    def spawn(coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(coro)
-
     never: Callable[[], Any] = lambda: None  # noqa: E731
-    driver = GroupDriver(
-        Engine(),  # type: ignore[arg-type]
+    return GroupDriver(
+        engine,  # type: ignore[arg-type]
         "g",
         owner,
         protocol="classic",
@@ -94,6 +111,13 @@ async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tri
         make_modern=never,
         spawn=spawn,
     )
+
+
+async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tries_anew() -> None:
+    """Otherwise nobody ever told the reader to stop: two members read the partitions."""
+    owner = Owner()
+    made: list[Scripted] = []
+    driver = driven(owner, made, Engine())
     running = spawn(driver.run(), "group")
     try:
         driver.subscribe(frozenset({"t"}))
@@ -115,5 +139,53 @@ async def test_who_is_refused_while_it_takes_partitions_loses_them_before_it_tri
         assert driver.state is MemberState.JOINING
         assert driver.owned == frozenset()
         assert len(made) == 2
+    finally:
+        running.cancel()
+
+
+async def test_a_refused_member_is_out_when_user_code_knows_what_it_lost() -> None:
+    """close() went on at once, and on_lost was cancelled in the middle of its clean-up."""
+    owner = Owner()
+    made: list[Scripted] = []
+    driver = driven(owner, made, Engine())
+    running = spawn(driver.run(), "group")
+    try:
+        driver.subscribe(frozenset({"t"}))
+        await asyncio.sleep(0)
+        member = made[0]
+        member.state = MemberState.SETTLING
+        member._handle(Take(frozenset({T0})))
+        driver._wake.set()
+        await asyncio.sleep(0.01)
+        member._refuse(GroupAuthorization())
+        driver.leave()
+        leaving = spawn(driver.left(), "left")
+        await asyncio.sleep(0.01)
+        assert not leaving.done()
+        owner.free.set()
+        await asyncio.wait_for(leaving, 1)
+        assert owner.told[-1] == ("lose", {T0})
+    finally:
+        running.cancel()
+
+
+async def test_a_leader_whose_topics_cannot_be_asked_for_is_refused_with_the_reason() -> None:
+    """The reader was told, and the member led for ever: the group stood still, nothing said why."""
+    owner = Owner()
+    made: list[Scripted] = []
+    driver = driven(owner, made, Unauthorized())
+    running = spawn(driver.run(), "group")
+    try:
+        driver.subscribe(frozenset({"t"}))
+        await asyncio.sleep(0)
+        member = made[0]
+        member.state = MemberState.ASSIGNING
+        member._leadership = Leadership([])
+        member._actions.append(NeedTopics(frozenset({"t"})))
+        driver._wake.set()
+        await asyncio.sleep(0.01)
+        assert driver.state is MemberState.FAILED
+        assert isinstance(driver.error, AuthenticationFailed)
+        assert owner.told == [("refused", frozenset())]
     finally:
         running.cancel()

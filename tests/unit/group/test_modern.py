@@ -391,3 +391,19 @@ def test_a_member_that_waits_for_its_place_says_so_once(caplog: pytest.LogCaptur
     waits = [r for r in caplog.records if "waits for its place" in r.message]
     assert len(waits) == 1
     assert "instance=i1" in waits[0].message
+
+
+def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -> None:
+    """Unsubscribed and subscribed again within one handler: it took back what was another's."""
+    play = Play()
+    play.stable(t=[0, 1])
+    play.member.leave(play.now)
+    assert play.poll() == [GiveUp(frozenset({T0, T1}))]
+    play.wait()
+    play.answer(2, {T: [0]})
+    play.member.subscribe(frozenset(NAMES.values()), play.now)
+    play.expect(play.handled(), Ask)
+    everything = play.request()
+    assert (everything.member_epoch, everything.rebalance_timeout_ms) == (2, 60_000)
+    assert play.owned_as_told() == {}
+    assert play.answer(2, {T: [0]}) == [Take(frozenset({T0}))]
