@@ -18,6 +18,7 @@ from aiokq.broker.coordinator.consumer_leave import (
     leaving_member,
     records_of_leaving,
     records_of_removal,
+    removed_member,
 )
 from aiokq.broker.coordinator.consumer_member import (
     LEAVE_EPOCH,
@@ -27,19 +28,23 @@ from aiokq.broker.coordinator.consumer_member import (
 from aiokq.broker.coordinator.consumer_records import group_tombstones
 from aiokq.broker.coordinator.group import Caller, GroupType
 from aiokq.broker.coordinator.outcome import Outcome
-from aiokq.core.errors import GroupNotEmpty, StaleMemberEpoch, UnsupportedVersion
+from aiokq.core.errors import BrokerError, GroupNotEmpty, StaleMemberEpoch, UnsupportedVersion
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from aiokq.wire.leave_group import LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiokq.broker.coordinator.consumer_context import ConsumerContext
     from aiokq.broker.coordinator.consumer_member import ConsumerMember
     from aiokq.broker.coordinator.records import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.core.errors import KafkaError
     from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
+    from aiokq.wire.leave_group import LeaveGroupRequest
 
 __all__ = ["ConsumerGroup"]
 
@@ -158,16 +163,45 @@ class ConsumerGroup:
             logger.info("static member leaves: group=%s member=%s", self.group_id, member.member_id)
             return Outcome(records_of_leaving(self.image, member), response)
         logger.info("member leaves: group=%s member=%s", self.group_id, member.member_id)
-        return self._without(member, response)
+        return self._without([member], response)
 
-    def _without(self, member: ConsumerMember, response: R | None) -> Outcome[R]:
-        """The member is removed. Its timers go with it: not before, for the log may refuse."""
+    def remove(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+        """Let members go that a LeaveGroup names: an admin's, as members leave by heartbeat."""
+        gone: dict[str, ConsumerMember] = {}
+        answers = []
+        for one in request.members:
+            code = 0
+            try:
+                member = removed_member(self.image, one.group_instance_id, one.member_id)
+            except BrokerError as error:
+                code = error.code
+            else:
+                gone[member.member_id] = member
+                logger.info(
+                    "member removed: group=%s member=%s reason=%r",
+                    self.group_id,
+                    member.member_id,
+                    one.reason or "",
+                )
+            answers.append(
+                MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=code,
+                )
+            )
+        response = LeaveGroupResponse(members=answers)
+        return self._without(list(gone.values()), response) if gone else Outcome(response=response)
+
+    def _without(self, members: Sequence[ConsumerMember], response: R | None) -> Outcome[R]:
+        """Members are removed. Their timers go with them: not before, for the log may refuse."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
-                self._stop_timers(member.member_id)
+                for member in members:
+                    self._stop_timers(member.member_id)
 
-        records = records_of_removal(self.image, member, self._context.topics)
+        records = records_of_removal(self.image, members, self._context.topics)
         return Outcome(records, response, written=written)
 
     # Timers
@@ -205,7 +239,7 @@ class ConsumerGroup:
         if member is None:
             return None
         logger.info("member fenced: group=%s member=%s reason=%s", self.group_id, member_id, reason)
-        return self._without(member, None)
+        return self._without([member], None)
 
     def _stop_timers(self, member_id: str) -> None:
         for kind in ("session", "revocation"):

@@ -1,10 +1,12 @@
 """How members go: by themselves, for a while, or because they are fenced. Owns no state.
 
-Source: Kafka ``GroupMetadataManager.consumerGroupLeave``, ``consumerGroupFenceMembers`` (4.2).
+Source: Kafka ``GroupMetadataManager.consumerGroupLeave``, ``consumerGroupFenceMembers``,
+``classicGroupLeaveToConsumerGroup`` (4.2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from aiokq.broker.coordinator.consumer_image import GroupImage, subscribed_names
@@ -24,7 +26,13 @@ from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.broker.coordinator.topic_view import TopicView
 from aiokq.core.errors import FencedInstanceId, UnknownMemberId
 
-__all__ = ["leaving_member", "records_of_leaving", "records_of_removal", "static_member_or_fenced"]
+__all__ = [
+    "leaving_member",
+    "records_of_leaving",
+    "records_of_removal",
+    "removed_member",
+    "static_member_or_fenced",
+]
 
 
 def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str) -> ConsumerMember:
@@ -57,6 +65,19 @@ def leaving_member(image: GroupImage, instance_id: str | None, member_id: str) -
     return static_member_or_fenced(image, instance_id, member_id)
 
 
+def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
+    """Who it is that a LeaveGroup removes: an admin may name a static member by instance id alone.
+
+    Raises:
+        UnknownMemberId: there is no such member.
+        FencedInstanceId: another member has the instance id.
+    """
+    if instance_id is not None and not member_id:
+        present = image.static_member(instance_id)
+        member_id = "" if present is None else present.member_id
+    return leaving_member(image, instance_id, member_id)
+
+
 def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
     """The static member is away: it keeps what it has, until it is back or its session ends."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
@@ -64,12 +85,15 @@ def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[Coordi
 
 
 def records_of_removal(
-    image: GroupImage, member: ConsumerMember, topics: TopicView
+    image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """The member is gone, what it had is free, and the group has a new epoch."""
+    """These members are gone, what they had is free, and the group has a new epoch."""
     group_id = image.group_id
-    records = member_tombstones(group_id, member.member_id)
-    others = [other for other in image.members.values() if other.member_id != member.member_id]
+    gone = {member.member_id for member in members}
+    records: list[CoordinatorRecord] = []
+    for member in members:
+        records += member_tombstones(group_id, member.member_id)
+    others = [other for other in image.members.values() if other.member_id not in gone]
     wanted = {other.topic_regex for other in others}
     regexes = {regex: found for regex, found in image.regexes.items() if regex in wanted}
     records += [regex_tombstone(group_id, regex) for regex in image.regexes if regex not in wanted]

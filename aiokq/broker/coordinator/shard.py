@@ -168,12 +168,15 @@ class GroupShard:
         return classic_session.heartbeat(self._classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """LeaveGroup.
+        """LeaveGroup; in a group of the consumer protocol it is an admin that removes members.
 
         Raises:
             UnknownMemberId: there is no such group.
             BrokerError: as `classic_session.leave`.
         """
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.remove(request)
         return classic_session.leave(self._classic(request.group_id), request, instant)
 
     def _classic(self, group_id: str) -> ClassicGroup:

@@ -80,9 +80,40 @@ def test_a_group_with_members_keeps_its_protocol():
     assert world.join("m").code == 23
     assert world.sync("m", 1).code == 25
     assert world.heartbeat("m", 1).code == 25
-    assert world.leave(("m", None)).code == 25
     assert world.shard.describe_group("g", 6).error_code == 69
     assert world.shard.describe_group("g", 5).group_state == "Dead"
+
+
+def test_an_admin_removes_members_of_a_consumer_group():
+    """Java's removeMembersFromConsumerGroup is a LeaveGroup: it got 25, and the dead one stayed."""
+    world = ShardWorld()
+    consumer_heartbeat(world, 0, "a")
+    consumer_heartbeat(world, 0, "b", instance_id="one")
+    joined = consumer_heartbeat(world, 0, "c", instance_id="two")
+    answer = world.leave(("a", None), ("", "one"), ("x", "two"), ("y", None), ("", "three"))
+    assert answer.code == 0
+    assert [
+        (one.member_id, one.group_instance_id, one.error_code) for one in answer.members
+    ] == [("a", None, 0), ("", "one", 0), ("x", "two", 82), ("y", None, 25), ("", "three", 25)]
+    group = world.shard.groups["g"]
+    assert list(group.image.members) == ["c"]
+    assert group.image.epoch == joined.member_epoch + 1  # one change, however many went
+    world.pass_time(1)
+    assert consumer_heartbeat(world, joined.member_epoch, "c", instance_id="two").code == 0
+    world.restart()
+    assert list(world.shard.groups["g"].image.members) == ["c"]
+
+
+def test_a_removal_that_cannot_be_written_removes_nobody():
+    """The members' sessions go on, or nobody would ever notice that they are dead."""
+    world = ShardWorld()
+    consumer_heartbeat(world, 0, "a")
+    world.refuse_writes = DISK_FULL
+    assert world.leave(("a", None)).code == 16
+    world.refuse_writes = None
+    assert list(world.shard.groups["g"].image.members) == ["a"]
+    world.pass_time(46)
+    assert world.shard.groups["g"].is_empty
 
 
 def test_an_unknown_group_is_not_made_by_a_heartbeat_that_goes_on():
