@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from aiokq.consumer.limit import Limit
 from aiokq.consumer.subscription import checked_partition
+from aiokq.consumer.turns import Turn, Turns
 from aiokq.core.errors import (
     Closed,
     CommitFailed,
@@ -25,6 +24,7 @@ from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.consumer.acks import Acks
+    from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState, Positions
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.group.offsets import GroupOffsets
@@ -36,6 +36,14 @@ logger = logging.getLogger("aiokq.consumer")
 P = TypeVar("P", bound=tuple[str, int])
 
 _LAST_OFFSET = 2**63 - 1
+
+
+class _Gone(NamedTuple):
+    """A partition that was lost amid its records: who hands over, and how far that was then."""
+
+    outlet: Outlet
+    progress: tuple[int, int]
+    behind: OffsetAndMetadata
 
 
 class Commits:
@@ -69,8 +77,9 @@ class Commits:
         self._acks = acks
         self._allowed = allowed
         self._spawn = spawn
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
         self._known: dict[TopicPartition, int] = {}
+        self._gone: dict[TopicPartition, _Gone] = {}
         self.error: KafkaError | None = None
 
     # -- what there is to commit
@@ -113,7 +122,8 @@ class Commits:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
             offsets = ((state, state.position) for state in self._positions)
-        return {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
+        gone = {tp: gone.behind for tp, gone in self._gone.items() if self._is_gone(tp)}
+        return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
     def found(self, tp: TopicPartition, offset: int) -> None:
         """This is committed already."""
@@ -122,6 +132,20 @@ class Commits:
     def forget(self, tp: TopicPartition) -> None:
         """The partition is not read any more: others may commit for it."""
         self._known.pop(tp, None)
+
+    def gone(self, states: Iterable[PartitionState]) -> None:
+        """User code works on records of these, and another member has them by now.
+
+        Until it asks for more it may commit them, not knowing: that is refused, also where the
+        partitions have come back since, by a membership that goes on without user code.
+        """
+        for state in states:
+            behind = OffsetAndMetadata(max(0, state.position))
+            self._gone[state.tp] = _Gone(state.outlet, state.outlet.progress, behind)
+
+    def _is_gone(self, tp: TopicPartition) -> bool:
+        gone = self._gone.get(tp)
+        return gone is not None and gone.outlet.progress == gone.progress and not gone.outlet.closed
 
     # -- committing
 
@@ -134,34 +158,71 @@ class Commits:
             CommitFailed: some were refused, and whether they are lost.
             RequestTimeout: not in time, the turn of earlier commits included.
         """
-        await self._in_turn(offsets, self._owners(offsets), timeout)
+        await self._in_turn(self._turns.take(), offsets, self._owners(offsets), timeout)
 
     async def _in_turn(
         self,
+        turn: Turn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         owners: Mapping[TopicPartition, object],
         timeout: float | None,
     ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
-        async with self._turn_within(seconds) as left:
+        try:
+            # A limit around the commit itself would end it without a word about the cause.
+            left = await turn.come(seconds, _overdue)
             await self._send(offsets, owners, left)
+        finally:
+            turn.end()
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
         """The same without waiting; a failure is logged, and raised to who awaits the result."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._spawn(self._in_background(offsets, self._owners(offsets), done), "commit")
+        # Here, not in the task: a commit that is awaited next must not go first.
+        turn = self._turns.take()
+
+        def ended(_: object) -> None:
+            turn.end()  # a task that is cancelled before its first step ends nothing itself
+            if not done.done():
+                _fail(
+                    done,
+                    Closed(
+                        "the consumer was closed before its commit was answered: ask committed()"
+                    ),
+                )
+
+        try:
+            task = self._spawn(
+                self._in_background(turn, offsets, self._owners(offsets), done), "commit"
+            )
+        except BaseException:
+            turn.end()
+            raise
+        task.add_done_callback(ended)
         return done
+
+    async def settle(self, seconds: float) -> None:
+        """Until all that were begun before are done, or nobody can wait any longer."""
+        turn = self._turns.take()
+        try:
+            await turn.come(seconds, _overdue)
+        except RequestTimeout:
+            logger.warning(
+                "commits not waited for: group=%s waited=%.3gs", self._settings.group_id, seconds
+            )
+        finally:
+            turn.end()
 
     async def commit_finished(self, timeout: float) -> bool:
         """Commit what is finished; a failure is logged and kept, not raised.
 
         Returns whether all of it is committed.
         """
+        turn = self._turns.take()
         try:
-            async with self._turn_within(timeout) as left:
-                offsets = self.all_finished()  # as of now that it is its turn
-                if offsets:
-                    await self._send(offsets, self._owners(offsets), left)
+            left = await turn.come(timeout, _overdue)
+            offsets = self.all_finished()  # as of now that it is its turn
+            await self._send(offsets, self._owners(offsets), left)
         except Closed:
             raise
         except KafkaError as error:
@@ -170,6 +231,8 @@ class Commits:
                 "finished records not committed: group=%s error=%s", self._settings.group_id, error
             )
             return False
+        finally:
+            turn.end()
         self.error = None
         return True
 
@@ -181,22 +244,12 @@ class Commits:
             if self._allowed():
                 await self.commit_finished(settings.default_api_timeout)
 
-    @asynccontextmanager
-    async def _turn_within(self, seconds: float) -> AsyncIterator[float]:
-        """One commit at a time; gives the seconds that this one has left when it is its turn."""
-        now = asyncio.get_running_loop().time
-        deadline = now() + seconds
-        async with Limit(seconds, _overdue):
-            await self._turn.acquire()
-        try:
-            # A limit around the commit itself would end it without a word about the cause.
-            yield max(0.0, deadline - now())
-        finally:
-            self._turn.release()
-
     def _owners(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, object]:
         """What stands for a partition as it is assigned now: another one if it is given anew."""
-        return {tp: self._positions.get(tp) for tp in partitions}
+        return {
+            tp: self._gone[tp] if self._is_gone(tp) else self._positions.get(tp)
+            for tp in partitions
+        }
 
     async def _send(
         self,
@@ -223,24 +276,22 @@ class Commits:
 
     async def _in_background(
         self,
+        turn: Turn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         owners: Mapping[TopicPartition, object],
         done: asyncio.Future[None],
     ) -> None:
         try:
-            await self._in_turn(offsets, owners, None)
+            await self._in_turn(turn, offsets, owners, None)
         except KafkaError as error:
             self.error = error
             logger.warning("commit failed: group=%s error=%s", self._settings.group_id, error)
             if not done.done():
-                done.set_exception(copy_error(error))
-                done.exception()  # it was logged: asyncio need not say that nobody looked
+                _fail(done, copy_error(error))
         else:
             self.error = None
             if not done.done():
                 done.set_result(None)
-        finally:
-            done.cancel()
 
 
 def checked_offsets(
@@ -276,6 +327,11 @@ def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
     elif state.fetch_offset == offset:
         epoch = state.fetch_epoch
     return OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
+
+
+def _fail(done: asyncio.Future[None], error: KafkaError) -> None:
+    done.set_exception(error)
+    done.exception()  # it was logged: asyncio need not say that nobody looked
 
 
 def _overdue(waited: float) -> RequestTimeout:

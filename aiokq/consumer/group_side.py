@@ -148,6 +148,8 @@ class GroupSide:
             if self._settings.auto_commit and self._committer() is not None:
                 limit = min(timeout * SHARE, deadline - self._engine.now())
                 await self.commits.commit_finished(max(0.0, limit))
+            limit = min(timeout * SHARE, deadline - self._engine.now())
+            await self.commits.settle(max(0.0, limit))
             left = max(0.0, deadline - self._engine.now())
             await self._bounded("leaving the group", self.member.left(deadline), left)
         except Closed as error:
@@ -165,8 +167,8 @@ class GroupSide:
             reader = outlet.readers.reader
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 outlet.finish()
-        if self.acks is not None and not normal:
-            return  # who acknowledges cannot be told, and what ended the work ended it there too
+        if self.acks is not None:
+            return  # what is not acknowledged by the end comes again: nobody knows if it ever is
         while any(self.commits.in_work(state, by) for state in inbox.positions):
             await inbox.work_changes()
 

@@ -76,6 +76,7 @@ class Member:
         self._regex: str | None = None
         self._member_id = ""
         self._mine: frozenset[TopicPartition] = frozenset()
+        self._stopped: set[PartitionState] = set()
         self._deadline: float | None = None
         self._leaver: asyncio.Task[Any] | None = None
         self._failure: KafkaError | None = None
@@ -124,6 +125,7 @@ class Member:
         if (topics, regex) != (self._topics, self._regex):
             self._topics, self._regex = topics, regex
             self._failure = self._leaver = None
+            self._read_on()
             self.driver.subscribe(topics, regex=regex)
 
     def asked(self) -> None:
@@ -160,12 +162,24 @@ class Member:
         """
         self._deadline = deadline
         self._topics = None
+        self._inbox.work_changed()  # whoever waits for records in work has waited long enough
         self.driver.leave()
         await self.driver.left()
 
     def _stop_reading(self) -> None:
         for state in self._states(self._mine):
-            self._inbox.withhold(state)
+            if not state.withheld:
+                self._stopped.add(state)
+                self._inbox.withhold(state)
+
+    def _read_on(self) -> None:
+        """It stays after all: what the group has not taken meanwhile was this member's all along.
+
+        What is being taken or given up at this moment is not among it.
+        """
+        stopped, self._stopped = self._stopped, set()
+        for state in stopped:
+            self._inbox.release(state)
 
     # -- what it is
 
@@ -206,6 +220,7 @@ class Member:
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
         """Stop reading these; commits still work until this returns."""
         states = self._states(partitions)
+        self._stopped.difference_update(states)
         for state in states:
             self._inbox.withhold(state)
         if self._deadline is None:  # else it was waited for before the group was left
@@ -213,7 +228,10 @@ class Member:
         if self._settings.auto_commit and self.inside:
             await self._commits.commit_finished(self._handler_time())
         await self._handlers.revoked(partitions, self._handler_time())
+        await self._commits.settle(self._handler_time())  # what user code began counts as well
+        unfinished = [state for state in states if self._commits.in_work(state, self._leaver)]
         self._drop(partitions)
+        self._commits.gone(unfinished)
         self._announce(Revoked, partitions)
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
@@ -224,7 +242,9 @@ class Member:
             len(partitions),
             error,
         )
+        amid = [state for state in self._states(partitions) if not state.outlet.reader_waits]
         self._drop(partitions)
+        self._commits.gone(amid)
         self._announce(Lost, partitions)
         await self._handlers.lost(partitions, self._handler_time())
 
@@ -245,6 +265,7 @@ class Member:
 
     def _drop(self, partitions: frozenset[TopicPartition]) -> None:
         for state in self._states(partitions, by_hand=True):
+            self._stopped.discard(state)
             if state.withheld or state.tp not in self._subscription.partitions:
                 self._inbox.let_go(state)
                 self._commits.forget(state.tp)
@@ -256,7 +277,9 @@ class Member:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                while any(self._commits.in_work(state, self._leaver) for state in states):
+                while self._deadline is None and any(
+                    self._commits.in_work(state, self._leaver) for state in states
+                ):
                     await self._inbox.work_changes()
         except TimeoutError:
             if not limit.expired():

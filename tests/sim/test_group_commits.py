@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.core.errors import CommitFailed, ConfigError, RequestTimeout
+from aiokq.core.errors import Closed, CommitFailed, ConfigError, RequestTimeout
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
 
@@ -189,6 +189,41 @@ def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
     simulate(body)
 
 
+@both
+@pytest.mark.parametrize("what", ["all", "an offset"])
+def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
+    protocol: str, what: str
+) -> None:
+    """Membership goes on in the background: a member that was expelled amid a record and is back
+    committed over what its successor had done, or was told that all was well."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", protocol=protocol, enable_auto_commit=False) as c:
+            await read(c, 3)
+            before = c.group_metadata().generation
+            w.network.partition(w.hosts[c])
+            async with w.member("t", protocol=protocol) as other:
+                assert numbers(await read(other, 5)) == [0, 1, 2, 3, 4]
+                await other.commit()
+            w.network.heal()
+            await until(lambda: c.group_metadata().generation > before and T0 in c.assignment())
+            for _ in range(2):  # it is no truer the second time
+                with pytest.raises(CommitFailed) as caught:
+                    await c.commit({T0: 3} if what == "an offset" else None)
+                assert caught.value.lost == {T0}
+            with pytest.raises(CommitFailed):
+                await c.commit_nowait({T0: 3} if what == "an offset" else None)
+            assert await w.committed("t", 1) == [5]
+
+            assert await c.getmany(timeout=0.1) == {}
+            await c.commit({T0: 2})  # it has asked for more since: this is meant
+            assert await w.committed("t", 1) == [2]
+
+    simulate(body)
+
+
 def test_partitions_by_hand_are_committed_without_membership() -> None:
     """assign() with a group_id, as Java's simple consumer; it starts where the group stands."""
 
@@ -349,5 +384,103 @@ def test_ack_of_what_is_no_record_says_so() -> None:
         async with w.member("t", ack_mode="explicit") as c:
             with pytest.raises(TypeError, match=r"ack\(\) takes a record"):
                 c.ack(7)  # type: ignore[arg-type]
+
+    simulate(body)
+
+
+def test_a_commit_that_is_awaited_does_not_overtake_one_that_was_begun_before() -> None:
+    """The older one then undid it: the next owner got records again that were done."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(9), 1)
+        async with w.member("t", enable_auto_commit=False) as c:
+            await read(c, 9)
+            begun = [c.commit_nowait({T0: 3}), c.commit_nowait({T0: 5})]
+            await c.commit({T0: 7})
+            assert all(done.done() for done in begun)
+            assert await w.committed("t", 1) == [7]
+
+    simulate(body)
+
+
+def test_a_commit_that_is_cancelled_in_the_line_lets_nobody_overtake() -> None:
+    """Whoever stands behind it still waits for those before it."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(9), 1)
+        async with w.member("t", enable_auto_commit=False) as c:
+            await read(c, 9)
+            begun = c.commit_nowait({T0: 3})
+            waiting = asyncio.ensure_future(c.commit({T0: 4}))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await c.commit({T0: 7})
+            assert begun.done()
+            assert waiting.cancelled()
+            assert await w.committed("t", 1) == [7]
+
+    simulate(body)
+
+
+@both
+def test_a_commit_that_was_begun_before_the_end_is_made(protocol: str) -> None:
+    """The member had left before its commit was on the way: it was refused, in a log line."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(9), 1)
+        async with w.member("t", protocol=protocol, enable_auto_commit=False) as c:
+            await read(c, 9)
+            begun = c.commit_nowait({T0: 5})
+        assert begun.done()
+        assert begun.exception() is None
+        assert await w.committed("t", 1) == [5]
+
+    simulate(body)
+
+
+@both
+def test_a_commit_that_on_revoked_begins_is_made_before_the_partition_goes(protocol: str) -> None:
+    """A handler that is no coroutine function has no other way to commit."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(20), 2)
+        begun: list[asyncio.Future[None]] = []
+        c = w.member(
+            "t",
+            protocol=protocol,
+            enable_auto_commit=False,
+            on_revoked=lambda tps: begun.append(c.commit_nowait(dict.fromkeys(tps, 7))),
+        )
+        async with c:
+            await read(c, 20)
+            waiting = asyncio.create_task(read(c, 1, 300))
+            async with w.member("t", protocol=protocol) as other:
+                await until(lambda: len(other.assignment()) == 1)
+                (tp,) = other.assignment()
+                assert await other.position(tp) == 7
+            waiting.cancel()
+        assert all(done.exception() is None for done in begun)
+
+    simulate(body)
+
+
+def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() -> None:
+    """It was a CancelledError, in a task that nobody had cancelled."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(9), 1)
+        c = w.member("t", enable_auto_commit=False)
+        await c.start()
+        await read(c, 9)
+        await w.broker.stop()
+        begun = c.commit_nowait({T0: 5})
+        await c.close(timeout=3)
+        with pytest.raises(Closed, match="before its commit"):
+            await begun
 
     simulate(body)

@@ -1,0 +1,64 @@
+"""Turns: who asked first goes first, one at a time; for commits, which must not overtake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiokq.consumer.limit import Limit
+from aiokq.core.errors import KafkaError
+
+__all__ = ["Turn", "Turns"]
+
+
+class Turns:
+    """Gives a place in the line at once, before anything is waited for."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[None] | None = None
+
+    def take(self) -> Turn:
+        """A place behind all that were given so far; it must be ended."""
+        last = self._last
+        turn = Turn(None if last is None or last.done() else last)
+        self._last = turn.ended
+        return turn
+
+
+class Turn:
+    """One place in the line.
+
+    Attributes:
+        ended: done when this one and all before it have ended.
+    """
+
+    __slots__ = ("_before", "ended")
+
+    def __init__(self, before: asyncio.Future[None] | None) -> None:
+        self._before = before
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def come(self, seconds: float, overdue: Callable[[float], KafkaError]) -> float:
+        """Wait for it; the seconds that are left then.
+
+        Args:
+            overdue: gives the error to raise when it does not come in time.
+        """
+        if self._before is None or self._before.done():
+            return seconds
+        now = asyncio.get_running_loop().time
+        deadline = now() + seconds
+        async with Limit(seconds, overdue):
+            await asyncio.wait([self._before])  # not the future itself: a cancelled wait ends it
+        return max(0.0, deadline - now())
+
+    def end(self) -> None:
+        """The next may go, if it is not waiting for an earlier one too. Harmless twice."""
+        if self.ended.done():
+            return
+        if self._before is None or self._before.done():
+            self.ended.set_result(None)
+        else:
+            self._before.add_done_callback(lambda _: self.ended.set_result(None))
