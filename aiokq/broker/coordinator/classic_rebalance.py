@@ -36,6 +36,10 @@ NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
 member id, and nobody notices when its client leaves: one that is still there asks again."""
 
 
+LOOK_AGAIN: Final = 1.0
+"""Seconds at least until a rebalance that nobody has joined looks for members again."""
+
+
 class ClassicRebalance:
     """The rebalances of one group.
 
@@ -117,8 +121,8 @@ class ClassicRebalance:
                 self._drop(member)
         if not roster.elect_leader() and len(roster):
             # Only static members, all away: the rebalance waits until one is back, or their
-            # sessions have ended.
-            self._schedule_completion(instant)
+            # sessions have ended. To look again all the time is no use, whatever timeout they gave.
+            self._schedule_completion(instant, at_least=LOOK_AGAIN)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
         if group.is_empty:
@@ -275,10 +279,9 @@ class ClassicRebalance:
             return Outcome()
         return self.complete(instant)
 
-    def _schedule_completion(self, instant: Instant) -> None:
-        self._timers.schedule(
-            self._join_key, instant.now + self._group.roster.rebalance_timeout, self.complete
-        )
+    def _schedule_completion(self, instant: Instant, at_least: float = 0.0) -> None:
+        timeout = max(self._group.roster.rebalance_timeout, at_least)
+        self._timers.schedule(self._join_key, instant.now + timeout, self.complete)
 
     def _syncs_end(self, generation: int, instant: Instant) -> Outcome[None]:
         """Do without members that joined, but never asked for their assignment (KIP-389)."""

@@ -387,3 +387,28 @@ def test_a_new_group_that_cannot_be_stored_is_not_there():
     assert world.join(version=3).code == 16
     assert world.shard.groups == {}
     assert len(world.timers) == 0
+
+
+def test_absent_static_members_with_no_time_to_join_keep_nobody_busy():
+    """A client may say 1 ms: the broker looked a thousand times a second until their sessions ended."""
+    world = ShardWorld()
+    world.stable(instance="one", rebalance_ms=1)
+    other = world.join(version=3, rebalance_ms=1)
+    world.pass_time(0.001)
+    group = world.group()
+    assert len(group.roster) == 2
+    looks = []
+    complete = group.rebalance.complete
+
+    def look(instant):
+        looks.append(instant.now)
+        assert len(looks) < 12
+        return complete(instant)
+
+    group.rebalance.complete = look
+    world.leave((other.member_id, None))
+    world.pass_time(5)
+    assert group.state_name == "PreparingRebalance"
+    assert len(looks) > 2
+    world.pass_time(10)
+    assert group.state_name == "Empty"
