@@ -5,9 +5,10 @@ Where they come from is zookeeper.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_offsets import alter_group_offsets, list_group_offsets
 from aiokq.admin.log_offsets import log_offsets
 from aiokq.admin.results import Results
@@ -60,20 +61,19 @@ async def import_group_offsets(
             if offset < 0:
                 raise ConfigError(f"{group_id}: {tp}: {offset} is no offset: they begin at 0")
             wanted[group_id, TopicPartition.of(tp)] = offset
-    total = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + total
-
-    def left() -> float:
-        return max(0.0, deadline - engine.now())
-
+    deadline = Deadline(engine, timeout)
     partitions = dict.fromkeys(tp for _, tp in wanted)
-    first = await log_offsets(engine, dict.fromkeys(partitions, "earliest"), timeout=left())
-    end = await log_offsets(engine, dict.fromkeys(partitions, "latest"), timeout=left())
+    first, end = await log_offsets(
+        engine,
+        dict.fromkeys(partitions, "earliest"),
+        dict.fromkeys(partitions, "latest"),
+        timeout=deadline.part(),
+    )
     committed = await list_group_offsets(
         engine,
         {g: list(offsets) for g, offsets in groups.items()},
         require_stable=True,
-        timeout=left(),
+        timeout=deadline.part(),
     )
     results: dict[GroupPartition, GroupOffsetImported] = {}
     for (group_id, tp), given in wanted.items():
@@ -89,7 +89,7 @@ async def import_group_offsets(
             result = _placed(result, first[tp], end[tp], clip=clip)
         results[group_id, tp] = result
     if not dry_run:
-        await _commit(engine, results, left)
+        await _commit(engine, results, deadline)
     return Results(results)
 
 
@@ -125,7 +125,7 @@ def _placed(
 async def _commit(
     engine: ClusterEngine,
     results: dict[GroupPartition, GroupOffsetImported],
-    left: Callable[[], float],
+    deadline: Deadline,
 ) -> None:
     commits: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
     for (group_id, tp), result in results.items():
@@ -134,7 +134,7 @@ async def _commit(
     answers = await concurrently(
         engine.supervisor,
         (
-            alter_group_offsets(engine, group_id, offsets, timeout=left())
+            alter_group_offsets(engine, group_id, offsets, timeout=deadline.left())
             for group_id, offsets in commits.items()
         ),
         name="import offsets",

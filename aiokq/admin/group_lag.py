@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_offsets import list_group_offsets
 from aiokq.admin.group_types import (
     GroupDescription,
@@ -32,27 +33,24 @@ async def group_lag(
 ) -> Results[str, GroupLag]:
     """See `Admin.group_lag`."""
     engine.bind()
-    total = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + total
-
-    def left() -> float:
-        return max(0.0, deadline - engine.now())
-
+    deadline = Deadline(engine, timeout)
     described = await describe_groups(
-        engine, groups, include_authorized_operations=False, timeout=total
+        engine, groups, include_authorized_operations=False, timeout=deadline.part()
     )
     there = [group_id for group_id, group in described.items() if group.error is None]
-    committed = await list_group_offsets(engine, there, require_stable=False, timeout=left())
+    committed = await list_group_offsets(
+        engine, there, require_stable=False, timeout=deadline.part()
+    )
     wanted = {
         tp: None
         for group_id in there
         for tp in (*committed[group_id].offsets, *described[group_id].owners)
     }
-    ends = await log_offsets(
+    (ends,) = await log_offsets(
         engine,
         dict.fromkeys(wanted, "latest"),
         isolation_level=isolation_level,
-        timeout=left(),
+        timeout=deadline.left(),
     )
     return Results(
         {

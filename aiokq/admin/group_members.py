@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiokq.admin.coordinated import per_item_of
+from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_types import GroupDescription, GroupType, MemberRemoved
 from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
@@ -16,6 +17,7 @@ from aiokq.core.errors import (
     ConfigError,
     ConnectionLost,
     KafkaError,
+    RequestTimeout,
     UnknownMemberId,
     UnsupportedVersion,
     error_for,
@@ -23,7 +25,7 @@ from aiokq.core.errors import (
 from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aiokq.wire.leave_group import LeaveGroupRequest, MemberIdentity
 
-__all__ = ["remove_members"]
+__all__ = ["remove_members", "take_out"]
 
 SEVERAL_SINCE: Final = 3
 """LeaveGroup version of several members, and of instance ids (KIP-345)."""
@@ -36,6 +38,8 @@ LEAVING: Final = -1
 class _Member:
     member_id: str
     group_instance_id: str | None
+    speaks: GroupType
+    """A classic member says goodbye as such also in a group that was converted under it."""
 
 
 async def remove_members(
@@ -52,23 +56,41 @@ async def remove_members(
     given_instances = list(group_instance_ids)
     if given_ids is not None and not given_ids and not given_instances:
         raise ConfigError("no members: give member_ids or group_instance_ids; None means all")
-    total = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + total
+    deadline = Deadline(engine, timeout)
     described = await describe_groups(
-        engine, [group_id], include_authorized_operations=False, timeout=total
+        engine, [group_id], include_authorized_operations=False, timeout=deadline.total
     )
     group = described.raise_for_errors()[group_id]
     wanted, results = _resolve(group, given_ids, given_instances)
-    leave = _leave_modern if group.type is GroupType.CONSUMER else _leave_classic
+    removed = await _remove(engine, group_id, wanted, reason=reason, timeout=deadline.left())
+    return Results(results | removed)
+
+
+async def take_out(
+    engine: ClusterEngine, group: GroupDescription, *, reason: str | None, timeout: float
+) -> Results[str, MemberRemoved]:
+    """Remove the members that were described, by their ids; not those that came since."""
+    wanted, _ = _resolve(group, None, [])
+    return Results(await _remove(engine, group.group_id, wanted, reason=reason, timeout=timeout))
+
+
+async def _remove(
+    engine: ClusterEngine,
+    group_id: str,
+    wanted: Mapping[str, _Member],
+    *,
+    reason: str | None,
+    timeout: float,
+) -> dict[str, MemberRemoved]:
     unanswered: set[str] = set()
 
     async def ask(
         node: int, asked: Mapping[str, _Member], remaining: float
     ) -> dict[str, MemberRemoved | KafkaError]:
         try:
-            answers = await leave(engine, node, group_id, asked, reason, remaining)
-        except ConnectionLost as error:
-            if error.may_have_been_written:
+            answers = await _leave(engine, node, group_id, asked, reason, remaining)
+        except (ConnectionLost, RequestTimeout) as error:
+            if not isinstance(error, ConnectionLost) or error.may_have_been_written:
                 unanswered.update(asked)
             raise
         outcomes: dict[str, MemberRemoved | KafkaError] = {}
@@ -88,14 +110,15 @@ async def remove_members(
         wanted,
         ask,
         api="LeaveGroup",
-        timeout=max(0.0, deadline - engine.now()),
+        timeout=timeout,
     )
+    removed: dict[str, MemberRemoved] = {}
     for key, outcome in outcomes.items():
         member = wanted[key]
         if isinstance(outcome, KafkaError):
             outcome = MemberRemoved(member.member_id, member.group_instance_id, outcome)
-        results[key] = outcome
-    return Results(results)
+        removed[key] = outcome
+    return removed
 
 
 def _resolve(
@@ -116,8 +139,27 @@ def _resolve(
             error = UnknownMemberId(f"group {group.group_id!r} has no member {key!r}")
             unknown[key] = MemberRemoved(absent.member_id, absent.group_instance_id, error)
         else:
-            wanted[key] = _Member(found.member_id, found.group_instance_id)
+            speaks = group.type if found.speaks is None else found.speaks
+            wanted[key] = _Member(found.member_id, found.group_instance_id, speaks)
     return wanted, unknown
+
+
+async def _leave(
+    engine: ClusterEngine,
+    node: int,
+    group_id: str,
+    members: Mapping[str, _Member],
+    reason: str | None,
+    timeout: float,
+) -> dict[str, KafkaError | None]:
+    modern = {key: m for key, m in members.items() if m.speaks is GroupType.CONSUMER}
+    classic = {key: m for key, m in members.items() if key not in modern}
+    answers: dict[str, KafkaError | None] = {}
+    if classic:
+        answers |= await _leave_classic(engine, node, group_id, classic, reason, timeout)
+    if modern:
+        answers |= await _leave_modern(engine, node, group_id, modern, timeout)
+    return answers
 
 
 async def _leave_classic(
@@ -161,7 +203,6 @@ async def _leave_modern(
     node: int,
     group_id: str,
     members: Mapping[str, _Member],
-    reason: str | None,
     timeout: float,
 ) -> dict[str, KafkaError | None]:
     """The goodbye of the consumer protocol, which has no place for a reason."""

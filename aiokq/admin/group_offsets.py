@@ -28,6 +28,7 @@ from aiokq.core.errors import (
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     error_for,
 )
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
@@ -136,8 +137,13 @@ def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
     """The answer, or the error after which the group is asked for again."""
     if answer.error is not None:
         return answer.error
-    # What open transactions may change is waited for.
-    return next((error for error in answer.errors.values() if error.retriable), answer)
+    # What open transactions may change is waited for; a topic that is gone does not come back.
+    passing = (
+        error
+        for error in answer.errors.values()
+        if error.retriable and not isinstance(error, UnknownTopicOrPartition)
+    )
+    return next(passing, answer)
 
 
 async def alter_group_offsets(

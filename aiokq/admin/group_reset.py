@@ -5,11 +5,12 @@ Source: Kafka's `OffsetsUtils.java`, the rules of `kafka-consumer-groups.sh --re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_offsets import (
     alter_group_offsets,
     group_not_empty,
@@ -123,20 +124,15 @@ async def reset_group_offsets(
 ) -> Results[TopicPartition, GroupOffsetReset]:
     """See `Admin.reset_group_offsets`."""
     engine.bind()
-    total = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + total
-
-    def left() -> float:
-        return max(0.0, deadline - engine.now())
-
+    deadline = Deadline(engine, timeout)
     if not (live and dry_run):
-        await _check_empty(engine, group_id, left())
-    wanted = await reset_targets(engine, group_id, to, partitions, left)
-    resets = await planned_resets(engine, group_id, wanted, left)
+        await _check_empty(engine, group_id, deadline.left())
+    wanted = await reset_targets(engine, group_id, to, partitions, deadline)
+    resets = await planned_resets(engine, group_id, wanted, deadline)
     if dry_run:
         return Results(resets)
     if commits := offsets_of(resets):
-        altered = await alter_group_offsets(engine, group_id, commits, timeout=left())
+        altered = await alter_group_offsets(engine, group_id, commits, timeout=deadline.left())
         for tp, error in altered.errors.items():
             resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
     return Results(resets)
@@ -147,7 +143,7 @@ async def reset_targets(
     group_id: str,
     to: ResetToLike | Mapping[TopicPartition, ResetToLike],
     partitions: Iterable[str | TopicPartition] | None,
-    left: Callable[[], float],
+    deadline: Deadline,
 ) -> dict[TopicPartition, ResetTo]:
     """Where each partition is to go.
 
@@ -161,31 +157,37 @@ async def reset_targets(
         return {TopicPartition.of(tp): ResetTo.of(where) for tp, where in to.items()}
     where = ResetTo.of(to)
     named = None if partitions is None else list(partitions)
-    return dict.fromkeys(await _partitions(engine, group_id, named, left), where)
+    return dict.fromkeys(await _partitions(engine, group_id, named, deadline), where)
 
 
 async def planned_resets(
     engine: ClusterEngine,
     group_id: str,
     wanted: Mapping[TopicPartition, ResetTo],
-    left: Callable[[], float],
+    deadline: Deadline,
 ) -> dict[TopicPartition, GroupOffsetReset]:
     """Where each partition would go, from what is committed and what the logs hold now."""
     if not wanted:
         return {}
     listing = (
         await list_group_offsets(
-            engine, {group_id: list(wanted)}, require_stable=True, timeout=left()
+            engine, {group_id: list(wanted)}, require_stable=True, timeout=deadline.part()
         )
     ).raise_for_errors()[group_id]
     committed = {tp: None if o is None else o.offset for tp, o in listing.offsets.items()}
     plan = _Plan(committed, engine.environment.clock.timestamp_ms())
-    earliest = await log_offsets(engine, dict.fromkeys(wanted, "earliest"), timeout=left())
-    latest = await log_offsets(engine, dict.fromkeys(wanted, "latest"), timeout=left())
-    times = {tp: at for tp, to_ in wanted.items() if (at := plan.time(to_)) is not None}
-    by_time = await log_offsets(engine, times, timeout=left())
+    earliest, latest, by_time = await log_offsets(
+        engine,
+        dict.fromkeys(wanted, "earliest"),
+        dict.fromkeys(wanted, "latest"),
+        {tp: at for tp, to_ in wanted.items() if (at := plan.time(to_)) is not None},
+        timeout=deadline.part(),
+    )
     return {
-        tp: plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
+        # What is not known to be committed is not to be replaced by a guess.
+        tp: GroupOffsetReset(tp, error=listing.errors[tp])
+        if tp in listing.errors
+        else plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
         for tp, to_ in wanted.items()
     }
 
@@ -222,7 +224,7 @@ async def _partitions(
     engine: ClusterEngine,
     group_id: str,
     named: list[str | TopicPartition] | None,
-    left: Callable[[], float],
+    deadline: Deadline,
 ) -> list[TopicPartition]:
     """Those named, topics in full; all that the group has committed if none is.
 
@@ -230,10 +232,12 @@ async def _partitions(
         UnknownTopicOrPartition: a topic does not exist.
     """
     if named is None:
-        listed = await list_group_offsets(engine, group_id, require_stable=False, timeout=left())
+        listed = await list_group_offsets(
+            engine, group_id, require_stable=False, timeout=deadline.left()
+        )
         return list(listed.raise_for_errors()[group_id].offsets)
     topics = [each for each in named if isinstance(each, str)]
-    counts = await partitions_of(engine, topics, timeout=left())
+    counts = await partitions_of(engine, topics, timeout=deadline.left())
     found: dict[TopicPartition, None] = {}
     for each in named:
         if isinstance(each, str):

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.admin.group_members import remove_members
+from aiokq.admin.deadline import Deadline
+from aiokq.admin.group_members import take_out
 from aiokq.admin.group_offsets import alter_group_offsets
 from aiokq.admin.group_reset import ResetToLike, offsets_of, planned_resets, reset_targets
 from aiokq.admin.group_types import GroupDescription, GroupOffsetReset, GroupType
@@ -21,7 +22,7 @@ from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
-    ConfigError,
+    FencedInstanceId,
     ForeignMembers,
     GroupIdNotFound,
     GroupNotEmpty,
@@ -35,6 +36,8 @@ __all__ = ["rewind_group"]
 logger = logging.getLogger("aiokq.admin")
 
 REASON: Final = "the group is rewound"
+GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
+"""Since it was described the member went, or came back as another; the commit will tell."""
 
 
 async def rewind_group(
@@ -47,19 +50,14 @@ async def rewind_group(
 ) -> Results[TopicPartition, GroupOffsetReset]:
     """See `Admin.rewind_group`."""
     engine.bind()
-    total = engine.settings.default_api_timeout if timeout is None else timeout
-    deadline = engine.now() + total
-
-    def left() -> float:
-        return max(0.0, deadline - engine.now())
-
-    wanted = await reset_targets(engine, group_id, to, partitions, left)
-    resets = await planned_resets(engine, group_id, wanted, left)
+    deadline = Deadline(engine, timeout)
+    wanted = await reset_targets(engine, group_id, to, partitions, deadline)
+    resets = await planned_resets(engine, group_id, wanted, deadline)
     commits = offsets_of(resets)
     backoff = engine.new_backoff()
     while commits:
-        await _empty(engine, group_id, left())
-        altered = await alter_group_offsets(engine, group_id, commits, timeout=left())
+        await _empty(engine, group_id, deadline)
+        altered = await alter_group_offsets(engine, group_id, commits, timeout=deadline.left())
         back = [tp for tp, error in altered.errors.items() if isinstance(error, GroupNotEmpty)]
         for tp, error in altered.errors.items():
             if tp not in back:
@@ -67,27 +65,26 @@ async def rewind_group(
         commits = {tp: commits[tp] for tp in back}
         if commits:
             # A member was quicker: it goes on from the old offsets until it is out again.
-            if left() <= 0:
+            if deadline.left() <= 0:
                 raise RequestTimeout(
-                    f"group {group_id!r} was not empty at any time within {total:.3g} s: its "
-                    "members join again at once",
+                    f"group {group_id!r} was not empty at any time within "
+                    f"{deadline.total:.3g} s: its members join again at once",
                     api="OffsetCommit",
                 )
-            await asyncio.sleep(min(backoff.next(), left()))
+            await asyncio.sleep(min(backoff.next(), deadline.left()))
     logger.info("group rewound: group=%s partitions=%d", group_id, len(resets))
     return Results(resets)
 
 
-async def _empty(engine: ClusterEngine, group_id: str, timeout: float) -> None:
+async def _empty(engine: ClusterEngine, group_id: str, deadline: Deadline) -> None:
     """Take all members out.
 
     Raises:
         ForeignMembers: of the consumer protocol, some that are not aiokq's.
         BrokerError: one could not be taken out.
     """
-    deadline = engine.now() + timeout
     described = await describe_groups(
-        engine, [group_id], include_authorized_operations=False, timeout=timeout
+        engine, [group_id], include_authorized_operations=False, timeout=deadline.left()
     )
     group = described[group_id]
     if isinstance(group.error, GroupIdNotFound):
@@ -96,19 +93,9 @@ async def _empty(engine: ClusterEngine, group_id: str, timeout: float) -> None:
     if not group.members:
         return
     _check_own(group)
-    try:
-        removed = await remove_members(
-            engine,
-            group_id,
-            None,
-            group_instance_ids=(),
-            reason=REASON,
-            timeout=max(0.0, deadline - engine.now()),
-        )
-    except ConfigError:
-        return  # they went by themselves between the two questions
+    removed = await take_out(engine, group, reason=REASON, timeout=deadline.left())
     for error in removed.errors.values():
-        if not isinstance(error, UnknownMemberId):
+        if not isinstance(error, GONE):
             raise error
 
 
@@ -119,7 +106,8 @@ def _check_own(group: GroupDescription) -> None:
     foreign = [
         member.member_id
         for member in group.members
-        if not member.member_id.startswith(OWN_MEMBER_PREFIX)
+        if member.speaks is not GroupType.CLASSIC
+        and not member.member_id.startswith(OWN_MEMBER_PREFIX)
     ]
     if foreign:
         raise ForeignMembers(group.group_id, foreign)

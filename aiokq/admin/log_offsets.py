@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from aiokq.admin.deadline import Deadline
+from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import (
     IsolationLevel,
@@ -16,41 +18,54 @@ from aiokq.cluster.offsets import (
 from aiokq.core.errors import KafkaError, RequestTimeout, UnknownTopicOrPartition, error_for
 from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["log_offsets", "partitions_of"]
+__all__ = ["Found", "log_offsets", "partitions_of"]
+
+Found = dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]
+"""One outcome per partition; None where no record is that young."""
 
 
 async def log_offsets(
     engine: ClusterEngine,
-    wanted: Mapping[TopicPartition, OffsetSpec],
-    *,
+    *questions: Mapping[TopicPartition, OffsetSpec],
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float,
-) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
-    """One outcome per partition; None where no record is that young.
+) -> list[Found]:
+    """The answer to each question, all asked at the same time.
 
     A group keeps the offsets of topics that were deleted: they are no reason to wait, as
     `list_offsets` does for topics that may be about to exist.
+
+    Raises:
+        RequestTimeout: no broker answered in time.
     """
-    deadline = engine.now() + timeout
-    counts = await partitions_of(engine, {tp.topic for tp in wanted}, timeout=timeout)
-    outcomes: dict[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
-    there: dict[TopicPartition, int] = {}
-    for tp, spec in wanted.items():
-        count = counts[tp.topic]
-        if isinstance(count, KafkaError):
-            outcomes[tp] = count
-        elif not 0 <= tp.partition < count:
-            outcomes[tp] = no_such_partition(tp, count)
-        else:
-            there[tp] = offset_spec(spec)
-    if there:
-        outcomes |= await list_offsets(
-            engine,
-            there,
-            isolation_level=isolation_level,
-            timeout=max(0.0, deadline - engine.now()),
-        )
-    return {tp: outcomes[tp] for tp in wanted}
+    deadline = Deadline(engine, timeout)
+    topics = {tp.topic for wanted in questions for tp in wanted}
+    counts = await partitions_of(engine, topics, timeout=timeout)
+
+    async def ask(wanted: Mapping[TopicPartition, OffsetSpec]) -> Found:
+        outcomes: Found = {}
+        there: dict[TopicPartition, int] = {}
+        for tp, spec in wanted.items():
+            count = counts[tp.topic]
+            if isinstance(count, KafkaError):
+                outcomes[tp] = count
+            elif not 0 <= tp.partition < count:
+                outcomes[tp] = no_such_partition(tp, count)
+            else:
+                there[tp] = offset_spec(spec)
+        if there:
+            outcomes |= await list_offsets(
+                engine, there, isolation_level=isolation_level, timeout=deadline.left()
+            )
+        return {tp: outcomes[tp] for tp in wanted}
+
+    answers = await concurrently(engine.supervisor, map(ask, questions), name="log offsets")
+    found: list[Found] = []
+    for answer in answers:
+        if isinstance(answer, KafkaError):
+            raise answer
+        found.append(answer)
+    return found
 
 
 async def partitions_of(
