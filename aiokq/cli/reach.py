@@ -113,7 +113,7 @@ class Reach:
             try:
                 detail = await self._handshake(numeric, address)
             except KafkaError as error:
-                fix = f"check {where}, that a broker listens there, and security_protocol"
+                fix = _fix(error, where)
                 status = Status.WARN if len(found) > 1 else Status.FAIL
                 checks.append(Check(name, status, f"{numeric}{of_name}: {reason(error)}", fix))
                 continue
@@ -155,6 +155,17 @@ class Reach:
         return (
             f"connected in {connected * 1000:.1f} ms, answers in {latency * 1000:.2f} ms; {spoken}"
         )
+
+
+def _fix(error: KafkaError, where: str) -> str:
+    """What to do about an address that was found and did not do."""
+    from aiokq.core.errors import AuthenticationFailed, UnsupportedVersion
+
+    if isinstance(error, UnsupportedVersion):
+        return "upgrade the broker or aiokq, whichever is older"
+    if isinstance(error, AuthenticationFailed):
+        return "check sasl_username, sasl_password and sasl_mechanism"
+    return f"check {where}, that a broker listens there, and security_protocol"
 
 
 async def _latency(connection: Connection) -> float:

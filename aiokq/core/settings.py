@@ -65,6 +65,11 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 }
 """Names that only Java's clients have, or whose values are Java classes, and what to do instead."""
 
+OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
+    "retries": "what may pass is asked for again until default.api.timeout.ms is over",
+}
+"""Names that are a setting of some of our clients, and in Java of others too."""
+
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "GSSAPI comes with a later version; of SASL there is PLAIN",
     "sasl.login.": "OAUTHBEARER and GSSAPI come with a later version; of SASL there is PLAIN",
@@ -155,14 +160,15 @@ class Settings(BaseModel):
         found: dict[str, object] = {}
         for java_name, value in parse_properties(text).items():
             name = java_name.replace(".", "_")
-            if java_name in JAVA_ONLY:
+            instead = JAVA_ONLY.get(java_name)
+            if instead is None and name in cls.model_fields:
+                found[name] = value
+            elif instead is not None or (instead := OF_OTHER_CLIENTS.get(java_name)) is not None:
                 warnings.warn(
-                    f"{os.fspath(path)}: {java_name} is ignored: {JAVA_ONLY[java_name]}",
+                    f"{os.fspath(path)}: {java_name} is ignored: {instead}",
                     ConfigWarning,
                     stacklevel=2,
                 )
-            elif name in cls.model_fields:
-                found[name] = value
             else:
                 raise ConfigError(
                     f"{os.fspath(path)}: " + unknown_setting(java_name, _java_names(cls))

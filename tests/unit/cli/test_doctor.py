@@ -9,6 +9,7 @@ import pytest
 from aiokq import fastpath
 from aiokq.cli import checks
 from aiokq.cli.checks import Status, installation
+from aiokq.wire import FetchRequest
 from tests.unit.cli.harness import CommandLine
 
 
@@ -135,3 +136,15 @@ def test_nothing_that_answers_does_not_wait_for_metadata(cli: CommandLine):
     code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:1")
     assert (code, bootstrap["status"]) == (1, "fail")
     assert cli.session.world.loop.time() - before < 1
+
+
+def test_a_broker_that_is_too_old_is_not_looked_for_elsewhere(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """It was found, and the advice was to check bootstrap_servers."""
+    monkeypatch.setattr(FetchRequest, "MIN_VERSION", FetchRequest.MAX_VERSION + 1)
+    monkeypatch.setattr(FetchRequest, "MAX_VERSION", FetchRequest.MAX_VERSION + 2)
+    code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:9092")
+    assert (code, bootstrap["status"]) == (1, "fail")
+    assert "of Fetch" in bootstrap["detail"]
+    assert bootstrap["fix"] == "upgrade the broker or aiokq, whichever is older"

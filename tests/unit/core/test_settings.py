@@ -150,6 +150,14 @@ def test_a_file_as_cloud_services_hand_it_out_is_read(tmp_path):
     assert len(caught) == 4
 
 
+def test_retries_of_javas_admin_client_warns_and_is_ignored(tmp_path):
+    """One file for a service's producer and its admin client was refused for the latter."""
+    path = tmp_path / "client.properties"
+    path.write_text("retries=5\nlinger.ms=7\n")
+    with pytest.warns(ConfigWarning, match=r"retries is ignored: .*default\.api\.timeout\.ms"):
+        assert Sample.from_properties(path).linger_ms == 7
+
+
 def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
     """A typo in a file is as bad as one in code."""
     path = tmp_path / "client.properties"
