@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from aiokq.admin.settings import AdminSettings
+from aiokq.broker.group_configs import GROUP_CONFIGS
 from aiokq.broker.settings import PROFILES, SETTINGS
 from aiokq.broker.topic_configs import TOPIC_CONFIGS
 from aiokq.cluster.settings import ClusterSettings
@@ -98,6 +99,22 @@ def broker_settings() -> list[str]:
         (
             (f"`{name}`", f"`{SETTINGS[name].default}`", f"`{value}`")
             for name, value in PROFILES["dev"].items()
+        ),
+    )
+    lines += [
+        "",
+        "## Settings of single groups",
+        "",
+        "Set while the broker runs, through DescribeConfigs and IncrementalAlterConfigs "
+        "(`ConfigResource(ConfigResourceType.GROUP, group_id)` of `Admin.describe_configs` and "
+        "`alter_configs`); a member learns of them by its next heartbeat.",
+        "",
+    ]
+    lines += table(
+        ("setting", "where it is not set", "at least", "at most", "meaning"),
+        (
+            (f"`{row.name}`", f"`{row.server}`", f"`{row.least}`", f"`{row.most}`", row.doc)
+            for row in GROUP_CONFIGS.values()
         ),
     )
     return lines

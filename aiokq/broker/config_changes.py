@@ -1,4 +1,7 @@
-"""What a set of incremental changes makes of a topic's settings (KIP-339). Stores nothing."""
+"""What a set of incremental changes makes of the settings of a topic or group (KIP-339).
+
+Stores nothing.
+"""
 
 from __future__ import annotations
 

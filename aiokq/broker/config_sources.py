@@ -1,6 +1,6 @@
 """Settings as clients are shown them: value, type, and where it comes from (KIP-226, KIP-524).
 
-Owns no setting; the tables are `settings` and `topic_configs`.
+Owns no setting; the tables are `settings`, `topic_configs` and `group_configs`.
 """
 
 from __future__ import annotations
@@ -8,27 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from aiokq.broker.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.settings import SETTINGS, BrokerSettings, Setting, SettingValue
 from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidRequest
 
 __all__ = [
     "BROKER",
+    "GROUP",
     "TOPIC",
     "ConfigEntry",
     "broker_config_entries",
     "check_broker_name",
+    "group_config_entries",
     "topic_config_entries",
 ]
 
 # Types of resources
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 
 # Where a value comes from
 DYNAMIC_TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+DYNAMIC_GROUP_CONFIG: Final = 8
 
 _TYPES: Final = {
     "boolean": 1,
@@ -80,6 +85,27 @@ def topic_config_entries(
         yield ConfigEntry(
             name, config_text(config, name), source, False, synonyms, _TYPES[row.kind], row.doc
         )
+
+
+def group_config_entries(
+    group_id: str, configs: GroupConfigs, settings: BrokerSettings
+) -> Iterator[ConfigEntry]:
+    """All settings of a group, which need not exist."""
+    given = configs.given(group_id)
+    for name, row in GROUP_CONFIGS.items():
+        server = _broker_entry(
+            SETTINGS[row.server],
+            settings.value_of(row.server),
+            explicit=row.server in settings.explicit,
+        )
+        synonyms, source = server.synonyms, server.source
+        if name in given:
+            synonyms, source = (
+                [(name, given[name], DYNAMIC_GROUP_CONFIG), *synonyms],
+                DYNAMIC_GROUP_CONFIG,
+            )
+        value = str(configs.value(group_id, name))
+        yield ConfigEntry(name, value, source, False, synonyms, _TYPES["int"], row.doc)
 
 
 def broker_config_entries(node_id: int, settings: BrokerSettings) -> Iterator[ConfigEntry]:

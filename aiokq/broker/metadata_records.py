@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
+    "GroupConfigsRecord",
     "MetadataImage",
     "MetadataRecord",
     "ProducerIdsReserved",
@@ -56,13 +57,23 @@ class SettingChanged(NamedTuple):
     value: str | None
 
 
-MetadataRecord: TypeAlias = TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged
+class GroupConfigsRecord(NamedTuple):
+    """A group has these settings of its own; without any, it has none any more."""
+
+    group_id: str
+    configs: Mapping[str, str]
+
+
+MetadataRecord: TypeAlias = (
+    TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged | GroupConfigsRecord
+)
 
 _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "topic": TopicRecord,
     "topic-deleted": TopicDeleted,
     "producer-ids": ProducerIdsReserved,
     "setting": SettingChanged,
+    "group": GroupConfigsRecord,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -108,14 +119,16 @@ class MetadataImage:
         topics: by name.
         next_producer_id: the first id that was never reserved.
         settings: cluster-wide settings by Kafka's names.
+        group_configs: settings of single groups, by group id.
     """
 
-    __slots__ = ("next_producer_id", "settings", "topics")
+    __slots__ = ("group_configs", "next_producer_id", "settings", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.next_producer_id = 0
         self.settings: dict[str, str] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over one record."""
@@ -132,6 +145,10 @@ class MetadataImage:
                 self.settings.pop(name, None)
             case SettingChanged(name, value):
                 self.settings[name] = str(value)
+            case GroupConfigsRecord(group_id, configs) if configs:
+                self.group_configs[group_id] = configs
+            case GroupConfigsRecord():
+                self.group_configs.pop(record.group_id, None)
 
     def records(self) -> Iterator[MetadataRecord]:
         """The fewest records that give this image."""
@@ -139,4 +156,6 @@ class MetadataImage:
             yield ProducerIdsReserved(self.next_producer_id)
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
+        for group_id, configs in self.group_configs.items():
+            yield GroupConfigsRecord(group_id, configs)
         yield from self.topics.values()

@@ -24,6 +24,7 @@ from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.fetch_sessions import FetchSessionCache
+    from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
     from aiokq.broker.settings import BrokerSettings
@@ -167,6 +168,10 @@ class BrokerNode:
         return self._coordinator
 
     @property
+    def group_configs(self) -> GroupConfigs:
+        return self.storage.group_configs
+
+    @property
     def producer_ids(self) -> ProducerIds:
         return self.storage.producer_ids
 
@@ -194,6 +199,8 @@ class BrokerNode:
                 environment=self.environment,
                 topics=self.topics,
                 brokers=self.brokers,
+                group_configs=self.group_configs,
+                counters=self.counters,
                 on_failure=self._fail,
             )
             await self._coordinator.start()

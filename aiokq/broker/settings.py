@@ -317,6 +317,17 @@ class BrokerSettings:
     group_consumer_max_session_timeout_ms: int = _setting(
         60000, "Longest session timeout a group may set.", at_least=1
     )
+    group_consumer_assignors: str = _setting(
+        "uniform,range",
+        "Assignors of the consumer protocol; the first is used where no member asks for one.",
+        kind="list",
+        choices=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = _setting(
+        "disabled",
+        "Whether groups with members change between the protocols: only empty ones do.",
+        choices=("disabled",),
+    )
     group_consumer_max_size: int = _setting(
         INT_MAX, "Most members of a consumer-protocol group.", at_least=1
     )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.group_configs import GroupConfigs
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
@@ -39,6 +40,7 @@ class Storage:
         directory: its logs.
         topics: what they are the logs of.
         producer_ids: the source of producer ids.
+        group_configs: the settings of single groups.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class Storage:
         directory: LogDirectory,
         metadata: MetadataLog,
         topics: TopicRegistry,
+        settings: BrokerSettings,
     ) -> None:
         self.directory = directory
         self.topics = topics
         self.producer_ids = ProducerIds(metadata, environment.offload)
+        self.group_configs = GroupConfigs(metadata, environment.offload, settings)
         self._environment = environment
         self._metadata = metadata
 
@@ -112,7 +116,7 @@ class Storage:
             opened=opened,
             deleted=deleted,
         )
-        storage = cls(environment, directory, metadata, topics)
+        storage = cls(environment, directory, metadata, topics, settings)
         try:
             await topics.load()
         except BaseException:

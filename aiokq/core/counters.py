@@ -294,6 +294,18 @@ class BrokerCounters(_Counters):
     connections_accepted: int = _counter("connections", "Connections accepted.")
     connections_refused: int = _counter("connections", "Connections above the limit.")
     fetches_waiting: Gauge = _gauge("requests", "Fetches that wait for records (long poll).")
+    groups: GaugeBy = _gauge_by(
+        ("type", "state"),
+        "groups",
+        "Groups coordinated, by protocol and Kafka's name of the state.",
+    )
+    group_members: GaugeBy = _gauge_by(("type",), "members", "Members of those groups.")
+    group_rebalances: CounterBy = _counter_by(
+        "type",
+        "rebalances",
+        "Generations that began (classic), assignments computed (consumer).",
+    )
+    offsets_committed: int = _counter("offsets", "Offsets of partitions that groups committed.")
     throttle_seconds: float = _seconds("Time that clients were asked to stay silent (quotas).")
     loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
 

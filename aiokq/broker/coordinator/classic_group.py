@@ -18,6 +18,7 @@ from aiokq.broker.coordinator.classic_roster import ClassicRoster
 from aiokq.broker.coordinator.classic_states import MOVES, ClassicState
 from aiokq.broker.coordinator.group import GroupType
 from aiokq.broker.coordinator.records import CoordinatorRecord
+from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -75,6 +76,7 @@ class ClassicGroup:
         settings: BrokerSettings,
         timers: Timers,
         rng: random.Random,
+        rebalances: CounterBy | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
         self.group_id = group_id
@@ -88,6 +90,7 @@ class ClassicGroup:
         self.roster = ClassicRoster(group_id)
         self.rebalance = ClassicRebalance(self, timers)
         self._random = rng
+        self._rebalances = CounterBy() if rebalances is None else rebalances
         self._subscribed: frozenset[str] | None = None
         self._logged: GroupMetadataValue | None = None
 
@@ -108,6 +111,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state is ClassicState.EMPTY
+
+    @property
+    def members_count(self) -> int:
+        return len(self.roster)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member wants this topic; with subscriptions that cannot be read, any topic."""
@@ -145,6 +152,7 @@ class ClassicGroup:
         self.generation += 1
         self.roster.pending_syncs.clear()
         if len(self.roster):
+            self._rebalances[self.type.value] += 1
             self.protocol_name = self.roster.elect_protocol()
             self.move_to(ClassicState.COMPLETING_REBALANCE, timestamp_ms)
         else:

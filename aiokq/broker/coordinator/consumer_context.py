@@ -1,14 +1,11 @@
-"""What the consumer-protocol groups of one shard share. Owns nothing of any group.
-
-Here is the seam for the dynamic configs of a group (KIP-848's GROUP resources): today every group
-has the broker's timeouts.
-"""
+"""What the consumer-protocol groups of one shard share. Owns nothing of any group."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aiokq.assign.server import SERVER_ASSIGNORS
 from aiokq.assign.server_model import ServerAssignor
@@ -16,8 +13,23 @@ from aiokq.broker.coordinator.consumer_regex import RegexCompiler, compile_re2
 from aiokq.broker.coordinator.timers import Timers
 from aiokq.broker.coordinator.topic_view import TopicView
 from aiokq.broker.settings import BrokerSettings
+from aiokq.core.counters import CounterBy
 
-__all__ = ["ConsumerContext"]
+__all__ = ["ConsumerContext", "GroupTimeouts", "server_assignors"]
+
+
+class GroupTimeouts(Protocol):
+    """Timeouts that may differ between groups (KIP-848's GROUP resources), in milliseconds."""
+
+    def session_timeout_ms(self, group_id: str) -> int: ...
+
+    def heartbeat_interval_ms(self, group_id: str) -> int: ...
+
+
+def server_assignors(settings: BrokerSettings) -> Mapping[str, ServerAssignor]:
+    """The assignors that group.consumer.assignors names, by name, in its order."""
+    names = (name.strip() for name in settings.group_consumer_assignors.split(","))
+    return {name: SERVER_ASSIGNORS[name] for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,8 @@ class ConsumerContext:
         random: where member ids come from that the broker makes (heartbeat version 0).
         assignors: by name; the first is used where no member asks for one.
         compile_regex: how expressions are compiled.
+        timeouts: those of single groups; None where all have the broker's.
+        rebalances: counts the changes that made a group compute its assignment anew.
     """
 
     settings: BrokerSettings
@@ -36,11 +50,17 @@ class ConsumerContext:
     random: random.Random
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     compile_regex: RegexCompiler = compile_re2
+    timeouts: GroupTimeouts | None = None
+    rebalances: CounterBy = field(default_factory=CounterBy)
 
     def session_timeout(self, group_id: str) -> float:
         """Seconds without a heartbeat after which a member of the group is fenced."""
+        if self.timeouts is not None:
+            return self.timeouts.session_timeout_ms(group_id) / 1000
         return self.settings.group_consumer_session_timeout_ms / 1000
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often members of the group shall send heartbeats."""
+        if self.timeouts is not None:
+            return self.timeouts.heartbeat_interval_ms(group_id)
         return self.settings.group_consumer_heartbeat_interval_ms

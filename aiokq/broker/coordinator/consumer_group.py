@@ -98,6 +98,11 @@ class ConsumerGroup:
         return not self.image.members
 
     @property
+    def members_count(self) -> int:
+        """How many members it has, static ones that are away too."""
+        return len(self.image.members)
+
+    @property
     def is_gone(self) -> bool:
         """Whether its tombstone was replayed."""
         return self.image.is_gone

@@ -40,7 +40,7 @@ from aiokq.broker.coordinator.consumer_records import (
 from aiokq.broker.coordinator.consumer_regex import ResolvedRegex, resolve
 from aiokq.broker.coordinator.consumer_target import preferred_assignor, target_assignment
 from aiokq.broker.coordinator.consumer_topics import Subscriptions, metadata_hash
-from aiokq.broker.coordinator.group import Caller
+from aiokq.broker.coordinator.group import Caller, GroupType
 from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.core.errors import (
     FencedMemberEpoch,
@@ -360,6 +360,7 @@ class Heartbeat:
             image.group_id, epoch, members, targets, subscriptions, assignor
         )
         self._records += records
+        self._context.rebalances[GroupType.CONSUMER.value] += 1
         return Target(epoch, found[updated.member_id])
 
     # The answer

@@ -57,6 +57,11 @@ class Group(Protocol):
         """Whether it has no members (pending ones do not count)."""
         ...
 
+    @property
+    def members_count(self) -> int:
+        """How many members it has."""
+        ...
+
     def loaded(self, instant: Instant) -> None:
         """The log has been replayed, and this node coordinates from now on: start its timers."""
         ...

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -40,13 +41,16 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from aiokq.broker.coordinator.group import Group
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.coordinator.shard_log import ShardLog
+    from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import Topic, TopicRegistry
+    from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
 
 __all__ = ["OFFSETS_TOPIC", "CoordinatorRuntime", "partition_of"]
@@ -115,6 +119,8 @@ class CoordinatorRuntime:
 
     Args:
         brokers: the live nodes, for the racks of partitions.
+        group_configs: the settings of single groups.
+        counters: what metrics show of the node.
         on_failure: told of a bug that stopped the loading.
     """
 
@@ -125,6 +131,8 @@ class CoordinatorRuntime:
         environment: Environment,
         topics: TopicRegistry,
         brokers: Callable[[], Iterable[BrokerEndpoint]],
+        group_configs: GroupConfigs,
+        counters: BrokerCounters,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._settings = settings
@@ -133,12 +141,16 @@ class CoordinatorRuntime:
         self._offload = environment.offload
         self._topics = topics
         self._brokers = brokers
+        self._group_configs = group_configs
+        self._counters = counters
         self._view = RegistryView(topics, brokers)
         self._slots: dict[int, _Slot] = {}
         self._partitions = 0
         self._closed = False
         self._supervisor = Supervisor("group coordinator", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
+        counters.groups.add_source(self._count_groups)
+        counters.group_members.add_source(self._count_members)
 
     # its life
 
@@ -337,6 +349,25 @@ class CoordinatorRuntime:
             if outcome.replay and key not in slot.timers:
                 slot.timers.schedule(key, instant.now + RETRY_SECONDS, action)
 
+    # what metrics show of it, asked from any thread
+
+    def _count_groups(self) -> dict[tuple[str, ...], int]:
+        return Counter((group.type.value, group.state_name) for group in self._groups())
+
+    def _count_members(self) -> dict[tuple[str, ...], int]:
+        members: Counter[tuple[str, ...]] = Counter()
+        for group in self._groups():
+            members[(group.type.value,)] += group.members_count
+        return members
+
+    def _groups(self) -> list[Group]:
+        return [
+            group
+            for slot in list(self._slots.values())
+            if slot.state is ShardState.ACTIVE
+            for group in list(slot.shard.groups.values())
+        ]
+
     # the topic
 
     async def _ensure_topic(self) -> None:
@@ -397,7 +428,12 @@ class CoordinatorRuntime:
                 continue
             timers = Timers()
             shard = GroupShard(
-                settings=self._settings, timers=timers, topics=self._view, rng=self._random
+                settings=self._settings,
+                timers=timers,
+                topics=self._view,
+                rng=self._random,
+                timeouts=self._group_configs,
+                rebalances=self._counters.group_rebalances,
             )
             slot = self._slots[partition.index] = _Slot(
                 partition, ShardLog(partition), shard, timers

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator import classic_join, classic_session, offset_requests
 from aiokq.broker.coordinator.classic_group import ClassicGroup
 from aiokq.broker.coordinator.classic_states import ClassicState
-from aiokq.broker.coordinator.consumer_context import ConsumerContext
+from aiokq.broker.coordinator.consumer_context import ConsumerContext, server_assignors
 from aiokq.broker.coordinator.consumer_group import ConsumerGroup
 from aiokq.broker.coordinator.consumer_validation import check_heartbeat
 from aiokq.broker.coordinator.offsets import NO_PRODUCER, OffsetStore
 from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Sequence
 
+    from aiokq.broker.coordinator.consumer_context import GroupTimeouts
     from aiokq.broker.coordinator.group import Caller, Group
     from aiokq.broker.coordinator.records import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
@@ -83,6 +85,10 @@ class GroupShard:
     Requests give an `Outcome`, or raise the `BrokerError` that answers them. Nothing else may be
     asked of the shard before an outcome's records are replayed, or have failed.
 
+    Args:
+        timeouts: those of single groups, where they are not the broker's.
+        rebalances: counts them by the protocol's name.
+
     Attributes:
         groups: by group id, of both protocols.
         offsets: what they have committed.
@@ -95,6 +101,8 @@ class GroupShard:
         timers: Timers,
         topics: TopicView,
         rng: random.Random,
+        timeouts: GroupTimeouts | None = None,
+        rebalances: CounterBy | None = None,
     ) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
@@ -102,7 +110,16 @@ class GroupShard:
         self._timers = timers
         self._topics = topics
         self._random = rng
-        self._consumers = ConsumerContext(settings, timers, topics, rng)
+        self._rebalances = CounterBy() if rebalances is None else rebalances
+        self._consumers = ConsumerContext(
+            settings,
+            timers,
+            topics,
+            rng,
+            assignors=server_assignors(settings),
+            timeouts=timeouts,
+            rebalances=self._rebalances,
+        )
         self._aside: dict[str, ConsumerGroup] = {}
 
     # the classic protocol
@@ -191,6 +208,7 @@ class GroupShard:
             settings=self._settings,
             timers=self._timers,
             rng=self._random,
+            rebalances=self._rebalances,
             timestamp_ms=timestamp_ms,
         )
 
@@ -205,7 +223,7 @@ class GroupShard:
             GroupIdNotFound: there is no such group, or it is a classic one that has members.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
-        check_heartbeat(request, caller.version)
+        check_heartbeat(request, caller.version, self._consumers.assignors)
         group_id = request.group_id
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):

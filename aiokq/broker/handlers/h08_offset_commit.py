@@ -47,6 +47,7 @@ async def handle(
                 request.group_id,
                 lambda shard, instant: shard.commit_offsets(request, call.version, instant),
             )
+            node.counters.offsets_committed += _committed(response)
         except BrokerError as error:
             response = _failed(accepted, counted(node, error))
     response.topics = _merged(response.topics + refused)
@@ -75,6 +76,10 @@ def _sift(
         else None,
         _answer(asked, UnknownTopicOrPartition.code) if absent else None,
     )
+
+
+def _committed(response: OffsetCommitResponse) -> int:
+    return sum(not one.error_code for topic in response.topics for one in topic.partitions)
 
 
 def _failed(topics: list[OffsetCommitRequestTopic], code: int) -> OffsetCommitResponse:

@@ -1,4 +1,6 @@
-"""DescribeConfigs (32), versions 1-4: settings of topics and brokers, with where they come from.
+"""DescribeConfigs (32), versions 1-4: settings of topics, groups and brokers.
+
+Each with where its value comes from.
 
 v1  sources and synonyms   v3  types and documentation   v4  flexible
 """
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.config_sources import (
     BROKER,
+    GROUP,
     TOPIC,
     ConfigEntry,
     broker_config_entries,
     check_broker_name,
+    group_config_entries,
     topic_config_entries,
 )
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
@@ -72,6 +76,10 @@ def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[Co
         if not check_broker_name(resource.resource_name, node.node_id):
             return ()  # the cluster-wide dynamic settings, of which there are none
         return broker_config_entries(node.node_id, node.settings)
+    if resource.resource_type == GROUP:
+        if not resource.resource_name:
+            raise InvalidRequest("the group has no name")
+        return group_config_entries(resource.resource_name, node.group_configs, node.settings)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace all of a topic's settings. v2 flexible.
+"""AlterConfigs (33), versions 0-2: replace all settings of a topic or a group. v2 flexible.
 
 Kafka's older way, which resets what it does not name; IncrementalAlterConfigs is the newer.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.config_sources import BROKER, TOPIC, check_broker_name
+from aiokq.broker.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.core.errors import (
     BrokerError,
     InvalidConfiguration,
@@ -23,9 +23,10 @@ from aiokq.wire.alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.topics import Topic
 
 
 async def handle(
@@ -55,19 +56,32 @@ async def handle(
 
 
 async def _alter(node: BrokerNode, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    topic = find_topic(node, resource.resource_type, resource.resource_name)
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequest(f"setting {config.name} has no value")
         configs[config.name] = config.value
-    await node.topics.alter_configs(topic, lambda _: configs, validate_only=validate_only)
+    await alter(
+        node,
+        resource.resource_type,
+        resource.resource_name,
+        lambda _: configs,
+        validate_only=validate_only,
+    )
 
 
-def find_topic(node: BrokerNode, resource_type: int, name: str) -> Topic:
-    """The topic whose settings are to change.
+async def alter(
+    node: BrokerNode,
+    resource_type: int,
+    name: str,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Change the settings of a topic or a group; they take effect at once.
 
     Raises:
+        BrokerError: as `TopicRegistry.alter_configs` and `GroupConfigs.alter`;
         UnknownTopicOrPartition: there is no such topic.
         InvalidConfiguration: a broker's settings, which change only with its start.
         InvalidRequest: another type of resource, or another broker.
@@ -76,10 +90,13 @@ def find_topic(node: BrokerNode, resource_type: int, name: str) -> Topic:
         topic = node.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition()
-        return topic
-    if resource_type == BROKER:
+        await node.topics.alter_configs(topic, change, validate_only=validate_only)
+    elif resource_type == GROUP:
+        await node.group_configs.alter(name, change, validate_only=validate_only)
+    elif resource_type == BROKER:
         check_broker_name(name, node.node_id)
         raise InvalidConfiguration(
             "settings of a running broker cannot be changed: start it with --set name=value"
         )
-    raise InvalidRequest(f"resources of type {resource_type} have no settings here")
+    else:
+        raise InvalidRequest(f"resources of type {resource_type} have no settings here")

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from settings.
 
-v1  flexible. Topic settings take effect at once; those of a broker are read when it starts.
+v1  flexible. Settings of topics and groups take effect at once, a broker's are read when it starts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from aiokq.broker.config_changes import changed_configs
-from aiokq.broker.handlers.h33_alter_configs import find_topic
+from aiokq.broker.handlers.h33_alter_configs import alter
 from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -19,6 +19,8 @@ from aiokq.wire.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.node import BrokerNode
 
@@ -53,10 +55,11 @@ async def handle(
 async def _alter(
     node: BrokerNode, resource: IncrementalAlterConfigsResource, *, validate_only: bool
 ) -> None:
-    topic = find_topic(node, resource.resource_type, resource.resource_name)
     changes = [(change.name, change.config_operation, change.value) for change in resource.configs]
-    await node.topics.alter_configs(
-        topic,
-        lambda configs: changed_configs(configs, changes, node.settings),
-        validate_only=validate_only,
+
+    def change(configs: Mapping[str, str]) -> dict[str, str]:
+        return changed_configs(configs, changes, node.settings)
+
+    await alter(
+        node, resource.resource_type, resource.resource_name, change, validate_only=validate_only
     )

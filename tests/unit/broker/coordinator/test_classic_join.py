@@ -390,7 +390,7 @@ def test_a_new_group_that_cannot_be_stored_is_not_there():
 
 
 def test_absent_static_members_with_no_time_to_join_keep_nobody_busy():
-    """A client may say 1 ms: the broker looked a thousand times a second until their sessions ended."""
+    """With 1 ms the broker looked a thousand times a second until their sessions ended."""
     world = ShardWorld()
     world.stable(instance="one", rebalance_ms=1)
     other = world.join(version=3, rebalance_ms=1)

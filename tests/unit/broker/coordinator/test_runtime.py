@@ -463,3 +463,59 @@ async def test_a_record_that_cannot_be_read_costs_no_more_than_itself(caplog):
         assert await again.committed("g") == {("t", 0): 5}
         assert await again.committed("h") == {("t", 0): 6}
         assert [record.levelname for record in caplog.records if "not readable" in record.message]
+
+
+def consumer_heartbeat(member_id="m", epoch=0, group="g"):
+    joins = epoch == 0
+    return wire.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        rebalance_timeout_ms=10_000 if joins else -1,
+        subscribed_topic_names=["t"] if joins else None,
+        topic_partitions=[] if joins else None,
+    )
+
+
+async def test_the_timeouts_of_a_group_hold_from_the_next_heartbeat_on():
+    """A running group need not be restarted to be given more time."""
+    async with GroupBroker() as broker:
+        await broker.create("t", 2)
+        await broker.find()
+        joined = await broker.ask(consumer_heartbeat(), 1)
+        assert joined.heartbeat_interval_ms == 100
+        settings = {
+            "consumer.session.timeout.ms": "50000",
+            "consumer.heartbeat.interval.ms": "7000",
+        }
+        await broker.node.group_configs.alter("g", lambda _: settings)
+        told = await broker.ask(consumer_heartbeat(epoch=joined.member_epoch), 1)
+        assert told.heartbeat_interval_ms == 7000
+        timers = broker.node.coordinator._slots[0].timers
+        left = timers.deadline(("session", "g", "m")) - broker.clock.monotonic()
+        assert left == pytest.approx(50, abs=1)
+        other = await broker.ask(consumer_heartbeat(group="other"), 1)
+        assert other.heartbeat_interval_ms == 100
+
+
+async def test_groups_members_rebalances_and_commits_are_counted():
+    """An operator asks how many groups there are, and which one rebalances all the time."""
+    async with GroupBroker() as broker:
+        await broker.create("t", 2)
+        await broker.find()
+        first = await broker.join()
+        joined = await broker.join(first.member_id)
+        await broker.sync(joined.member_id, joined.generation_id)
+        await broker.ask(consumer_heartbeat("a", group="modern"), 1)
+        await broker.ask(consumer_heartbeat("b", group="modern"), 1)
+        await broker.commit(5, group="simple")
+        await broker.commit(6, group="simple", partition=7)
+        counters = broker.node.counters
+        assert counters.groups.read() == {
+            ("classic", "Stable"): 1,
+            ("consumer", "Reconciling"): 1,
+            ("classic", "Empty"): 1,
+        }
+        assert counters.group_members.read() == {("classic",): 1, ("consumer",): 2}
+        assert counters.group_rebalances == {"classic": 1, "consumer": 2}
+        assert counters.offsets_committed == 1

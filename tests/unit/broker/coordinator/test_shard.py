@@ -92,9 +92,13 @@ def test_an_admin_removes_members_of_a_consumer_group():
     joined = consumer_heartbeat(world, 0, "c", instance_id="two")
     answer = world.leave(("a", None), ("", "one"), ("x", "two"), ("y", None), ("", "three"))
     assert answer.code == 0
-    assert [
-        (one.member_id, one.group_instance_id, one.error_code) for one in answer.members
-    ] == [("a", None, 0), ("", "one", 0), ("x", "two", 82), ("y", None, 25), ("", "three", 25)]
+    assert [(one.member_id, one.group_instance_id, one.error_code) for one in answer.members] == [
+        ("a", None, 0),
+        ("", "one", 0),
+        ("x", "two", 82),
+        ("y", None, 25),
+        ("", "three", 25),
+    ]
     group = world.shard.groups["g"]
     assert list(group.image.members) == ["c"]
     assert group.image.epoch == joined.member_epoch + 1  # one change, however many went
@@ -218,3 +222,14 @@ def test_a_compacted_log_makes_the_same_shard():
         last = {key: position for position, (key, _) in enumerate(world.log)}
         world.restart()
         assert types(world) == before
+
+
+def test_only_the_assignors_of_the_setting_are_there():
+    """group.consumer.assignors: the first where nobody asks, 112 for one that is not named."""
+    world = ShardWorld(group_consumer_assignors="range")
+    assert consumer_heartbeat(world, 0, server_assignor="uniform").code == 112
+    assert consumer_heartbeat(world, 0).code == 0
+    assert world.shard.describe_consumer_group("g").assignor_name == "range"
+    world = ShardWorld(group_consumer_assignors="range, uniform")
+    assert consumer_heartbeat(world, 0, server_assignor="uniform").code == 0
+    assert world.shard.describe_consumer_group("g").assignor_name == "uniform"

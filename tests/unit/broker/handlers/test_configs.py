@@ -234,3 +234,49 @@ async def test_changes_made_at_the_same_time_are_all_kept():
             "retention.ms": "5",
             "segment.bytes": "1048576",
         }
+
+
+GROUP = 32
+SESSION = "consumer.session.timeout.ms"
+
+
+async def test_a_groups_settings_are_changed_and_shown_with_their_source():
+    """Java's kafka-configs --entity-type groups: there were no such resources."""
+    async with Broker(group_consumer_session_timeout_ms=50_000) as broker:
+        result = await describe(broker, "g", kind=GROUP, include_synonyms=True)
+        assert result.error_code == 0
+        found = {config.name: config for config in result.configs}
+        assert set(found) == {SESSION, "consumer.heartbeat.interval.ms"}
+        assert (found[SESSION].value, found[SESSION].config_source) == ("50000", 4)
+        assert found["consumer.heartbeat.interval.ms"].config_source == 5
+        assert await alter(broker, "g", (SESSION, SET, "60000"), kind=GROUP) == (0, None)
+        [config] = (await describe(broker, "g", SESSION, kind=GROUP, include_synonyms=True)).configs
+        assert (config.value, config.config_source, config.read_only) == ("60000", 8, False)
+        assert [(s.name, s.value, s.source) for s in config.synonyms] == [
+            (SESSION, "60000", 8),
+            ("group.consumer.session.timeout.ms", "50000", 4),
+            ("group.consumer.session.timeout.ms", "45000", 5),
+        ]
+        assert await alter(broker, "g", (SESSION, DELETE, None), kind=GROUP) == (0, None)
+        [config] = (await describe(broker, "g", SESSION, kind=GROUP)).configs
+        assert (config.value, config.config_source) == ("50000", 4)
+
+
+async def test_the_older_request_replaces_a_groups_settings():
+    """What it does not name is reset, as a topic's."""
+    async with Broker() as broker:
+        await alter(broker, "g", ("consumer.heartbeat.interval.ms", SET, "6000"), kind=GROUP)
+        assert await replace(broker, "g", {SESSION: "60000"}, kind=GROUP) == 0
+        assert broker.node.group_configs.given("g") == {SESSION: "60000"}
+
+
+async def test_a_groups_settings_are_checked():
+    """40 for values, 42 for the group of no name and for parts of what is no list."""
+    async with Broker() as broker:
+        assert (await alter(broker, "g", (SESSION, SET, "1"), kind=GROUP))[0] == 40
+        assert (await alter(broker, "g", ("share.session.timeout.ms", SET, "1"), kind=GROUP))[
+            0
+        ] == 40
+        assert (await alter(broker, "g", (SESSION, APPEND, "1"), kind=GROUP))[0] == 40
+        assert (await alter(broker, "", (SESSION, SET, "50000"), kind=GROUP))[0] == 42
+        assert (await describe(broker, "", kind=GROUP)).error_code == 42

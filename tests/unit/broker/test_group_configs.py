@@ -1,0 +1,97 @@
+"""Settings of single groups: limits, durability, and what a member is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.group_configs import GROUP_CONFIGS, GroupConfigs
+from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.settings import SETTINGS, broker_settings
+from aiokq.core.errors import InvalidConfiguration, InvalidRequest, KafkaStorage
+from aiokq.core.offload import InlineOffload
+from tests.sim.harness.files import MemoryFiles
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+def opened(files=None, **settings):
+    files = files or MemoryFiles(now_ms=lambda: 0)
+    log = MetadataLog.open(files, "/metadata")
+    return GroupConfigs(log, InlineOffload(), broker_settings(settings)), files, log
+
+
+def test_every_row_names_settings_of_the_broker():
+    """A typing error in the table would be found by the first heartbeat only."""
+    for row in GROUP_CONFIGS.values():
+        assert {row.server, row.least, row.most} <= SETTINGS.keys()
+        assert row.doc.endswith(".")
+
+
+async def test_a_group_has_its_own_value_or_the_brokers():
+    """One slow group must not make every other one slow."""
+    configs, _, _ = opened()
+    await configs.alter("slow", lambda _: {SESSION: " 60000"})
+    assert configs.session_timeout_ms("slow") == 60_000
+    assert configs.session_timeout_ms("other") == 45_000
+    assert configs.heartbeat_interval_ms("slow") == 5_000
+    assert configs.given("slow") == {SESSION: "60000"}
+
+
+async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
+    """They are in the metadata log, as those of topics."""
+    configs, files, _ = opened()
+    await configs.alter("a", lambda _: {SESSION: "60000", HEARTBEAT: "6000"})
+    await configs.alter("b", lambda _: {SESSION: "50000"})
+    await configs.alter("b", lambda _: {})
+    again, _, log = opened(files)
+    assert again.given("a") == {SESSION: "60000", HEARTBEAT: "6000"}
+    assert again.given("b") == {}
+    assert [record.group_id for record in log.image.records()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ({"consumer.session.timeout": "50000"}, "Unknown group config name"),
+        ({SESSION: "soon"}, "must be of type int"),
+        ({SESSION: "44999"}, "group.consumer.min.session.timeout.ms"),
+        ({SESSION: "60001"}, "group.consumer.max.session.timeout.ms"),
+        ({HEARTBEAT: "4999"}, "group.consumer.min.heartbeat.interval.ms"),
+        ({HEARTBEAT: "15001"}, "group.consumer.max.heartbeat.interval.ms"),
+    ],
+)
+async def test_values_beyond_the_brokers_limits_are_refused(configs, words):
+    """A session of a millisecond would fence every member at once."""
+    of_groups, _, _ = opened()
+    with pytest.raises(InvalidConfiguration, match=words):
+        await of_groups.alter("g", lambda _: configs)
+    assert of_groups.given("g") == {}
+
+
+async def test_a_session_is_longer_than_the_interval_of_its_heartbeats():
+    """Or a member is fenced while it does what it was told."""
+    configs, _, _ = opened(
+        group_consumer_min_session_timeout_ms=1000, group_consumer_max_heartbeat_interval_ms=60_000
+    )
+    with pytest.raises(InvalidConfiguration, match=f"{SESSION} must be greater than {HEARTBEAT}"):
+        await configs.alter("g", lambda _: {SESSION: "5000"})
+    with pytest.raises(InvalidConfiguration, match="must be greater"):
+        await configs.alter("g", lambda _: {HEARTBEAT: "45000"})
+
+
+async def test_a_group_without_a_name_has_no_settings():
+    """Kafka has no default of all groups either: that is the broker's setting."""
+    configs, _, _ = opened()
+    with pytest.raises(InvalidRequest):
+        await configs.alter("", lambda _: {SESSION: "50000"})
+
+
+async def test_a_change_that_is_only_looked_at_or_not_written_changes_nothing():
+    """What a client was told failed must not hold."""
+    configs, _, log = opened()
+    await configs.alter("g", lambda _: {SESSION: "50000"}, validate_only=True)
+    assert configs.given("g") == {}
+    log.close()
+    with pytest.raises(KafkaStorage):
+        await configs.alter("g", lambda _: {SESSION: "50000"})
+    assert configs.session_timeout_ms("g") == 45_000
