@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
@@ -29,9 +30,25 @@ class Crew:
 
     async def __aenter__(self) -> Crew:
         for member in self.members:
-            await member.start()
-            self._tasks.append(asyncio.create_task(self._work(member)))
+            await self._begin(member)
         return self
+
+    async def add(self, member: Consumer) -> None:
+        self.members.append(member)
+        await self._begin(member)
+
+    async def _begin(self, member: Consumer) -> None:
+        await member.start()
+        self._tasks.append(asyncio.create_task(self._work(member)))
+
+    def check_resumed(self, partition: int, first: int, end: int) -> None:
+        """After all was handed out once it began again at `first`, and nothing was left out."""
+        again = self.handed[partition][end:]
+        resumed = [i for i, offset in enumerate(again) if offset == first]
+        assert resumed, f"{partition} did not resume at {first}: {again}"
+        rest = again[resumed[-1] :]
+        assert all(later <= offset + 1 for offset, later in pairwise(rest)), rest
+        assert rest[-1] == end - 1
 
     async def __aexit__(self, *_: object) -> None:
         for member in self.members:
@@ -99,6 +116,95 @@ def test_nothing_is_skipped_while_records_keep_coming(protocol: str, seed: int) 
                 again = crew.handed[partition][before[partition] :]
                 resumed = max(i for i, offset in enumerate(again) if offset == first)
                 assert again[resumed:] == [*range(first, 1000)]
+
+    simulate(body, seed=seed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(3))
+def test_two_rewinds_at_once_both_hold(protocol: str, seed: int) -> None:
+    """Each takes out the members that came back from the other."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(200), 2)
+        async with Crew(w, protocol, 2) as crew, admin(w) as a:
+            await until(lambda: crew.total == 200)
+            await asyncio.sleep(2)  # committed
+
+            async def rewind(partition: int, to: int) -> None:
+                await asyncio.sleep(w.random.uniform(0, 0.2))
+                await a.rewind_group("g", {("t", partition): to}, raise_errors=True)
+
+            await asyncio.gather(rewind(0, 30), rewind(1, 60))
+            await until(lambda: all(o[100:][-1:] == [99] for o in crew.handed.values()), 120)
+            await asyncio.sleep(10)
+            crew.check_resumed(0, 30, 100)
+            crew.check_resumed(1, 60, 100)
+        assert await w.committed("t", 2) == [100, 100]
+
+    simulate(body, seed=seed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_rewinds_of_one_partition_the_later_counts(protocol: str, seed: int) -> None:
+    """Whichever commits last says where the group goes on; nothing from there on is skipped."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(100), 1)
+        async with Crew(w, protocol, 2) as crew, admin(w) as a:
+            await until(lambda: crew.total == 100)
+            await asyncio.sleep(2)  # committed
+            ends: list[int] = []
+
+            async def rewind(to: int) -> None:
+                await asyncio.sleep(w.random.uniform(0, 0.2))
+                await a.rewind_group("g", {("t", 0): to}, raise_errors=True)
+                ends.append(to)
+
+            await asyncio.gather(rewind(20), rewind(50))
+            await until(lambda: crew.handed[0][100:][-1:] == [99], 120)
+            await asyncio.sleep(10)
+            crew.check_resumed(0, ends[-1], 100)
+        assert await w.committed("t", 1) == [100]
+
+    simulate(body, seed=seed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(4))
+def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed: int) -> None:
+    """One joins while the group is rewound, so that it rebalances; another dies without a word."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(200), 2)
+        async with Crew(w, protocol, 3) as crew, admin(w) as a:
+            await until(lambda: crew.total == 200)
+            await asyncio.sleep(2)  # committed
+            victim = w.hosts[crew.members[-1]]
+
+            async def crash() -> None:
+                await asyncio.sleep(w.random.uniform(0, 0.5))
+                w.network.partition(victim)
+
+            async def join() -> None:
+                await asyncio.sleep(w.random.uniform(0, 0.5))
+                await crew.add(w.member("t", protocol=protocol, auto_commit_interval_ms=500))
+
+            async def rewind() -> None:
+                await asyncio.sleep(w.random.uniform(0, 0.5))
+                await a.rewind_group("g", {("t", 0): 10, ("t", 1): 40}, raise_errors=True)
+
+            await asyncio.gather(crash(), join(), rewind())
+            await until(lambda: all(o[100:][-1:] == [99] for o in crew.handed.values()), 120)
+            await asyncio.sleep(20)
+            crew.check_resumed(0, 10, 100)
+            crew.check_resumed(1, 40, 100)
+            w.network.heal()
+        assert await w.committed("t", 2) == [100, 100]
 
     simulate(body, seed=seed)
 
