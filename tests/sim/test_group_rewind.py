@@ -209,6 +209,31 @@ def test_members_that_come_and_crash_meanwhile_skip_nothing(protocol: str, seed:
     simulate(body, seed=seed)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_coordinator_that_restarts_meanwhile_is_told_again(protocol: str, seed: int) -> None:
+    """What of it the coordinator still took is not known; the rewind holds all the same."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(100), 1)
+        async with Crew(w, protocol, 2) as crew, admin(w) as a:
+            await until(lambda: crew.total == 100)
+            await asyncio.sleep(2)  # committed
+            rewinding = asyncio.create_task(a.rewind_group("g", {("t", 0): 30}, raise_errors=True))
+            await asyncio.sleep(w.random.uniform(0, 0.02))
+            w.broker.kill()
+            await asyncio.sleep(1)
+            await w.broker.start()
+            assert (await rewinding)["t", 0].offset == 30
+            await until(lambda: crew.handed[0][100:][-1:] == [99], 120)
+            await asyncio.sleep(10)
+            crew.check_resumed(0, 30, 100)
+        assert await w.committed("t", 1) == [100]
+
+    simulate(body, seed=seed)
+
+
 def test_a_time_and_a_group_without_members() -> None:
     """It is the reset then; times are those of records."""
 
