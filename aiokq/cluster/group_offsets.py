@@ -121,21 +121,21 @@ def commit_errors(
     Args:
         names: of the topics, by id.
     """
-    errors: dict[TopicPartition, KafkaError | None] = {
-        tp: UnknownTopicOrPartition(
-            "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
-        )
-        for tp in asked
-    }
+    wanted = set(asked)
+    errors: dict[TopicPartition, KafkaError | None] = {}
     for topic in response.topics:
         name = topic.name or names.get(topic.topic_id, "")
         for partition in topic.partitions:
             tp = TopicPartition(name, partition.partition_index)
-            if tp in errors:
+            if tp in wanted:
                 code = partition.error_code
                 errors[tp] = (
                     error_for(code, topic_partition=tp, api="OffsetCommit") if code else None
                 )
+    for tp in wanted - errors.keys():
+        errors[tp] = UnknownTopicOrPartition(
+            "the coordinator did not answer for it", topic_partition=tp, api="OffsetCommit"
+        )
     return errors
 
 

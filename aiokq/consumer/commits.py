@@ -222,7 +222,7 @@ class Commits:
         try:
             left = await turn.come(timeout, _overdue)
             offsets = self.all_finished()  # as of now that it is its turn
-            await self._send(offsets, self._owners(offsets), left)
+            await self._send(offsets, {tp: self._positions.get(tp) for tp in offsets}, left)
         except Closed:
             raise
         except KafkaError as error:

@@ -192,7 +192,8 @@ class Consumer:
         `async for` loops end; other calls that wait raise `Closed`. In a group records that other
         tasks work on are waited for, what is finished is committed, then the group is left; the
         record that this task had last counts as finished, unless an exception is being handled.
-        Cancelling it does not stop it.
+        With ``ack_mode="explicit"`` nothing is waited for: what is not acknowledged by now comes
+        again. Cancelling it does not stop it.
 
         Args:
             timeout: seconds that this may take, also if the coordinator is gone; a few more for
@@ -515,7 +516,8 @@ class Consumer:
 
         Raises:
             CommitFailed: some were refused; `errors` says why, `lost` which partitions are another
-                member's now.
+                member's now. A partition that the cluster has not had for 5 s is refused, where
+                Java asks until its time is over.
             RequestTimeout: not in time; it may have worked.
             ConfigError: there is no `group_id`.
         """

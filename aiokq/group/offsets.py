@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from aiokq.cluster.group_offsets import (
+    NEWEST_WITH_NAMES,
     commit_errors,
     commit_request,
     fetch_request,
@@ -34,19 +35,20 @@ from aiokq.core.errors import (
     RequestTimeout,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from aiokq.wire.offset_commit import OffsetCommitResponse
-from aiokq.wire.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from aiokq.wire.offset_commit import OffsetCommitRequest
+from aiokq.wire.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.connection.backoff import Backoff
 
 __all__ = ["GroupOffsets"]
 
 logger = logging.getLogger("aiokq.group")
-
-T = TypeVar("T")
 
 MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
 
@@ -55,6 +57,11 @@ FENCED: Final = frozenset(
     for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
 )
 """Whoever commits is not, or not in this generation, a member."""
+
+UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
+
+NEW_FOR: Final = 5.0
+"""Seconds after which every broker knows a new topic."""
 
 LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
 """The member is a step behind its group: the same commit works once it has caught up."""
@@ -104,8 +111,11 @@ class GroupOffsets:
         """
         left = dict(offsets)
         refused: dict[TopicPartition, KafkaError] = {}
+        since: dict[TopicPartition, float] = {}
+        engine = self._engine
+        deadline = engine.now() + timeout
 
-        async def attempt() -> KafkaError | None:
+        async def attempt(seconds: float) -> KafkaError | None:
             member = self._member()
             for tp in [tp for tp in left if not kept(tp)]:
                 refused[tp] = UnknownMemberId(topic_partition=tp)
@@ -117,17 +127,23 @@ class GroupOffsets:
                 # members are all gone takes those.
                 refused.update((tp, UnknownMemberId(topic_partition=tp)) for tp in left)
                 return None
-            response = await self._ask_to_commit(left, member)
             again: KafkaError | None = None
-            for tp, error in commit_errors(response, left, names=self._names()).items():
+            unknown: dict[TopicPartition, KafkaError] = {}
+            for tp, error in (await self._ask_to_commit(left, member, seconds)).items():
                 if error is None:
                     del left[tp]
+                elif _code(error) in UNKNOWN:
+                    unknown[tp] = again = error
                 elif self._later(error, tp):
                     again = error
                 else:
                     refused[tp] = error
                     del left[tp]
-            return again
+            if unknown:
+                for tp in await self._missing(unknown, since, deadline - engine.now()):
+                    refused[tp] = unknown[tp]
+                    del left[tp]
+            return again if left else None
 
         await self._repeat(attempt, "OffsetCommit", timeout)
         if refused:
@@ -140,6 +156,31 @@ class GroupOffsets:
             )
             fenced = {tp for tp, error in refused.items() if _code(error) in FENCED}
             raise CommitFailed(refused, frozenset(fenced), api="OffsetCommit")
+
+    async def _missing(
+        self,
+        unknown: Iterable[TopicPartition],
+        since: dict[TopicPartition, float],
+        seconds: float,
+    ) -> list[TopicPartition]:
+        """Of those that the coordinator does not know, the ones that do not exist.
+
+        A new topic is not known to all brokers at once, so that Kafka's own consumer asks again
+        until its time is over, also for a topic that was deleted. Here the cluster's metadata
+        decides, once it has been without the partition for `NEW_FOR`.
+
+        Args:
+            since: when each was found missing first.
+        """
+        await self._refresh(frozenset(tp.topic for tp in unknown), seconds)
+        now = self._engine.now()
+        gone = []
+        for tp in unknown:
+            if self._engine.metadata.partition(tp) is not None:
+                since.pop(tp, None)
+            elif now - since.setdefault(tp, now) >= NEW_FOR:
+                gone.append(tp)
+        return gone
 
     def _later(self, error: KafkaError, tp: TopicPartition) -> bool:
         """Whether the same commit may work later."""
@@ -170,10 +211,9 @@ class GroupOffsets:
         wanted = dict.fromkeys(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
 
-        async def attempt() -> KafkaError | None:
+        async def attempt(seconds: float) -> KafkaError | None:
             missing = [tp for tp in wanted if tp not in found]
-            response = await self._ask_for(missing, require_stable)
-            return self._take(response, found)
+            return await self._ask_for(missing, require_stable, found, seconds)
 
         if wanted:
             await self._repeat(attempt, "OffsetFetch", timeout)
@@ -182,55 +222,81 @@ class GroupOffsets:
     # -- asking
 
     async def _repeat(
-        self, attempt: Callable[[], Awaitable[KafkaError | None]], api: str, timeout: float
+        self,
+        attempt: Callable[[float], Awaitable[KafkaError | None]],
+        api: str,
+        timeout: float,
     ) -> None:
-        """Until an attempt returns None, with pauses; errors that no repeating mends are raised."""
+        """Until an attempt returns None, with pauses; errors that no repeating mends are raised.
+
+        Args:
+            attempt: called with the seconds that are left; takes no longer.
+        """
         engine = self._engine
-        backoff = engine.new_backoff()
-        last: KafkaError | None = None
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                while True:
-                    try:
-                        last = await attempt()
-                    except KafkaError as error:
-                        if not error.retriable:
-                            raise
-                        last = error
-                        engine.coordinator_failed(self._target.kind, self._target.key)
-                    if last is None:
-                        return
-                    if _code(last) in MOVED:
-                        engine.coordinator_failed(self._target.kind, self._target.key)
-                    engine.counters.retries[api] += 1
-                    await asyncio.sleep(backoff.next())
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise RequestTimeout(
-                f"{api} of group {self._group_id!r} did not succeed within {timeout:.3g} s"
-                + (f": {last}" if last is not None else ""),
-                api=api,
-            ) from (last or error)
+        deadline = engine.now() + timeout
+        backoff: Backoff | None = None
+        left = timeout
+        while True:
+            try:
+                last = await attempt(left)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                last = error
+                self._forget_coordinator()
+            if last is None:
+                return
+            if _code(last) in MOVED:
+                self._forget_coordinator()
+            engine.counters.retries[api] += 1
+            backoff = backoff or engine.new_backoff()
+            pause = backoff.next()
+            left = deadline - engine.now() - pause
+            if left <= 0:
+                await asyncio.sleep(left + pause)
+                raise RequestTimeout(
+                    f"{api} of group {self._group_id!r} did not succeed within {timeout:.3g} s: "
+                    f"{last}",
+                    api=api,
+                ) from last
+            await asyncio.sleep(pause)
+
+    def _forget_coordinator(self) -> None:
+        self._engine.coordinator_failed(self._target.kind, self._target.key)
 
     async def _ask_to_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
-    ) -> OffsetCommitResponse:
-        ids = await self._topic_ids({tp.topic for tp in offsets})
-        return await self._engine.request(
-            commit_request(self._group_id, offsets, member=member, topic_ids=ids),
-            node=self._target,
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: GroupMetadata,
+        seconds: float,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        ids = await self._topic_ids(frozenset(tp.topic for tp in offsets), seconds)
+        response = await self._engine.router.request(
+            lambda version: commit_request(self._group_id, offsets, member=member, topic_ids=ids),
+            OffsetCommitRequest,
+            self._target,
+            timeout=seconds,
+            newest=_newest(ids),
         )
+        return commit_errors(response, offsets, names=_names(ids))
 
     async def _ask_for(
-        self, partitions: Iterable[TopicPartition], require_stable: bool
-    ) -> OffsetFetchResponse:
+        self,
+        partitions: Iterable[TopicPartition],
+        require_stable: bool,
+        found: dict[TopicPartition, OffsetAndMetadata | None],
+        seconds: float,
+    ) -> KafkaError | None:
+        """Note what is answered; an error after which the rest is to be asked for again.
+
+        Raises:
+            BrokerError: of a kind that asking again does not mend.
+        """
         wanted = list(partitions)
-        ids = await self._topic_ids({tp.topic for tp in wanted})
+        ids = await self._topic_ids(frozenset(tp.topic for tp in wanted), seconds)
         member = self._member()
         engine = self._engine
-        return await engine.router.request(
+        response = await engine.router.request(
             lambda version: fetch_request(
                 version,
                 {self._group_id: wanted},
@@ -240,32 +306,11 @@ class GroupOffsets:
             ),
             OffsetFetchRequest,
             self._target,
-            timeout=engine.settings.request_timeout,
+            timeout=min(seconds, engine.settings.request_timeout),
+            newest=_newest(ids),
         )
-
-    async def _topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """From the newest versions on, topics go by id: another one of that name is not meant."""
-        engine = self._engine
-        missing = [topic for topic in topics if topic not in engine.metadata.topics]
-        if missing:
-            await engine.refresh(missing)
-        found = engine.metadata.topics
-        return {t: found[t].topic_id if t in found else ZERO_ID for t in topics}
-
-    # -- answers
-
-    def _take(
-        self,
-        response: OffsetFetchResponse,
-        found: dict[TopicPartition, OffsetAndMetadata | None],
-    ) -> KafkaError | None:
-        """Note what was answered; an error after which the rest is asked for again.
-
-        Raises:
-            BrokerError: of a kind that asking again does not mend.
-        """
         again: KafkaError | None = None
-        for answer in fetched_offsets(response, [self._group_id], names=self._names()).values():
+        for answer in fetched_offsets(response, [self._group_id], names=_names(ids)).values():
             if answer.error is not None:
                 return _raised_unless_later(answer.error)
             found |= answer.offsets
@@ -273,8 +318,35 @@ class GroupOffsets:
                 again = _raised_unless_later(error)
         return again
 
-    def _names(self) -> dict[UUID, str]:
-        return {info.topic_id: name for name, info in self._engine.metadata.topics.items()}
+    async def _topic_ids(self, topics: frozenset[str], seconds: float) -> dict[str, UUID]:
+        """From the newest versions on, topics go by id: another one of that name is not meant."""
+        engine = self._engine
+        missing = topics - engine.metadata.topics.keys()
+        if missing:
+            await self._refresh(missing, seconds)
+        found = engine.metadata.topics
+        return {t: found[t].topic_id if t in found else ZERO_ID for t in topics}
+
+    async def _refresh(self, topics: Collection[str], seconds: float) -> None:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await self._engine.refresh(topics)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"no metadata of {', '.join(sorted(topics))} within {seconds:.3g} s"
+            ) from (self._engine.last_error or error)
+
+
+def _newest(ids: Mapping[str, UUID]) -> int | None:
+    """A topic that the metadata does not have can be asked about by its name only."""
+    return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
+
+
+def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
+    return {topic_id: topic for topic, topic_id in ids.items()}
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:

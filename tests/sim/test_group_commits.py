@@ -224,6 +224,28 @@ def test_a_commit_of_what_was_lost_is_refused_by_who_is_a_member_again(
     simulate(body)
 
 
+@both
+def test_automatic_commits_go_on_while_user_code_works_on_what_was_lost(protocol: str) -> None:
+    """They commit what came back as it was found, and logged a refusal every five seconds."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(5), 1)
+        async with w.member("t", protocol=protocol, auto_commit_interval_ms=1_000) as c:
+            await c.getone()
+            before = c.group_metadata().generation
+            w.network.partition(w.hosts[c])
+            await asyncio.sleep(8)
+            w.network.heal()
+            await until(lambda: c.group_metadata().generation > before and T0 in c.assignment())
+            await asyncio.sleep(5)
+            health = c.health().group
+            assert health is not None
+            assert health.commit_error is None
+
+    simulate(body)
+
+
 def test_partitions_by_hand_are_committed_without_membership() -> None:
     """assign() with a group_id, as Java's simple consumer; it starts where the group stands."""
 
@@ -482,5 +504,42 @@ def test_a_commit_that_cannot_be_made_before_the_end_says_so_to_who_awaits_it() 
         await c.close(timeout=3)
         with pytest.raises(Closed, match="before its commit"):
             await begun
+
+    simulate(body)
+
+
+def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_the_others_are_made() -> None:
+    """It was repeated for a minute, and every later commit waited behind it."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(9), 1)
+        async with w.member("t", enable_auto_commit=False) as c:
+            await read(c, 9)
+            began = w.world.loop.time()
+            with pytest.raises(CommitFailed) as refused:
+                await c.commit({T0: 5, ("typo", 0): 5, T1: 3})
+            assert 5 <= w.world.loop.time() - began <= 8
+            assert refused.value.errors.keys() == {TopicPartition("typo", 0), T1}
+            assert not refused.value.lost
+            assert await w.committed("t", 1) == [5]
+            assert await c.committed(("typo", 0), timeout=2) is None
+
+    simulate(body)
+
+
+def test_a_commit_for_a_topic_that_was_just_created_waits_until_its_brokers_know_it() -> None:
+    """A broker hears of a new topic a moment later: that is no reason to fail."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with w.member("t", enable_auto_commit=False) as c:
+            await until(lambda: c.assignment())
+            committing = asyncio.create_task(c.commit({("new", 0): 5}))
+            await asyncio.sleep(3)
+            assert not committing.done()
+            await w.topic("new", 1)
+            await committing
+            assert await w.committed("new", 1) == [5]
 
     simulate(body)

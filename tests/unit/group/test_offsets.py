@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -37,9 +38,14 @@ class Engine:
         self.counters = SimpleNamespace(retries=Counter())
         self.router = self
 
-    async def request(self, make: Any, kind: Any, target: Any, *, timeout: float) -> Any:
+    async def request(
+        self, make: Any, kind: Any, target: Any, *, timeout: float, newest: int | None = None
+    ) -> Any:
         self.asked.append(make(9))
         return self.answers.pop(0)
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def new_backoff(self) -> Backoff:
         return Backoff(0.0, 0.0, random.Random(1))
