@@ -13,7 +13,7 @@ __all__ = ["StallWatch"]
 
 
 class StallWatch:
-    """The watchdog of one cluster, unless ``loop_stall_ms`` forbids one: counts and announces.
+    """The watch of one cluster, unless ``loop_stall_ms`` forbids one: counts and announces.
 
     Args:
         watchdog: what watches; None if nothing can, as in a simulation.

@@ -1,7 +1,7 @@
 """Owns noticing that an event loop stands still, and on which line; what follows is the owner's.
 
-A thread asks the loop for a sign of life and, if none comes in time, takes the stack of the
-loop's thread while it still hangs. Never used in a simulation. Tests:
+A thread, one for all who watch a loop, asks the loop for a sign of life and, if none comes in time,
+takes the stack of the loop's thread while it still hangs. Never used in a simulation. Tests:
 tests/unit/core/test_watchdog.py.
 """
 
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -40,55 +41,92 @@ class Watchdog:
         threshold: float = 0.5,
         interval: float = 0.25,
     ) -> None:
+        self.threshold = threshold
+        self.interval = interval
         self._on_stall = on_stall
-        self._threshold = threshold
-        self._interval = interval
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._thread: _LoopThread | None = None
 
     @property
     def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread is not None and self._thread.is_alive() and not self._stopped
 
     def start(self) -> None:
         """Context: on the loop to be watched. Harmless if started."""
-        if self._thread is not None:
-            return
-        self._thread = threading.Thread(
-            target=self._watch,
-            args=(asyncio.get_running_loop(), threading.get_ident()),
-            name="aiokq-watchdog",
-            daemon=True,
-        )
-        self._thread.start()
+        if self._thread is None:
+            self._thread = _LoopThread.watched_by(self)
 
     def stop(self) -> None:
         """Returns at once; harmless twice. A watchdog is not started again."""
-        self._stopping.set()
+        self._stopped = True
+        if self._thread is not None:
+            self._thread.leave(self)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+    def report(self, stalled: float, stack: str) -> None:
+        """Context: on the loop, which runs again."""
+        if not self._stopped:
+            self._on_stall(stalled, stack)
+
+
+_lock: Final = threading.Lock()
+_threads: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class _LoopThread(threading.Thread):
+    """The thread for one loop; it ends with the loop, or when nobody watches any more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, first: Watchdog) -> None:
+        super().__init__(name="aiokq-watchdog", daemon=True)
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+        # Replaced, never changed: the thread goes through it while others come and go.
+        self._watchdogs: tuple[Watchdog, ...] = (first,)
+        self._changed = threading.Event()
+
+    @classmethod
+    def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
+        """The thread of the running loop, which this one watches too from now on."""
+        loop = asyncio.get_running_loop()
+        with _lock:
+            thread = _threads.get(loop)
+            if thread is not None and thread._watchdogs and thread.is_alive():
+                thread._watchdogs += (watchdog,)
+                thread._changed.set()
+            else:
+                thread = _threads[loop] = cls(loop, watchdog)
+                thread.start()
+        return thread
+
+    def leave(self, watchdog: Watchdog) -> None:
+        with _lock:
+            self._watchdogs = tuple(other for other in self._watchdogs if other is not watchdog)
+        self._changed.set()
+
+    def run(self) -> None:
         alive = threading.Event()
-        while not self._stopping.wait(self._interval):
+        while watchdogs := self._watchdogs:
+            if self._changed.wait(min(watchdog.interval for watchdog in watchdogs)):
+                self._changed.clear()
+                continue
             alive.clear()
             asked = time.monotonic()
-            if not _call_soon(loop, alive.set):
+            if not _call_soon(self._loop, alive.set):
                 return
-            if alive.wait(self._threshold):
+            if alive.wait(min(watchdog.threshold for watchdog in watchdogs)):
                 continue
-            stack = _stack_of(sys._current_frames().get(thread_id))
+            stack = _stack_of(sys._current_frames().get(self._loop_thread))
             logger.warning(
                 "event loop stands still: seconds=%.3f\n%s", time.monotonic() - asked, stack
             )
-            while not alive.wait(self._interval):
-                if self._stopping.is_set() or loop.is_closed():
+            while not alive.wait(min(watchdog.interval for watchdog in watchdogs)):
+                if not self._watchdogs or self._loop.is_closed():
                     return
             stalled = time.monotonic() - asked
-            if not _call_soon(loop, self._report, stalled, stack):
-                return
-
-    def _report(self, stalled: float, stack: str) -> None:
-        if not self._stopping.is_set():
-            self._on_stall(stalled, stack)
+            for watchdog in self._watchdogs:
+                if stalled >= watchdog.threshold:
+                    _call_soon(self._loop, watchdog.report, stalled, stack)
 
 
 def _call_soon(

@@ -63,9 +63,10 @@ async def test_a_busy_loop_that_answers_is_left_alone():
     assert watchdog.running
     watchdog.stop()
     watchdog.stop()
+    assert not watchdog.running
     assert watchdog._thread is not None
     await asyncio.to_thread(watchdog._thread.join, 5)
-    assert not watchdog.running
+    assert not watchdog._thread.is_alive()
     assert reports == []
 
 
@@ -80,3 +81,48 @@ def test_the_thread_ends_with_its_loop():
     assert watchdog._thread is not None
     watchdog._thread.join(5)
     assert not watchdog.running
+
+
+async def test_those_who_watch_one_loop_share_a_thread():
+    """A process with a hundred clients had a hundred threads, and a hundred stacks in its log."""
+    noticed, logged = threading.Event(), Noticed()
+    logged.callback = noticed.set
+    reports: list[str] = []
+    patient = Watchdog(lambda *_: reports.append("patient"), threshold=30, interval=15)
+    patient.start()
+    gone = Watchdog(lambda *_: reports.append("gone"), threshold=0.05, interval=0.005)
+    gone.start()
+    strict = [
+        Watchdog(lambda *_: reports.append("strict"), threshold=0.05, interval=0.005)
+        for _ in range(2)
+    ]
+    logger.addHandler(logged)
+    try:
+        for watchdog in strict:
+            watchdog.start()
+        gone.stop()
+        thread = patient._thread
+        assert thread is not None
+        assert {watchdog._thread for watchdog in strict} == {thread}
+        noticed.wait(10)
+        while len(reports) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    finally:
+        logger.removeHandler(logged)
+        for watchdog in (patient, *strict):
+            watchdog.stop()
+    assert reports == ["strict", "strict"]
+    assert logged.text.count("event loop stands still") == 1
+    await asyncio.to_thread(thread.join, 5)
+    assert not thread.is_alive()
+
+
+async def test_a_loop_is_watched_again_after_the_last_one_stopped():
+    """A client that is opened after another was closed must not join a thread that ends."""
+    first, second = (Watchdog(lambda *_: None, threshold=30, interval=0.005) for _ in range(2))
+    first.start()
+    first.stop()
+    second.start()
+    assert second._thread is not first._thread
+    assert second.running
+    second.stop()
