@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.coordinator.offsets import NO_PRODUCER
 from aiokq.broker.coordinator.records import CoordinatorRecord, decode_record
+from aiokq.broker.coordinator.shard_batch import encode_shard_batch
+from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import ProtocolError
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, read_control_type
-from aiokq.records.header import iter_headers, read_header
-from aiokq.records.record import RawRecord, encode_batch, iter_records
+from aiokq.records.header import iter_headers
+from aiokq.records.record import iter_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.partitions import Partition
     from aiokq.records.header import BatchHeader
+    from aiokq.records.record import RawRecord
 
 __all__ = ["ShardLog"]
 
@@ -83,15 +86,12 @@ class ShardLog:
             RecordTooLarge: a batch has more than max.message.bytes.
         """
         for batch in self._batches(records, atomic):
-            data = encode_batch(
-                [
-                    RawRecord(index, now_ms, encoded.key, encoded.value)
-                    for index, encoded in enumerate(batch)
-                ],
-                crc32c=crc32c,
+            data, header = encode_shard_batch(
+                [(encoded.key, encoded.value) for encoded in batch], now_ms=now_ms, crc32c=crc32c
             )
-            view = memoryview(data)
-            result = self._partition.append(view, [read_header(view)], now_ms=now_ms)
+            result = self._partition.append(
+                memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
+            )
             for index, encoded in enumerate(batch):
                 yield result.base_offset + index, encoded.record
 
