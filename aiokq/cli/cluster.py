@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.administering import Administering, administering
 from aiokq.cli.output import Output
-from aiokq.cli.session import Session
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -16,27 +15,22 @@ if TYPE_CHECKING:
 __all__ = ["cluster"]
 
 
+@administering
 def cluster(
-    ctx: typer.Context,
+    call: Administering,
     fenced: Annotated[
         bool,
         typer.Option(
             "--fenced", help="List brokers that are registered but out of service (Kafka 4.0)."
         ),
     ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """Describe the cluster: its id, its controller and its brokers."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    session.run(_describe(session.admin(bootstrap_servers, config), out, fenced=fenced))
+    call.run(lambda admin: _describe(admin, call.out, fenced=fenced))
 
 
 async def _describe(admin: Admin, out: Output, *, fenced: bool) -> None:
-    async with admin:
-        found = await admin.describe_cluster(include_fenced_brokers=fenced)
+    found = await admin.describe_cluster(include_fenced_brokers=fenced)
     if out.as_json:
         out.document(
             {

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.group_changes import NOT_DONE, executing
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.administering import Administering, administering
+from aiokq.cli.options import NOT_DONE, DryRun, Execute, executing
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.session import Session
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["import_zookeeper"]
 
 
+@administering
 def import_zookeeper(
-    ctx: typer.Context,
+    call: Administering,
     dump: Annotated[
         Path | None,
         typer.Argument(
@@ -53,13 +53,8 @@ def import_zookeeper(
             "--clip", help="An offset outside the log becomes the end nearest to it; else an error."
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
-    ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
+    dry_run: DryRun = False,
+    execute: Execute = False,
 ) -> None:
     """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
 
@@ -69,10 +64,8 @@ def import_zookeeper(
     """
     if (dump is None) == (zookeeper is None):
         raise typer.BadParameter("from where? give either a DUMP or --zookeeper")
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
+    out = call.out
     doing = executing(dry_run=dry_run, execute=execute)
-    admin = session.admin(bootstrap_servers, config)
     found = _read(dump, zookeeper, group_ids)
     for problem in found.problems:
         out.trouble(problem)
@@ -81,19 +74,17 @@ def import_zookeeper(
             out.trouble(f"{group_id}: no offsets of this group were found")
 
     async def run(admin: Admin) -> None:
-        async with admin:
-            results = await admin.import_group_offsets(
-                found.groups, overwrite=overwrite, clip=clip, dry_run=not doing
-            )
+        results = await admin.import_group_offsets(
+            found.groups, overwrite=overwrite, clip=clip, dry_run=not doing
+        )
         _print(out, results, done=doing)
 
     if found.groups:
-        session.run(run(admin))
-    elif as_json:
+        call.run(run)
+    elif out.as_json:
         out.document([])
     else:
         out.note(f"no consumer offsets found ({found.others} other nodes)")
-    raise typer.Exit(out.exit_code)
 
 
 def _read(dump: Path | None, zookeeper: str | None, groups: list[str] | None) -> ZooKeeperOffsets:

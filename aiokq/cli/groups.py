@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiokq.cli.administering import Administering, administering
 from aiokq.cli.examples import examples
 from aiokq.cli.group_changes import delete, reset, rewind
 from aiokq.cli.group_import import import_zookeeper
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.options import GroupIds, ReadCommitted, once
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.session import Session
-from aiokq.cli.topic_changes import once
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -33,8 +32,9 @@ groups = typer.Typer(
     "list",
     epilog=examples("aiokq groups list", "aiokq groups list --state stable --type consumer --json"),
 )
+@administering
 def list_groups(
-    ctx: typer.Context,
+    call: Administering,
     states: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,21 +45,13 @@ def list_groups(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only Classic or Consumer ones; repeatable."),
     ] = None,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """List the groups of a cluster, as all its brokers know them."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    admin = session.admin(bootstrap_servers, config)
-    session.run(_list(admin, out, states or [], types or []))
-    raise typer.Exit(out.exit_code)
+    call.run(lambda admin: _list(admin, call.out, states or [], types or []))
 
 
 async def _list(admin: Admin, out: Output, states: list[str], types: list[str]) -> None:
-    async with admin:
-        found = await admin.list_groups(states=states, types=types)
+    found = await admin.list_groups(states=states, types=types)
     for node, error in found.errors.items():
         out.problem(f"broker {node}", error)
     if out.as_json:
@@ -95,36 +87,26 @@ async def _list(admin: Admin, out: Output, states: list[str], types: list[str]) 
         "aiokq groups describe billing --json | jq '.[0].lag'",
     )
 )
+@administering
 def describe(
-    ctx: typer.Context,
-    group_ids: Annotated[
-        list[str], typer.Argument(metavar="GROUP", help="Group ids.", show_default=False)
-    ],
+    call: Administering,
+    group_ids: GroupIds,
     members: Annotated[
         bool, typer.Option("--members", help="Show a line for each member, not each partition.")
     ] = False,
-    committed: Annotated[
-        bool, typer.Option("--read-committed", help="The end is where an open transaction begins.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
+    committed: ReadCommitted = False,
 ) -> None:
     """Show the state of groups, who owns which partition, and how far behind each is."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    admin = session.admin(bootstrap_servers, config)
-    session.run(_describe(admin, out, once(group_ids), members=members, committed=committed))
-    raise typer.Exit(out.exit_code)
+    wanted = once(group_ids)
+    call.run(lambda admin: _describe(admin, call.out, wanted, members=members, committed=committed))
 
 
 async def _describe(
     admin: Admin, out: Output, group_ids: list[str], *, members: bool, committed: bool
 ) -> None:
-    async with admin:
-        found = await admin.group_lag(
-            group_ids, isolation_level="read_committed" if committed else "read_uncommitted"
-        )
+    found = await admin.group_lag(
+        group_ids, isolation_level="read_committed" if committed else "read_uncommitted"
+    )
     for group_id, lag in found.items():
         if lag.error is not None:
             out.problem(group_id, lag.error)
@@ -263,6 +245,7 @@ groups.command(
         "aiokq groups reset billing --topic orders --shift-by -100 --execute",
         "aiokq groups reset billing --all-topics --to-datetime 2026-01-31T12:00:00Z --execute",
         "aiokq groups reset billing --all-topics --by-duration PT1H --execute",
+        "aiokq groups reset billing --from-file offsets.csv --execute",
     ),
 )(reset)
 groups.command(

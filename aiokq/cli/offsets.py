@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.administering import Administering, administering
+from aiokq.cli.options import ReadCommitted, TopicNames, once
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.session import Session
 from aiokq.cli.times import parse_time, time_text
 
 if TYPE_CHECKING:
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["offsets"]
 
 
+@administering
 def offsets(
-    ctx: typer.Context,
-    topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
-    ],
+    call: Administering,
+    topics: TopicNames,
     at: Annotated[
         list[str] | None,
         typer.Option(
@@ -34,33 +33,16 @@ def offsets(
             help="Show the first record at or after a time, see above; repeatable.",
         ),
     ] = None,
-    committed: Annotated[
-        bool,
-        typer.Option(
-            "--read-committed", help="The end is where the first open transaction begins."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
+    committed: ReadCommitted = False,
 ) -> None:
     """Show the first offset and the end of each partition of topics, and offsets by time.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or
     PT1H for an hour ago.
     """
-    session: Session = ctx.obj
-    times = {text: parse_time(text, session.now_ms()) for text in at or []}
-    out = Output(as_json=as_json)
-    listing = _Listing(
-        session.admin(bootstrap_servers, config),
-        out,
-        list(dict.fromkeys(topics)),
-        times,
-        "read_committed" if committed else "read_uncommitted",
-    )
-    session.run(listing())
-    raise typer.Exit(out.exit_code)
+    times = {text: parse_time(text, call.session.now_ms()) for text in at or []}
+    level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
+    call.run(lambda admin: _Listing(admin, call.out, once(topics), times, level).print())
 
 
 class _Listing:
@@ -80,12 +62,12 @@ class _Listing:
         self._times = times
         self._isolation_level: IsolationLevel = isolation_level
 
-    async def __call__(self) -> None:
-        async with self._admin:
-            partitions = await self._partitions()
-            earliest = await self._list(partitions, "earliest")
-            latest = await self._list(partitions, "latest")
-            by_time = [await self._list(partitions, at) for at in self._times.values()]
+    async def print(self) -> None:
+        """Ask, and print what is found."""
+        partitions = await self._partitions()
+        earliest = await self._list(partitions, "earliest")
+        latest = await self._list(partitions, "latest")
+        by_time = [await self._list(partitions, at) for at in self._times.values()]
         for tp in partitions:
             error = next((r[tp].error for r in (earliest, latest, *by_time) if r[tp].error), None)
             if error is not None:

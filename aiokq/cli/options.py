@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-__all__ = ["AsJson", "BootstrapServers", "ConfigFile"]
+__all__ = [
+    "NOT_DONE",
+    "AsJson",
+    "BootstrapServers",
+    "ConfigFile",
+    "DryRun",
+    "Execute",
+    "GroupIds",
+    "IfExists",
+    "ReadCommitted",
+    "TopicNames",
+    "Yes",
+    "executing",
+    "once",
+]
 
 BootstrapServers = Annotated[
     str | None,
@@ -32,3 +46,41 @@ ConfigFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+# -- of the commands on topics and groups
+
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
+]
+GroupIds = Annotated[
+    list[str], typer.Argument(metavar="GROUP", help="Group ids.", show_default=False)
+]
+ReadCommitted = Annotated[
+    bool,
+    typer.Option("--read-committed", help="The end is where the first open transaction begins."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
+]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="What does not exist is no error.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
+NOT_DONE: Final = "dry run, nothing was changed: add --execute to do it"
+
+
+def executing(*, dry_run: bool, execute: bool) -> bool:
+    """Whether to do it: only if told to, as Kafka's tool does.
+
+    Raises:
+        typer.BadParameter: told both.
+    """
+    if dry_run and execute:
+        raise typer.BadParameter("--dry-run and --execute exclude each other")
+    return execute
+
+
+def once(names: list[str]) -> list[str]:
+    """Each name once, in the order given."""
+    return list(dict.fromkeys(names))

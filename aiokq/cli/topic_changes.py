@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.administering import Administering, administering
+from aiokq.cli.options import IfExists, TopicNames, Yes, once
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from aiokq.admin.client import Admin
     from aiokq.core.errors import KafkaError
 
-__all__ = ["Names", "alter", "create", "delete", "once"]
+__all__ = ["alter", "create", "delete"]
 
-Names = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)
-]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A topic config by Kafka's name; repeatable."),
@@ -69,9 +66,10 @@ class _Outcomes:
                 self._out.line(f"{name}: {self._said[name]}")
 
 
+@administering
 def create(
-    ctx: typer.Context,
-    names: Names,
+    call: Administering,
+    names: TopicNames,
     partitions: Annotated[int | None, _partitions("How many. Default: the broker decides.")] = None,
     replication_factor: Annotated[
         int | None,
@@ -88,9 +86,6 @@ def create(
         bool, typer.Option("--if-not-exists", help="A topic that exists already is no error.")
     ] = False,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """Create topics."""
     from aiokq.admin.topics import NewTopic
@@ -105,15 +100,12 @@ def create(
         )
         for name in once(names)
     ]
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
 
     async def run(admin: Admin) -> None:
         from aiokq.core.errors import TopicExists
 
-        async with admin:
-            created = await admin.create_topics(new, validate_only=dry_run)
-        outcomes = _Outcomes(out, created)
+        created = await admin.create_topics(new, validate_only=dry_run)
+        outcomes = _Outcomes(call.out, created)
         for name, topic in created.items():
             there = topic.error is None
             exists = if_not_exists and isinstance(topic.error, TopicExists)
@@ -129,39 +121,28 @@ def create(
             outcomes.say(name, "exists already" if exists else done)
         outcomes.print()
 
-    session.run(run(session.admin(bootstrap_servers, config)))
-    raise typer.Exit(out.exit_code)
+    call.run(run)
 
 
+@administering
 def delete(
-    ctx: typer.Context,
-    names: Names,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
-    ] = False,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
+    call: Administering,
+    names: TopicNames,
+    yes: Yes = False,
+    if_exists: IfExists = False,
 ) -> None:
     """Delete topics with all their records."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
     wanted = once(names)
-    admin = session.admin(bootstrap_servers, config)
     if not yes and sys.stdin.isatty():
         typer.confirm(
             f"Delete {', '.join(wanted)} with all records for good?", abort=True, err=True
         )
 
-    async def run() -> None:
+    async def run(admin: Admin) -> None:
         from aiokq.core.errors import UnknownTopicOrPartition
 
-        async with admin:
-            deleted = await admin.delete_topics(wanted)
-        outcomes = _Outcomes(out, wanted)
+        deleted = await admin.delete_topics(wanted)
+        outcomes = _Outcomes(call.out, wanted)
         for name in wanted:
             error = deleted[name].error
             absent = if_exists and isinstance(error, UnknownTopicOrPartition)
@@ -170,13 +151,13 @@ def delete(
             outcomes.say(name, "does not exist" if absent else "deleted")
         outcomes.print()
 
-    session.run(run())
-    raise typer.Exit(out.exit_code)
+    call.run(run)
 
 
+@administering
 def alter(
-    ctx: typer.Context,
-    names: Names,
+    call: Administering,
+    names: TopicNames,
     partitions: Annotated[
         int | None,
         _partitions("Grow to so many. Keys go to other partitions from then on."),
@@ -189,9 +170,6 @@ def alter(
         ),
     ] = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """Add partitions to topics, and set or delete their configs."""
     changes: dict[str, str | None] = dict(_assigned(assignments))
@@ -201,31 +179,27 @@ def alter(
         changes[name] = None
     if partitions is None and not changes:
         raise typer.BadParameter("nothing to alter: give --partitions, --set or --delete")
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
     wanted = once(names)
 
     async def run(admin: Admin) -> None:
-        outcomes = _Outcomes(out, wanted)
+        outcomes = _Outcomes(call.out, wanted)
         for name in wanted:
             outcomes.add(name, partitions_error=None, configs_error=None)
             outcomes.say(name, "could be altered" if dry_run else "altered")
-        async with admin:
-            if partitions is not None:
-                counts = dict.fromkeys(wanted, partitions)
-                grown = await admin.create_partitions(counts, validate_only=dry_run)
-                for name, error in grown.errors.items():
-                    outcomes.fail(name, error, part="partitions")
-            if changes:
-                altered = await admin.alter_configs(
-                    dict.fromkeys(wanted, changes), validate_only=dry_run
-                )
-                for resource, error in altered.errors.items():
-                    outcomes.fail(resource.name, error, part="configs")
+        if partitions is not None:
+            counts = dict.fromkeys(wanted, partitions)
+            grown = await admin.create_partitions(counts, validate_only=dry_run)
+            for name, error in grown.errors.items():
+                outcomes.fail(name, error, part="partitions")
+        if changes:
+            altered = await admin.alter_configs(
+                dict.fromkeys(wanted, changes), validate_only=dry_run
+            )
+            for resource, error in altered.errors.items():
+                outcomes.fail(resource.name, error, part="configs")
         outcomes.print()
 
-    session.run(run(session.admin(bootstrap_servers, config)))
-    raise typer.Exit(out.exit_code)
+    call.run(run)
 
 
 def _assigned(texts: list[str] | None) -> dict[str, str]:
@@ -236,8 +210,3 @@ def _assigned(texts: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
         found[name] = value
     return found
-
-
-def once(names: list[str]) -> list[str]:
-    """Each name once, in the order given."""
-    return list(dict.fromkeys(names))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiokq.cli.administering import Administering, administering
 from aiokq.cli.examples import examples
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.options import TopicNames, once
 from aiokq.cli.output import Json, Output, error_json
-from aiokq.cli.session import Session
-from aiokq.cli.topic_changes import Names, alter, create, delete, once
+from aiokq.cli.topic_changes import alter, create, delete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,24 +29,19 @@ topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete 
 @topics.command(
     "list", epilog=examples("aiokq topics list -b 127.0.0.1:9092", "aiokq topics list --json")
 )
+@administering
 def list_topics(
-    ctx: typer.Context,
+    call: Administering,
     internal: Annotated[
         bool, typer.Option("--internal", help="List Kafka's own as well (__consumer_offsets).")
     ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """List the topics of a cluster with the number of their partitions."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    session.run(_list(session.admin(bootstrap_servers, config), out, internal=internal))
+    call.run(lambda admin: _list(admin, call.out, internal=internal))
 
 
 async def _list(admin: Admin, out: Output, *, internal: bool) -> None:
-    async with admin:
-        found = await admin.list_topics(internal=internal)
+    found = await admin.list_topics(internal=internal)
     if out.as_json:
         out.document(
             [
@@ -69,32 +64,25 @@ async def _list(admin: Admin, out: Output, *, internal: bool) -> None:
 @topics.command(
     epilog=examples("aiokq topics describe orders", "aiokq topics describe orders --all-configs")
 )
+@administering
 def describe(
-    ctx: typer.Context,
-    names: Names,
+    call: Administering,
+    names: TopicNames,
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Show the configs that have their defaults too.")
     ] = False,
-    as_json: AsJson = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show topics with their partitions, replicas and the configs that were set."""
-    session: Session = ctx.obj
-    out = Output(as_json=as_json)
-    admin = session.admin(bootstrap_servers, config)
-    session.run(_describe(admin, out, once(names), all_configs=all_configs))
-    raise typer.Exit(out.exit_code)
+    call.run(lambda admin: _describe(admin, call.out, once(names), all_configs=all_configs))
 
 
 async def _describe(admin: Admin, out: Output, names: list[str], *, all_configs: bool) -> None:
-    async with admin:
-        described = await admin.describe_topics(names)
-        there = [name for name in names if described[name].error is None]
-        configs = {}
-        if there:
-            found = await admin.describe_configs(there)
-            configs = {resource.name: each for resource, each in found.items()}
+    described = await admin.describe_topics(names)
+    there = [name for name in names if described[name].error is None]
+    configs = {}
+    if there:
+        found = await admin.describe_configs(there)
+        configs = {resource.name: each for resource, each in found.items()}
     documents: list[Json] = []
     for name in names:
         topic, of_topic = described[name], configs.get(name)

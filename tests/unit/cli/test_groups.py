@@ -177,6 +177,49 @@ def test_a_reset_that_says_too_little_or_too_much_is_refused(
     assert complaint in done.complaint
 
 
+def test_offsets_are_reset_from_a_file_as_kafkas_tool_writes_it(
+    orders: CommandLine, tmp_path: Path
+) -> None:
+    """Saved before a deployment, put back after it."""
+    file = tmp_path / "offsets.csv"
+    file.write_text('orders,0,7\n\n"g","orders",1,0\nother,orders,0,1\n')
+    assert orders("groups", "reset", "g", "--from-file", str(file)).lines == [
+        "topic   partition  previous  offset",
+        "orders          0         4       7",
+        "orders          1         0       0",
+    ]
+    assert committed(orders) == [4, 0]
+    assert orders("groups", "rewind", "g", "--from-file", str(file), "--execute").code == 0
+    assert committed(orders) == [7, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "complaint"),
+    [
+        ("orders,0\n", [], "line 1: it takes topic,partition,offset"),
+        ("orders,0,7\norders,1,-1\n", [], "line 2: it takes"),
+        ("orders,0,9223372036854775808\n", [], "line 1: it takes"),
+        (",0,1\n", [], "line 1: it takes"),
+        ("orders,0,7\norders,0,8\n", [], "line 2: orders-0 is there twice"),
+        ("other,orders,0,7\n", [], "has no offsets of group 'g'"),
+        ("", [], "has no offsets of group 'g'"),
+        (None, [], "No such file"),
+        ("orders,0,7\n", ["--all-topics"], "give nothing else"),
+        ("orders,0,7\n", ["--to-latest"], "give nothing else"),
+    ],
+)
+def test_a_file_of_offsets_that_is_none_is_refused(
+    alone: CommandLine, tmp_path: Path, text: str | None, arguments: list[str], complaint: str
+) -> None:
+    """With its line, before anything is asked."""
+    file = tmp_path / "offsets.csv"
+    if text is not None:
+        file.write_text(text)
+    done = alone("groups", "reset", "g", "--from-file", str(file), *arguments)
+    assert done.code == 2
+    assert complaint in done.complaint
+
+
 def test_a_group_with_members_is_neither_reset_nor_deleted(orders: CommandLine) -> None:
     """They would go on from their own positions; the line says what to do."""
     joined(orders)
@@ -203,6 +246,15 @@ def test_groups_and_offsets_are_deleted(orders: CommandLine) -> None:
     assert orders("groups", "delete", "g").code == 1
     assert orders("groups", "delete", "g", "--topic", "orders").code == 1
     assert orders("groups", "delete", "g", "--topic", "orders", "--if-exists").code == 0
+
+
+def test_a_group_whose_offsets_cannot_be_deleted_hides_no_other(orders: CommandLine) -> None:
+    """The first one's error ended the command, and nobody knew what had been deleted."""
+    done = orders("groups", "delete", "nobody", "", "g", "--topic", "orders:1", "--json")
+    assert done.code == 1
+    assert [(each["group"], each["deleted"]) for each in done.json] == [("g", True)]
+    assert len(done.err.splitlines()) == 2
+    assert committed(orders) == [4]
 
 
 DUMP = """\

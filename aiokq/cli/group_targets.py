@@ -1,0 +1,163 @@
+"""Owns how people say where a group is to go on, and for what: options, and files of offsets.
+
+Option names and the format of the file are those of Kafka's `kafka-consumer-groups.sh`.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from aiokq.cli.times import TIME_SYNTAX, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiokq.admin.group_reset import ResetTo
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["check_given", "named_partitions", "offsets_file", "target"]
+
+MAX_OFFSET: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
+
+
+def target(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    now_ms: int,
+) -> ResetTo | None:
+    """The one that was given; None if none was.
+
+    Raises:
+        typer.BadParameter: several were given, or one is no time.
+    """
+    from aiokq.admin.group_reset import ResetTo
+
+    given: list[ResetTo] = []
+    if to_earliest:
+        given.append(ResetTo.earliest())
+    if to_latest:
+        given.append(ResetTo.latest())
+    if to_current:
+        given.append(ResetTo.current())
+    if to_offset is not None:
+        given.append(ResetTo.offset(to_offset))
+    if shift_by is not None:
+        given.append(ResetTo.shift(shift_by))
+    if to_datetime is not None:
+        given.append(ResetTo.timestamp(parse_time(to_datetime, now_ms)))
+    if by_duration is not None:
+        if by_duration[:1] not in ("P", "p"):
+            raise typer.BadParameter(f"{by_duration!r} is no duration: write PT1H, P7D ...")
+        given.append(ResetTo.timestamp(parse_time(by_duration, now_ms)))
+    if len(given) > 1:
+        raise typer.BadParameter(f"{_WHERE_TO}, not several")
+    return given[0] if given else None
+
+
+_WHERE_TO: Final = (
+    "to where? give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+    f"--to-datetime ({TIME_SYNTAX}), --by-duration, --from-file"
+)
+
+
+def check_given(
+    where: ResetTo | None, topics: list[str] | None, *, all_topics: bool, from_file: Path | None
+) -> None:
+    """Whether what was given says one thing, and all of it.
+
+    Raises:
+        typer.BadParameter: it does not.
+    """
+    if from_file is not None:
+        if where is not None or topics or all_topics:
+            raise typer.BadParameter("--from-file says to where and for what: give nothing else")
+        return
+    if where is None:
+        raise typer.BadParameter(_WHERE_TO)
+    if bool(topics) == all_topics:
+        raise typer.BadParameter("for what? give either --topic or --all-topics")
+
+
+def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
+    """What `--topic` names: `orders`, or `orders:0,1`.
+
+    Raises:
+        typer.BadParameter: the numbers are none.
+    """
+    from aiokq.core.types import TopicPartition
+
+    named: list[str | TopicPartition] = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        if not topic:
+            raise typer.BadParameter(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}")
+        if not colon:
+            named.append(topic)
+            continue
+        for number in numbers.split(","):
+            partition = _number(number, MAX_PARTITION)
+            if partition is None:
+                raise typer.BadParameter(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}")
+            named.append(TopicPartition(topic, partition))
+    return named
+
+
+def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
+    """The offsets in a CSV file: ``topic,partition,offset`` a line, or with the group in front.
+
+    Lines of other groups are passed over.
+
+    Raises:
+        typer.BadParameter: it cannot be read, or a line is something else.
+    """
+    from aiokq.core.types import TopicPartition
+
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise typer.BadParameter(f"cannot read --from-file {path}: {reason}") from None
+    found: dict[TopicPartition, int] = {}
+    for line, fields in enumerate(csv.reader(text.splitlines()), 1):
+        if not any(field.strip() for field in fields):
+            continue
+        if len(fields) not in (3, 4):
+            raise _bad_line(path, line)
+        *group, topic, partition_text, offset_text = map(str.strip, fields)
+        partition, offset = _number(partition_text, MAX_PARTITION), _number(offset_text, MAX_OFFSET)
+        if not topic or partition is None or offset is None:
+            raise _bad_line(path, line)
+        if group not in ([], [group_id]):
+            continue
+        tp = TopicPartition(topic, partition)
+        if found.setdefault(tp, offset) != offset:
+            raise typer.BadParameter(f"--from-file {path}, line {line}: {tp} is there twice")
+    if not found:
+        raise typer.BadParameter(f"--from-file {path} has no offsets of group {group_id!r}")
+    return found
+
+
+def _bad_line(path: Path, line: int) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"--from-file {path}, line {line}: it takes topic,partition,offset or "
+        "group,topic,partition,offset"
+    )
+
+
+def _number(text: str, most: int) -> int | None:
+    """None for what is no number from 0 to `most`."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
+        return None
+    number = int(text)
+    return number if number <= most else None
