@@ -113,6 +113,7 @@ class Cluster:
         """
         failure: Exception | None = None
         cancelled: asyncio.CancelledError | None = None
+        self._engine.ending = True
         try:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):

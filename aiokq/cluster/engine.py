@@ -95,6 +95,8 @@ class ClusterEngine:
         self._started = False
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
+        self.ending = False
+        """Whether the Cluster that clients share is being closed, and they with it."""
         clock = self.environment.clock
         self._stalls = StallWatch(
             settings, self.counters, clock, self.view, self.environment.watchdog

@@ -163,7 +163,7 @@ class Consumer:
         """
         self._binding.bind()
         if self._closing is not None:
-            raise Closed("this consumer is closed: make a new one")
+            raise self._inbox.closed_error()
         if self._started:
             return
         if not self._owns_engine:
@@ -695,7 +695,7 @@ class Consumer:
     def _check_open(self) -> None:
         self._binding.check()
         if not self._started or (self._closing is not None and not self._leaving):
-            raise Closed("this consumer is closed: make a new one")
+            raise self._inbox.closed_error()
         if self._failure is not None:
             raise copy_error(self._failure)
 

@@ -158,6 +158,12 @@ class Inbox:
         for state in self.positions:
             state.refused(failure)
 
+    def closed_error(self) -> Closed:
+        """What is raised to who uses the consumer after its end."""
+        if self._engine.ending:
+            return Closed("the Cluster of this consumer is closed: make a new one of both")
+        return Closed("this consumer is closed: make a new one")
+
     def reader(self, outlet: Outlet) -> Reader:
         """What reads from an outlet."""
         return Reader(outlet, self.buffers, self._deserialize, self._count, self._acks)
@@ -265,7 +271,7 @@ class Inbox:
                 if waiting.error is not None:
                     raise copy_error(waiting.error)
                 if self.outlets.main.closed:
-                    raise Closed("this consumer is closed: make a new one")
+                    raise self.closed_error()
                 raise ConfigError(f"{waiting.tp} is not assigned to this consumer any more")
 
     # -- what is told of them
@@ -369,6 +375,7 @@ class Inbox:
             counted=self._count,
             opened=self.fetcher.opened,
             finished_some=self.work_changed,
+            closed_error=self.closed_error,
         )
 
     def _starved(self, outlet: Outlet) -> None:

@@ -61,6 +61,7 @@ class Outlet:
             together, are finished.
 
     Attributes:
+        closed_error: gives what is raised after the end.
         stream: what `async for` iterates.
         hungry: a reader waits, and nothing is there: its partitions are fetched even when the
             buffers are full.
@@ -76,6 +77,7 @@ class Outlet:
         counted: Callable[[int], None],
         opened: Callable[[], None],
         finished_some: Callable[[], None] = lambda: None,
+        closed_error: Callable[[], Closed] = lambda: Closed("closed"),
     ) -> None:
         self.stream = RecordStream(self)
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -87,6 +89,7 @@ class Outlet:
         self._counted = counted
         self._opened = opened
         self._finished_some = finished_some
+        self.closed_error = closed_error
         self._asked = 0
         self._line = Line()
         self._current: PartitionState | None = None
@@ -290,7 +293,7 @@ class Outlet:
         try:
             self._raise_if_any()
         except StopAsyncIteration:
-            raise Closed("this consumer is closed: make a new one") from None
+            raise self.closed_error() from None
 
     # -- what happens to its partitions
 

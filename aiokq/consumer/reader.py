@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aiokq.consumer.batch import RecordBatch
-from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.errors import KafkaError
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Reader:
             try:
                 return await self.next()
             except StopAsyncIteration:
-                raise _closed() from None
+                raise self.outlet.closed_error() from None
         outlet = self.outlet
         with outlet.reading():
             while True:
@@ -217,7 +217,3 @@ class Reader:
             records=taken.records,
             deserialize=cast("Callable[[Record], Record] | None", self._deserialize),
         )
-
-
-def _closed() -> Closed:
-    return Closed("this consumer is closed: make a new one")

@@ -239,3 +239,26 @@ def test_what_is_wanted_may_be_said_before_the_start() -> None:
             assert c.assignment() == {("orders", 0), ("orders", 1)}
 
     simulate(body)
+
+
+def test_a_consumer_whose_cluster_was_closed_says_so() -> None:
+    """ "This consumer is closed", of one that nobody had closed, sends people to the wrong line."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with Cluster(
+            kafka.bootstrap_servers, _environment=world.environment(CLIENT)
+        ) as cluster:
+            c, own = cluster.consumer("orders"), cluster.consumer("orders")
+            await c.start()
+            await own.start()
+            waiting = asyncio.create_task(c.getone())
+            await asyncio.sleep(0.1)
+            await own.close()
+            with pytest.raises(Closed, match="this consumer is closed"):
+                await own.getone()
+        for call in (lambda: waiting, c.getone, c.getmany, c.topics, c.start):
+            with pytest.raises(Closed, match="the Cluster of this consumer is closed"):
+                await call()
+
+    simulate(body)
