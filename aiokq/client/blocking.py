@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,8 +44,11 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
         function: called with the other arguments, in a copy of the present context.
 
     Raises:
+        TypeError: it is a coroutine function.
         whatever the function raises.
     """
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{function!r} is a coroutine function, which does not block: await it")
     loop = asyncio.get_running_loop()
     calls = _CALLS.get(loop)
     if calls is None:

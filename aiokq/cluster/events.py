@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
+from aiokq.core.errors import KafkaError
 from aiokq.core.types import TopicPartition
 
 __all__ = [
@@ -274,6 +275,8 @@ class Lost(Event):
     partitions: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
     """All that it owns after this."""
+    error: KafkaError | None = field(default=None, compare=False)
+    """Why: `MaxPollExceeded` if nobody asked for records, else what the coordinator said."""
 
     @property
     def key(self) -> EventKey:

@@ -255,7 +255,7 @@ class GroupSide:
             heartbeat_ago=ago,
             pending_commits=self.commits.pending,
             commit_error=None if error is None else str(error),
-            error=None if driver.error is None else str(driver.error),
+            error=None if self.member.error is None else str(self.member.error),
         )
 
     # -- inside

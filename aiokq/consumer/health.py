@@ -75,7 +75,7 @@ class GroupHealth:
         heartbeat_ago: seconds since the coordinator last answered; None if it never did.
         pending_commits: partitions with finished records that are not committed.
         commit_error: why the last automatic commit failed; None after a success.
-        error: why the coordinator does not take this member; None since it last did.
+        error: why this is no member, or the coordinator does not take it; None while all is well.
     """
 
     group_id: str

@@ -80,6 +80,7 @@ class Member:
         self._deadline: float | None = None
         self._leaver: asyncio.Task[Any] | None = None
         self._failure: KafkaError | None = None
+        self._absent: KafkaError | None = None
         self._config = MemberConfig(
             group_id=settings.group_id,
             instance_id=settings.group_instance_id,
@@ -124,7 +125,7 @@ class Member:
             return
         if (topics, regex) != (self._topics, self._regex):
             self._topics, self._regex = topics, regex
-            self._failure = self._leaver = None
+            self._failure = self._leaver = self._absent = None
             self._read_on()
             self.driver.subscribe(topics, regex=regex)
 
@@ -138,6 +139,7 @@ class Member:
             return
         state = self.driver.state
         if state is MemberState.OUT:
+            self._absent = None
             self.driver.subscribe(self._topics, regex=self._regex)
         elif state is MemberState.FAILED and self._failure is not None:
             failure, self._failure = self._failure, None
@@ -149,6 +151,7 @@ class Member:
 
     def leave(self, *, lost: KafkaError | None = None) -> None:
         """Be no member any more, until somebody asks for records."""
+        self._absent = lost
         if lost is not None:
             logger.warning("leaving: group=%s error=%s", self._group_id, lost)
         self._stop_reading()
@@ -192,6 +195,11 @@ class Member:
     def metadata(self) -> GroupMetadata:
         """Who commits; outside the group generation -1."""
         return self.driver.group_metadata
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why it is no member, or not heard as one; None while all is well."""
+        return self._absent or self.driver.error
 
     @property
     def inside(self) -> bool:
@@ -245,7 +253,10 @@ class Member:
         amid = [state for state in self._states(partitions) if not state.outlet.reader_waits]
         self._drop(partitions)
         self._commits.gone(amid)
-        self._announce(Lost, partitions)
+        if partitions:
+            self._engine.view.announce(
+                Lost(self._group_id, self._member_id, partitions, self._mine, error)
+            )
         await self._handlers.lost(partitions, self._handler_time())
 
     def refused(self, error: KafkaError) -> None:
@@ -300,7 +311,7 @@ class Member:
 
     def _announce(
         self,
-        event: type[Assigned] | type[Revoked] | type[Lost],
+        event: type[Assigned] | type[Revoked],
         partitions: frozenset[TopicPartition],
     ) -> None:
         if partitions:

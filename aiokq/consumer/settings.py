@@ -240,6 +240,20 @@ class ConsumerSettings(ClusterSettings):
     def _in_any_case(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value
 
+    @field_validator("partition_assignment_strategy", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        several = value if isinstance(value, (list, tuple)) else (value,)
+        for item in several:
+            if isinstance(item, type):
+                raise ValueError(f"{item.__name__} is a class: give an object of it")
+            if not isinstance(item, (str, Assignor)):
+                raise ValueError(
+                    f"{item!r} is neither the name of an assignor nor one: an Assignor has "
+                    "name, rebalance_protocols, user_data(), assign() and assigned()"
+                )
+        return tuple(several)
+
     @field_validator("partition_assignment_strategy", mode="after")
     @classmethod
     def _known_assignors(cls, value: tuple[str | Assignor, ...]) -> tuple[str | Assignor, ...]:

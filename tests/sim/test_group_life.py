@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiokq.cluster.events import Lost
-from aiokq.core.errors import CommitFailed, ConfigError, KafkaError
+from aiokq.core.errors import CommitFailed, ConfigError, KafkaError, MaxPollExceeded
 from aiokq.core.types import TopicFilter, TopicPartition
 from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
 
@@ -99,6 +99,8 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
             assert len(lost) == 2
             assert not c.health().ok
             await until(lambda: c.health().group.state == "out")  # type: ignore[union-attr]
+            # Somebody has to find out why: nothing is wrong with the broker or the network.
+            assert "max_poll_interval_ms" in str(c.health().group.error)  # type: ignore[union-attr]
             async with w.member("t", protocol=protocol) as other:
                 assert len(await read(other, 10)) == 10
             assert len(await read(c, 10)) == 10
@@ -106,7 +108,9 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
             async with asyncio.timeout(1):
                 async for event in events:
                     if isinstance(event, Lost):
+                        assert isinstance(event.error, MaxPollExceeded)
                         break
+            assert c.health().group.error is None  # type: ignore[union-attr]
 
     simulate(body)
 

@@ -55,6 +55,15 @@ class Work:
                 self._changed.clear()
 
 
+async def test_a_coroutine_function_is_refused():
+    """It returned at once, with a coroutine that nobody awaited: the handler never ran."""
+
+    async def handle(item: object) -> None: ...
+
+    with pytest.raises(TypeError, match="coroutine function"):
+        await aiokq.run_blocking(handle, P0)
+
+
 async def test_a_blocking_function_leaves_the_loop_running():
     """A handler sleeps past the session timeout, and its member is expelled."""
     ticks = 0

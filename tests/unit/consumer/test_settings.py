@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.assign.range import RangeAssignor
 from aiokq.consumer.settings import ConsumerSettings, duration_ms
 from aiokq.core.errors import ConfigError
 
@@ -108,6 +109,32 @@ def test_groups_are_set_by_javas_names_too(tmp_path) -> None:
     assert (settings.group_id, settings.session_timeout_ms) == ("billing", 10_000)
     assert not settings.auto_commit
     assert len(settings.partition_assignment_strategy) == 2
+
+
+class Mine(RangeAssignor):
+    name = "mine"
+
+
+def test_an_assignor_of_ones_own_needs_no_list() -> None:
+    """Names may stand alone; an object was told to be a tuple."""
+    mine = Mine()
+    settings = ConsumerSettings(group_id="g", partition_assignment_strategy=mine)
+    assert settings.partition_assignment_strategy == (mine,)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        (Mine, "Mine is a class"),
+        (["range", Mine], "Mine is a class"),
+        ([object()], r"neither the name of an assignor nor one.*assign\(\)"),
+        (None, "None is neither"),
+    ],
+)
+def test_what_is_no_assignor_is_told_what_one_is(strategy: object, says: str) -> None:
+    """A class looks like its objects to a protocol: it failed in the first rebalance."""
+    with pytest.raises(ConfigError, match=says):
+        ConsumerSettings(group_id="g", partition_assignment_strategy=strategy)
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
