@@ -48,6 +48,10 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_TIMESTAMP: Final = -1
 STAYS: Final = -1
 
+MAX_CALLED: Final = 1000
+"""Characters of its client's name in a member id. A longer id than a string of the protocol may
+be would be told to nobody, and the group with that member could not be written."""
+
 _WITH_MEMBERS: Final = (
     ClassicState.STABLE,
     ClassicState.PREPARING_REBALANCE,
@@ -179,7 +183,8 @@ class ClassicGroup:
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
         """An id for a member that has none: what it is called, and something unique."""
         unique = uuid.UUID(int=self._random.getrandbits(128), version=4)
-        return f"{client_id if group_instance_id is None else group_instance_id}-{unique}"
+        called = client_id if group_instance_id is None else group_instance_id
+        return f"{called[:MAX_CALLED]}-{unique}"
 
     def joined(self, member_id: str) -> JoinGroupResponse:
         """What a member is told when it is in: the leader also whom to assign to."""

@@ -66,9 +66,8 @@ class ConsumerGroup:
     def __init__(self, group_id: str, context: ConsumerContext) -> None:
         self._context = context
         self.image = GroupImage(group_id)
-        self._seen = (-1, 0)
-        """The version of the topics that was looked at last, and the group epoch that gave. If
-        the group's epoch is below it, the records were never written: look again."""
+        self._seen = -1
+        """The version of the topics that the group's state, as it is in the log, accounts for."""
 
     # What it is
 
@@ -134,20 +133,22 @@ class ConsumerGroup:
             request,
             caller,
             instant.timestamp_ms,
-            topics_changed=version != self._seen[0] or self.image.epoch < self._seen[1],
+            topics_changed=version != self._seen,
         ).run()
-        self._seen = version, beat.epoch
         self._start_session(beat.member.member_id, instant)
         if not beat.records:
+            self._seen = version
             return Outcome(response=beat.response)
-        return Outcome(
-            beat.records, beat.response, written=lambda error: self._written(beat, instant, error)
-        )
 
-    def _written(self, beat: Beat, instant: Instant, error: KafkaError | None) -> None:
-        """The timers that follow from the member's new state; none if the log refused it."""
-        if error is not None:
-            return
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                self._seen = version
+                self._moved(beat, instant)
+
+        return Outcome(beat.records, beat.response, written=written)
+
+    def _moved(self, beat: Beat, instant: Instant) -> None:
+        """Set the timers that follow from the member's new state, which is in the log."""
         member = beat.member
         if beat.replaced is not None and beat.replaced != member.member_id:
             self._stop_timers(beat.replaced)

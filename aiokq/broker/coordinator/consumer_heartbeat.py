@@ -68,13 +68,11 @@ class Beat:
 
     Attributes:
         member: as it is once the records are replayed.
-        epoch: the group's, likewise.
         reconciled: whether the member's epoch, state or partitions changed.
         replaced: the member id that it had as a static member before.
     """
 
     member: ConsumerMember
-    epoch: int
     reconciled: bool
     replaced: str | None
     records: list[CoordinatorRecord]
@@ -152,7 +150,6 @@ class Heartbeat:
             )
         return Beat(
             reconciled,
-            epoch,
             moved,
             self._replaced,
             self._records,

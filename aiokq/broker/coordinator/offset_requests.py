@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["commit", "delete", "fetch"]
 
 NO_OFFSET: Final = -1
+LONG_MAX: Final = 2**63 - 1
 
 
 def commit(
@@ -51,7 +52,9 @@ def commit(
 ) -> Outcome[OffsetCommitResponse]:
     """Write the offsets; one whose metadata is too long is refused, the others are not."""
     retention_ms = request.retention_time_ms
-    expires_ms = NEVER if retention_ms == -1 else instant.timestamp_ms + retention_ms
+    expires_ms = NEVER
+    if retention_ms != -1:
+        expires_ms = min(instant.timestamp_ms + retention_ms, LONG_MAX)
     response = OffsetCommitResponse()
     records = []
     for topic in request.topics:

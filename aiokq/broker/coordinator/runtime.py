@@ -28,6 +28,7 @@ from aiokq.core.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    ProtocolError,
     RecordBatchTooLarge,
     RecordTooLarge,
     RequestTimeout,
@@ -188,7 +189,7 @@ class CoordinatorRuntime:
 
         Raises:
             BrokerError: 14, 15 or 16 if the shard cannot be asked, or -1 if the records are too
-                large; what the operation raises.
+                large or have no form in the log; what the operation raises.
         """
         slot = self._slot(group_id)
         instant = self._instant()
@@ -295,7 +296,7 @@ class CoordinatorRuntime:
                 ):
                     if outcome.replay:
                         slot.shard.replay(record, offset=offset)
-            except BrokerError as error:
+            except (BrokerError, ProtocolError) as error:
                 failure = _told(error)
                 # That a disk refuses the log has said, once for all that it refuses.
                 level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
@@ -492,7 +493,7 @@ def _import_machines() -> None:
     importlib.import_module("aiokq.broker.coordinator.shard_log")
 
 
-def _told(error: BrokerError) -> BrokerError:
+def _told(error: BrokerError | ProtocolError) -> BrokerError:
     """What a client is told of a failed append.
 
     Source: Kafka ``CoordinatorOperationExceptionHelper``: the codes that clients of a coordinator
@@ -502,6 +503,6 @@ def _told(error: BrokerError) -> BrokerError:
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, NotLeaderOrFollower | KafkaStorage):
         return NotCoordinator(str(error))
-    if isinstance(error, RecordTooLarge | RecordBatchTooLarge):
+    if isinstance(error, RecordTooLarge | RecordBatchTooLarge | ProtocolError):
         return UnknownServer(str(error))
     return error

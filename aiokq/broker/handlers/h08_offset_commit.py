@@ -99,6 +99,8 @@ def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseT
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
     """Each topic once: clients keep a map of the answer."""
+    if len(answers) < 2:
+        return answers
     by_topic: dict[object, OffsetCommitResponseTopic] = {}
     for answer in answers:
         first = by_topic.setdefault((answer.name, answer.topic_id), answer)

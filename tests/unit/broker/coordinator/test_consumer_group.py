@@ -16,7 +16,6 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
     GroupNotEmpty,
-    KafkaStorage,
     StaleMemberEpoch,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -835,3 +834,19 @@ def test_the_group_assigns_between_a_leave_and_the_next_heartbeat() -> None:
     world.join("b", "orders")
     world.leave("a")
     assert world.group.state_name == "Assigning"
+
+
+def test_a_topic_seen_by_a_heartbeat_that_was_not_written_is_seen_by_the_next_one() -> None:
+    """A disk full for a moment: the expression waited for the next change of any topic."""
+    world = World(a1=2)
+    world.join("m", regex="a.*")
+    world.join("n", regex="a.*")
+    world.beat("m", 1, {"a1": [0]})
+    epoch = world.beat("m", world.group.image.epoch, {"a1": [0]}).member_epoch
+    world.topics.create("a2", 1)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+    outcome = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
+    assert outcome.records
+    outcome.written(KafkaStorage("disk full"))
+    world.leave("n")  # has the group epoch that was not written
+    assert world.assigned(world.beat("m", epoch)) == {"a1": {0, 1}, "a2": {0}}

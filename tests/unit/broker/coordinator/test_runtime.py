@@ -10,12 +10,15 @@ import uuid
 import pytest
 
 from aiokq import wire
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.broker.coordinator.runtime import OFFSETS_TOPIC, partition_of
 from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN
-from aiokq.core.errors import KafkaError
+from aiokq.core.errors import KafkaError, UnknownServer
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
 from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.group_records import OffsetCommitKey
 from tests.unit.broker.coordinator.shard_harness import subscription
 from tests.unit.broker.harness import Broker
 
@@ -519,3 +522,17 @@ async def test_groups_members_rebalances_and_commits_are_counted():
         assert counters.group_members.read() == {("classic",): 1, ("consumer",): 2}
         assert counters.group_rebalances == {"classic": 1, "consumer": 2}
         assert counters.offsets_committed == 1
+
+
+async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
+    """The machine was not told, so that its group stayed as if they had been written."""
+    async with GroupBroker() as broker:
+        await broker.find()
+        told = []
+        record = CoordinatorRecord(
+            OffsetCommitKey(group="g" * 40_000, topic="t", partition=0), None
+        )
+        outcome = Outcome([record], response=1, written=told.append)
+        with pytest.raises(UnknownServer):
+            await broker.node.coordinator.write("g", lambda shard, instant: outcome)
+        assert [error.code for error in told] == [-1]

@@ -233,3 +233,20 @@ def test_only_the_assignors_of_the_setting_are_there():
     world = ShardWorld(group_consumer_assignors="range, uniform")
     assert consumer_heartbeat(world, 0, server_assignor="uniform").code == 0
     assert world.shard.describe_consumer_group("g").assignor_name == "uniform"
+
+
+def test_a_member_id_can_be_told_whatever_its_client_is_called():
+    """A client id of 32,767 bytes: no answer could be encoded, and no group with it written."""
+    world = ShardWorld()
+    for options in ({"client": "c" * 32_767}, {"instance": "i" * 32_767}):
+        answer = world.join(**options)
+        assert answer.code in (0, 79)
+        assert len(answer.member_id) < 1_100
+    assert world.join(client="short").member_id.startswith("short-")
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, -(2**63)])
+def test_any_retention_of_a_commit_has_a_form_in_the_log(retention_ms):
+    """Long.MAX_VALUE stands for ever: the sum with the time of day fits no record."""
+    world = ShardWorld()
+    assert world.commit({("t", 0): 5}, retention_ms=retention_ms, version=2).code == 0
