@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
     GroupNotEmpty,
+    KafkaStorage,
     StaleMemberEpoch,
     UnknownMemberId,
     UnreleasedInstanceId,
