@@ -36,7 +36,7 @@ def import_zookeeper(
         typer.Option(
             "--zookeeper",
             metavar="HOST:PORT,...[/CHROOT]",
-            help="Read a live ZooKeeper instead (needs the extra: pip install aiokq[zookeeper]).",
+            help="Read a live ZooKeeper instead (needs the extra: pip install aiokq\\[zookeeper]).",
         ),
     ] = None,
     group_ids: Annotated[

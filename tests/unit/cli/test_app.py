@@ -47,6 +47,12 @@ def test_every_command_explains_itself_with_an_example(
     assert "…" not in text
 
 
+def test_what_stands_in_brackets_is_in_the_help(alone: CommandLine):
+    """`pip install aiokq[zookeeper]` was shown without its extra: brackets were taken for style."""
+    text = alone("groups", "import-zookeeper", "--help", servers=None).out.decode()
+    assert "aiokq[zookeeper]" in text
+
+
 def test_the_help_needs_none_of_the_client():
     """`aiokq --help` that takes a second is not asked a second time."""
     code = (
