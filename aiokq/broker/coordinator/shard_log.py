@@ -130,6 +130,8 @@ class ShardLog:
         while offset < end:
             read = log.read(offset, READ_BYTES, upper_bound=end)
             data = memoryview(b"".join(fragment.read() for fragment in read.fragments))
+            if not data:
+                break  # compaction has taken the last ones; their offsets are all that is left
             position = 0
             for header in iter_headers(data):
                 batch = data[position : position + header.size]

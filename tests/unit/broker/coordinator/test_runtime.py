@@ -536,3 +536,30 @@ async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
         with pytest.raises(UnknownServer):
             await broker.node.coordinator.write("g", lambda shard, instant: outcome)
         assert [error.code for error in told] == [-1]
+
+
+async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
+    """It reads files that are gone: neither may it stop the broker, nor bring back their groups."""
+    broker = GroupBroker()
+    async with broker:
+        await broker.create("t")
+        await broker.find()
+        for number in range(20 * RECORDS_PER_TURN):
+            await broker.commit(number)
+    failures = []
+    again = GroupBroker(broker.files)
+    again.node._fail = failures.append
+    async with again:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        request = wire.DeleteTopicsRequest(
+            topics=[wire.DeleteTopicState(name=OFFSETS_TOPIC)], timeout_ms=1000
+        )
+        [result] = (await again.ask(request, 6)).responses
+        assert result.error_code == 0
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert failures == []
+        assert (await again.find()).error_code == 0
+        assert await again.commit(7) == 0
+        assert await again.committed() == {("t", 0): 7}

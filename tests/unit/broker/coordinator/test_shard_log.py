@@ -1,0 +1,35 @@
+"""Reading a shard's log: what compaction leaves of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.broker.coordinator.shard_log import ShardLog
+from aiokq.broker.log.results import LogRead
+
+
+class CompactedLog:
+    """Nothing is left of what was written before offset 10, where the log ends."""
+
+    log_start_offset, log_end_offset, failed = 0, 10, False
+
+    def __init__(self):
+        self.reads = 0
+
+    def read(self, offset, max_bytes, *, upper_bound):
+        self.reads += 1
+        assert self.reads < 3
+        return LogRead([], 0, 10, 10, 0)
+
+
+class OnePartition:
+    name = "__consumer_offsets-0"
+
+    def __init__(self):
+        self.log = CompactedLog()
+
+
+async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
+    """The load asked for them for ever, and its groups were answered with 14 for ever."""
+    async with asyncio.timeout(5):
+        assert await ShardLog(OnePartition()).replay(shard=None) == 0
