@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aiokq.admin.deadline import Deadline
-from aiokq.admin.group_offsets import alter_group_offsets, list_group_offsets
+from aiokq.admin.group_offsets import alter_group_offsets, check_offset, list_group_offsets
 from aiokq.admin.log_offsets import log_offsets
 from aiokq.admin.results import Results
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.core.errors import ConfigError, KafkaError, OffsetOutOfRange
+from aiokq.core.errors import KafkaError, OffsetOutOfRange
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = ["GroupOffsetImported", "import_group_offsets"]
@@ -58,8 +58,7 @@ async def import_group_offsets(
     wanted: dict[GroupPartition, int] = {}
     for group_id, offsets in groups.items():
         for tp, offset in offsets.items():
-            if offset < 0:
-                raise ConfigError(f"{group_id}: {tp}: {offset} is no offset: they begin at 0")
+            check_offset(offset, f"{group_id}: {tp}")
             wanted[group_id, TopicPartition.of(tp)] = offset
     deadline = Deadline(engine, timeout)
     partitions = dict.fromkeys(tp for _, tp in wanted)

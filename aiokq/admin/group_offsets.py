@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from aiokq.admin.coordinated import per_group, per_item_of
 from aiokq.admin.group_types import GroupOffsetAltered, GroupOffsetDeleted, GroupOffsets
@@ -43,6 +44,7 @@ from aiokq.wire.offset_fetch import OffsetFetchRequest
 __all__ = [
     "GroupsLike",
     "alter_group_offsets",
+    "check_offset",
     "delete_group_offsets",
     "group_not_empty",
     "list_group_offsets",
@@ -53,7 +55,8 @@ GroupsLike = (
 )
 """A group, groups, or for each the partitions wanted (None: all it has)."""
 
-HAS_MEMBERS = (
+MAX_OFFSET: Final = 2**63 - 1
+HAS_MEMBERS: Final = (
     UnknownMemberId,
     IllegalGeneration,
     FencedMemberEpoch,
@@ -146,6 +149,16 @@ def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
     return next(passing, answer)
 
 
+def check_offset(offset: int, what: str) -> None:
+    """Whether there can be such an offset.
+
+    Raises:
+        ConfigError: there cannot.
+    """
+    if not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET:
+        raise ConfigError(f"{what}: {offset!r} is no offset: they are 0 to 2**63 - 1")
+
+
 async def alter_group_offsets(
     engine: ClusterEngine,
     group_id: str,
@@ -155,8 +168,9 @@ async def alter_group_offsets(
 ) -> Results[TopicPartition, GroupOffsetAltered]:
     """See `Admin.alter_group_offsets`."""
     for tp, offset in offsets.items():
-        if offset.offset < 0:
-            raise ConfigError(f"{tp}: {offset.offset} is no offset: they begin at 0")
+        if not isinstance(offset, OffsetAndMetadata):
+            raise ConfigError(f"{tp}: {offset!r} is neither an offset nor an OffsetAndMetadata")
+        check_offset(offset.offset, str(tp))
 
     async def ask(
         node: int, asked: Mapping[TopicPartition, OffsetAndMetadata], remaining: float

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_offsets import (
@@ -35,16 +35,30 @@ __all__ = [
 
 How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
 
+MAX_TIME: Final = 2**63 - 1
+"""Of what a request has room for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResetTo:
     """Where offsets are reset to; made by the class methods.
 
     An offset outside the log becomes the end nearest to it.
+
+    Raises:
+        ConfigError: it is no such place, or no time.
     """
 
     how: How
     value: int = 0
+
+    def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            raise ConfigError(f"{self.how!r} is none of {', '.join(get_args(How))}")
+        if self.how == "timestamp" and not 0 <= self.value <= MAX_TIME:
+            raise ConfigError(f"{self.value} is no time: times are milliseconds since 1970")
+        if self.how == "duration" and self.value < 0:
+            raise ConfigError(f"{self.value} ms is no duration to go back by")
 
     @classmethod
     def earliest(cls) -> ResetTo:
@@ -69,15 +83,11 @@ class ResetTo:
     @classmethod
     def timestamp(cls, timestamp_ms: int) -> ResetTo:
         """The first record at or after a time; the end of the log if there is none."""
-        if timestamp_ms < 0:
-            raise ConfigError(f"{timestamp_ms} is no time: times are milliseconds since 1970")
         return cls("timestamp", timestamp_ms)
 
     @classmethod
     def duration(cls, duration_ms: int) -> ResetTo:
         """As `timestamp`, so long before now."""
-        if duration_ms < 0:
-            raise ConfigError(f"{duration_ms} ms is no duration to go back by")
         return cls("duration", duration_ms)
 
     @classmethod

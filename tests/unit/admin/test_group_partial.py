@@ -9,7 +9,9 @@ import pytest
 
 from aiokq import wire
 from aiokq.admin.client import Admin
+from aiokq.admin.group_reset import ResetTo
 from aiokq.core.errors import (
+    ConfigError,
     CoordinatorLoadInProgress,
     KafkaError,
     RequestTimeout,
@@ -251,5 +253,22 @@ def test_a_commit_for_a_topic_that_is_gone_is_told_at_once_and_the_others_are_do
         assert altered[T0].error is None
         assert isinstance(altered["gone", 0].error, UnknownTopicOrPartition)
         assert isinstance(altered["gone", 0].error, KafkaError)
+
+    with_groups(main)
+
+
+def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None:
+    """They were errors of the encoder, or of Python, in the middle of the call."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        empty_group(groups)
+        asked = len(groups.calls)
+        for bad in (-1, 2**63, 1.5, "7"):
+            with pytest.raises(ConfigError, match="t-0: "):
+                await admin.alter_group_offsets("g", {T0: bad})  # type: ignore[dict-item]
+        for how, value in (("timestamp", 2**63), ("timestamp", -1), ("duration", -1), ("x", 0)):
+            with pytest.raises(ConfigError):
+                ResetTo(how, value)  # type: ignore[arg-type]
+        assert len(groups.calls) == asked
 
     with_groups(main)
