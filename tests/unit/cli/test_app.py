@@ -17,7 +17,8 @@ def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
     """A broker that only the documentation knows is not found."""
     done = alone("--help", servers=None)
     assert done.code == 0
-    for command in ("broker", "topics", "produce", "consume", "offsets", "cluster", "doctor"):
+    commands = "broker topics produce consume offsets groups cluster doctor"
+    for command in commands.split():
         assert f"{command} " in done.out.decode()
 
 
@@ -32,6 +33,12 @@ def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
         ("produce",),
         ("consume",),
         ("offsets",),
+        ("groups", "list"),
+        ("groups", "describe"),
+        ("groups", "reset"),
+        ("groups", "rewind"),
+        ("groups", "delete"),
+        ("groups", "import-zookeeper"),
         ("cluster",),
         ("doctor",),
     ],
