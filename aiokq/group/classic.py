@@ -1,6 +1,6 @@
 """Membership by the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Owns what this member says next and what it owns. Sans-IO: see `membership.Membership`.
+Owns what this member says next and what it owns. Sans-IO: see `machine.Membership`.
 
 Source: Kafka's `AbstractCoordinator` and `ConsumerCoordinator`; KIP-62 (heartbeats), KIP-345
 (static members), KIP-394 (member id required), KIP-429 (cooperative), KIP-814 (skip assignment).
@@ -9,38 +9,24 @@ Source: Kafka's `AbstractCoordinator` and `ConsumerCoordinator`; KIP-62 (heartbe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from aiokq.assign.assignor import Assignor, common_protocol
 from aiokq.assign.model import RebalanceProtocol, Topology
 from aiokq.assign.protocol import decode_assignment
 from aiokq.core.errors import (
-    BrokerError,
-    CoordinatorNotAvailable,
     IllegalGeneration,
     InconsistentGroupProtocol,
     KafkaError,
     MemberIdRequired,
-    NotCoordinator,
     ProtocolError,
     RebalanceInProgress,
-    RequestTimeout,
     UnknownMemberId,
     error_for,
 )
 from aiokq.core.types import GroupMetadata, TopicPartition
-from aiokq.group.actions import (
-    Abandon,
-    Action,
-    Ask,
-    Fail,
-    GiveUp,
-    Lose,
-    NeedTopics,
-    Relocate,
-    Take,
-)
+from aiokq.group.actions import Abandon, GiveUp, NeedTopics, Take
 from aiokq.group.classic_requests import (
     heartbeat_request,
     join_request,
@@ -48,6 +34,7 @@ from aiokq.group.classic_requests import (
     sync_request,
 )
 from aiokq.group.leadership import Leadership
+from aiokq.group.machine import Membership
 from aiokq.group.membership import JOIN_SLACK, OUTSIDE, MemberConfig, MemberState
 from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiokq.wire.join_group import (
@@ -56,7 +43,7 @@ from aiokq.wire.join_group import (
     JoinGroupResponseMember,
 )
 from aiokq.wire.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from aiokq.wire.struct import Request, Response
+from aiokq.wire.struct import Response
 from aiokq.wire.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -72,14 +59,11 @@ logger = logging.getLogger("aiokq.group")
 
 NO_MEMBER_ID: Final = ""
 
-MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
-"""Another node coordinates this group, or will."""
-
 EXPELLED: Final = frozenset(error.code for error in (UnknownMemberId, IllegalGeneration))
 """This member, or its generation, is not one of the group any more."""
 
 
-class ClassicMember:
+class ClassicMember(Membership):
     """One member of a classic group.
 
     Args:
@@ -90,15 +74,9 @@ class ClassicMember:
     def __init__(
         self, config: MemberConfig, assignors: Sequence[Assignor], backoff: Backoff
     ) -> None:
-        self.state = MemberState.OUT
-        self.owned: frozenset[TopicPartition] = frozenset()
-        self.heartbeat_at: float | None = None
-        self.error: KafkaError | None = None
-        self._config = config
+        super().__init__(config, backoff)
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
-        self._backoff = backoff
-        self._topics: frozenset[str] = frozenset()
         self._joined_with: frozenset[str] = frozenset()
         self._member_id = NO_MEMBER_ID
         self._generation = OUTSIDE
@@ -106,29 +84,18 @@ class ClassicMember:
         self._leadership: Leadership | None = None
         self._assignments: list[SyncGroupRequestAssignment] = []
         self._reason = "consumer starts"
-        self._ticket = 0
-        self._asking = False
-        self._handling: GiveUp | Take | Lose | None = None
         self._after_take: frozenset[TopicPartition] | None = None
         self._rejoin = False
-        self._lost: KafkaError | None = None
-        self._wants_out = False
-        self._not_before = 0.0
-        self._next_heartbeat = 0.0
-        self._actions: list[Action] = []
 
     @property
     def group_metadata(self) -> GroupMetadata:
         config = self._config
         return GroupMetadata(config.group_id, self._generation, self._member_id, config.instance_id)
 
-    @property
-    def busy(self) -> bool:
-        return self._handling is not None
-
     # -- what is wanted
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
+        """Read these topics; joins if this is no member yet."""
         self._wants_out = False
         self._topics = topics
         if self.state is MemberState.OUT:
@@ -138,17 +105,15 @@ class ClassicMember:
             self._want_rejoin("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        if self.state in (MemberState.OUT, MemberState.FAILED, MemberState.LEAVING):
-            return
-        self._wants_out = True
-        self._lost = lost or self._lost
+        """Give everything up and go. `lost` says why it is not given up in order."""
         self._reason = "consumer closes" if lost is None else str(lost)
-        self._not_before = now
+        super().leave(now, lost=lost)
+
+    def _begin_to_leave(self, now: float) -> None:
         if self._owes_assignments:
             return
         self._abandon()
-        if self._handling is None:
-            self._go_on(now)
+        super()._begin_to_leave(now)
 
     @property
     def _owes_assignments(self) -> bool:
@@ -167,9 +132,9 @@ class ClassicMember:
     # -- what comes back
 
     def received(self, ticket: int, response: Response, now: float) -> None:
-        if not self._asking or ticket != self._ticket:
+        """The answer to the `Ask` of that ticket."""
+        if not self._answers(ticket):
             return
-        self._asking = False
         match response:
             case JoinGroupResponse():
                 self._joined(response, now)
@@ -178,38 +143,14 @@ class ClassicMember:
             case HeartbeatResponse():
                 self._beaten(response, now)
             case LeaveGroupResponse():
-                self._left()
+                self._left(now)
             case _:
                 raise TypeError(f"{type(response).__name__} answers nothing a member asks")
 
-    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
-        if not self._asking or ticket != self._ticket:
-            return
-        self._asking = False
-        if self.state is MemberState.LEAVING:
-            self._left()  # the session timeout will do it
-        elif not error.retriable:
-            self._refuse(error)
-        else:
-            logger.warning(
-                "group request failed: group=%s state=%s error=%s",
-                self._config.group_id,
-                self.state.name,
-                error,
-            )
-            if self.state is MemberState.SYNCING:
-                self._join_anew("the answer to a sync was lost", now)
-            self._pause(now, error)
-
-    def handled(self, now: float) -> None:
-        done, self._handling = self._handling, None
-        if done is None:
-            return
-        if isinstance(done, Take):
-            self.owned |= done.partitions
-        else:
-            self.owned -= done.partitions
-        self._go_on(now)
+    def _unanswered(self, error: KafkaError, now: float) -> None:
+        if self.state is MemberState.SYNCING:
+            self._join_anew("the answer to a sync was lost", now)
+        self._pause(now, error)
 
     def topology(self, topology: Topology, now: float) -> None:
         """How many partitions the topics of the group have; asked for by `NeedTopics`."""
@@ -232,13 +173,8 @@ class ClassicMember:
 
     # -- what to do
 
-    def poll(self, now: float) -> list[Action]:
-        if not self._asking and now >= self._not_before:
-            self._ask_next(now)
-        actions, self._actions = self._actions, []
-        return actions
-
     def wake_at(self) -> float | None:
+        """When to poll again without an input; None if only an input can change anything."""
         if self._asking:
             return None
         if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
@@ -267,16 +203,6 @@ class ClassicMember:
         elif self._beating and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._config.heartbeat_interval
             self._ask(HeartbeatRequest, self._heartbeat_request, self._config.request_timeout)
-
-    def _ask(
-        self,
-        request_class: type[Request[Any]],
-        make: Callable[[int], Request[Any]],
-        timeout: float,
-    ) -> None:
-        self._ticket += 1
-        self._asking = True
-        self._actions.append(Ask(request_class, make, timeout, self._ticket))
 
     # -- requests
 
@@ -453,53 +379,18 @@ class ClassicMember:
             self._reason = reason
             self._rejoin = True
 
-    def _expelled(self, error: KafkaError, now: float) -> None:
-        """The group goes on without this member: what it had may be another's already."""
-        logger.warning(
-            "expelled: group=%s member=%s generation=%d error=%s",
-            self._config.group_id,
-            self._member_id,
-            self._generation,
-            error,
-        )
+    def _forget(self, error: KafkaError) -> None:
         if isinstance(error, UnknownMemberId):
             self._member_id = NO_MEMBER_ID
         self._generation = OUTSIDE
         self._reason = f"expelled with {error}"
         self._after_take = None
         self._leadership = None
-        self._lost = error
-        self.state = MemberState.PREPARING
-        self._pause(now, error)
-        if self._handling is None:
-            self._go_on(now)
 
-    def _refuse(self, error: KafkaError) -> None:
-        self.error = error
-        self.state = MemberState.FAILED
-        self._leadership = None
-        self._generation = OUTSIDE
-        self._after_take = None
-        self._lost = error
-        self._actions.append(Fail(error))
-        if self._handling is None:
-            self._lose()
-
-    def _go_on(self, now: float) -> None:
-        """Nobody is busy with partitions: what is next?"""
-        if self._lose() or self.state is MemberState.FAILED:
-            return
-        if self._wants_out:
-            self._leadership = None
-            if self.owned:
-                self.state = MemberState.PREPARING
-                self._handle(GiveUp(self.owned))
-            elif self._member_id == NO_MEMBER_ID or self._config.instance_id is not None:
-                self._left()  # a static member keeps its place until its session ends (KIP-345)
-            else:
-                self.state = MemberState.LEAVING
-        elif self.state is MemberState.PREPARING:
+    def _stay(self, now: float) -> None:
+        if self.state is MemberState.PREPARING:
             self._rejoin = False
+            self._leadership = None
             self.state = MemberState.JOINING
         elif self._after_take is not None:
             taking, self._after_take = self._after_take, None
@@ -509,15 +400,13 @@ class ClassicMember:
         else:
             self.state = MemberState.STABLE
 
-    def _lose(self) -> bool:
-        """Report what was lost, if there is something to report; true if so."""
-        error, self._lost = self._lost, None
-        if error is None or not self.owned:
-            return False
-        self._handle(Lose(self.owned, error))
-        return True
+    def _say_goodbye(self, now: float) -> None:
+        if self._member_id == NO_MEMBER_ID or self._config.instance_id is not None:
+            self._left(now)  # a static member keeps its place until its session ends (KIP-345)
+        else:
+            self.state = MemberState.LEAVING
 
-    def _left(self) -> None:
+    def _left(self, now: float) -> None:
         self._generation = OUTSIDE
         self._member_id = NO_MEMBER_ID
         self.heartbeat_at = None
@@ -528,17 +417,6 @@ class ClassicMember:
     def _abandon(self) -> None:
         if not self._asking:
             return
-        self._asking = False
-        self._ticket += 1
+        self._disregard()
         if self.state in (MemberState.JOINING, MemberState.SYNCING):
             self._actions.append(Abandon())  # it would be answered when the rebalance ends
-
-    def _handle(self, action: GiveUp | Take | Lose) -> None:
-        self._handling = action
-        self._actions.append(action)
-
-    def _pause(self, now: float, error: KafkaError) -> None:
-        self.error = error
-        if not isinstance(error, BrokerError) or error.code in MOVED:
-            self._actions.append(Relocate())
-        self._not_before = now + self._backoff.next()

@@ -1,7 +1,7 @@
 """Membership by the consumer protocol (KIP-848): one heartbeat that says and brings everything.
 
 The broker assigns; this member gives up what its assignment lacks, takes what is new, and says
-what it has. Owns what this member says next and what it owns. Sans-IO: see `membership.Membership`.
+what it has. Owns what this member says next and what it owns. Sans-IO: see `machine.Membership`.
 
 Source: Kafka's `AbstractMembershipManager` and `ConsumerHeartbeatRequestManager`; KIP-848, KIP-1082
 (member ids made by the client).
@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from aiokq.core.errors import (
-    BrokerError,
-    CoordinatorNotAvailable,
     FencedMemberEpoch,
     KafkaError,
-    NotCoordinator,
-    RequestTimeout,
     UnknownMemberId,
     UnreleasedInstanceId,
     error_for,
 )
 from aiokq.core.types import GroupMetadata, TopicPartition
-from aiokq.group.actions import Action, Ask, Fail, GiveUp, Lose, NeedNames, Relocate, Take
+from aiokq.group.actions import GiveUp, NeedNames, Take
+from aiokq.group.machine import Membership
 from aiokq.group.membership import MemberConfig, MemberState
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -54,11 +51,10 @@ SESSION_SLACK: Final = 5.0
 OWN_MEMBER_IDS_SINCE: Final = 1
 """Version in which members name themselves."""
 
-MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, RequestTimeout.code))
 EXPELLED: Final = frozenset((FencedMemberEpoch.code, UnknownMemberId.code))
 
 
-class ModernMember:
+class ModernMember(Membership):
     """One member of a group of the consumer protocol.
 
     Args:
@@ -67,17 +63,11 @@ class ModernMember:
     """
 
     def __init__(self, config: MemberConfig, member_id: str, backoff: Backoff) -> None:
-        self.state = MemberState.OUT
-        self.owned: frozenset[TopicPartition] = frozenset()
-        self.heartbeat_at: float | None = None
-        self.error: KafkaError | None = None
-        self._config = config
-        self._backoff = backoff
+        super().__init__(config, backoff)
         self._own_member_id = member_id
         self._member_id = member_id
         self._named_by_broker = False
         self._epoch = JOIN_EPOCH
-        self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
         self._assigned: Mapping[UUID, frozenset[int]] = {}
         self._names: dict[UUID, str] = {}
@@ -85,27 +75,15 @@ class ModernMember:
         self._said_topics: tuple[frozenset[str], str | None] | None = None
         self._acknowledged = True
         self._claim_unheard = False
-        self._ticket = 0
-        self._asking = False
-        self._handling: GiveUp | Take | Lose | None = None
-        self._lost: KafkaError | None = None
-        self._wants_out = False
         self._joined = False
         self._refused_since: float | None = None
         self._interval = config.heartbeat_interval
-        self._not_before = 0.0
-        self._next_heartbeat = 0.0
-        self._actions: list[Action] = []
 
     @property
     def group_metadata(self) -> GroupMetadata:
         config = self._config
         epoch = self._epoch if self._epoch > JOIN_EPOCH else -1
         return GroupMetadata(config.group_id, epoch, self._member_id, config.instance_id)
-
-    @property
-    def busy(self) -> bool:
-        return self._handling is not None
 
     # -- what is wanted
 
@@ -121,21 +99,12 @@ class ModernMember:
             self._not_before = self._next_heartbeat = now
             self.state = MemberState.JOINING
 
-    def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        if self.state in (MemberState.OUT, MemberState.FAILED, MemberState.LEAVING):
-            return
-        self._wants_out = True
-        self._lost = lost or self._lost
-        self._not_before = now
-        if self._handling is None:
-            self._go_on(now)
-
     # -- what comes back
 
     def received(self, ticket: int, response: Response, now: float) -> None:
-        if not self._asking or ticket != self._ticket:
+        """The answer to the `Ask` of that ticket."""
+        if not self._answers(ticket):
             return
-        self._asking = False
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
             raise TypeError(f"{type(response).__name__} answers nothing a member asks")
         if self.state is MemberState.LEAVING:
@@ -145,33 +114,11 @@ class ModernMember:
         else:
             self._beaten(response, now)
 
-    def failed(self, ticket: int, error: KafkaError, now: float) -> None:
-        if not self._asking or ticket != self._ticket:
-            return
-        self._asking = False
-        if self.state is MemberState.LEAVING:
-            self._left(now)  # the session timeout will do it
-        elif error.retriable:
-            logger.warning(
-                "heartbeat failed: group=%s state=%s error=%s",
-                self._config.group_id,
-                self.state.name,
-                error,
-            )
-            self._again(now, error)
-        else:
-            self._refuse(error)
-
     def handled(self, now: float) -> None:
-        done, self._handling = self._handling, None
-        if done is None:
-            return
-        if isinstance(done, Take):
-            self.owned |= done.partitions
-        else:
-            self.owned -= done.partitions
-        self._acknowledged = False
-        self._go_on(now)
+        """The last `GiveUp`, `Take` or `Lose` is done."""
+        if self.busy:
+            self._acknowledged = False
+        super().handled(now)
 
     def named(self, names: Mapping[UUID, str], now: float) -> None:
         """The names of topics that were asked for by `NeedNames`, or of some of them."""
@@ -182,13 +129,8 @@ class ModernMember:
 
     # -- what to do
 
-    def poll(self, now: float) -> list[Action]:
-        if not self._asking and now >= self._not_before and self._due(now):
-            self._ask(now)
-        actions, self._actions = self._actions, []
-        return actions
-
     def wake_at(self) -> float | None:
+        """When to poll again without an input; None if only an input can change anything."""
         if self._asking or not self._beating:
             return None
         return self._not_before if self._news else max(self._not_before, self._next_heartbeat)
@@ -209,10 +151,9 @@ class ModernMember:
             or (not self._acknowledged and self._handling is None)
         )
 
-    def _due(self, now: float) -> bool:
-        return self._beating and (now >= self._next_heartbeat or self._news)
-
-    def _ask(self, now: float) -> None:
+    def _ask_next(self, now: float) -> None:
+        if not self._beating or (now < self._next_heartbeat and not self._news):
+            return
         config = self._config
         if self.state is MemberState.LEAVING:
             static = config.instance_id is not None
@@ -231,11 +172,7 @@ class ModernMember:
                 heartbeat.member_id = ""
             return heartbeat
 
-        self._ticket += 1
-        self._asking = True
-        self._actions.append(
-            Ask(ConsumerGroupHeartbeatRequest, make, config.request_timeout, self._ticket)
-        )
+        self._ask(ConsumerGroupHeartbeatRequest, make, config.request_timeout)
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         """What the broker does not know yet, as far as that is known; null says "as before"."""
@@ -322,7 +259,7 @@ class ModernMember:
         elif error.retriable or (
             isinstance(error, UnreleasedInstanceId) and self._predecessor_may_live(now)
         ):
-            self._again(now, error)
+            self._unanswered(error, now)
         else:
             self._refuse(error)
 
@@ -371,47 +308,8 @@ class ModernMember:
         else:
             self.state = MemberState.STABLE
 
-    def _expelled(self, error: KafkaError, now: float) -> None:
-        logger.warning(
-            "expelled: group=%s member=%s epoch=%d error=%s",
-            self._config.group_id,
-            self._member_id,
-            self._epoch,
-            error,
-        )
-        self._lost = error
-        self._forget()
-        self.state = MemberState.PREPARING
-        self._pause(now, error)
-        if self._handling is None:
-            self._go_on(now)
-
-    def _refuse(self, error: KafkaError) -> None:
-        self.error = error
-        self._lost = error
-        self._forget()
-        self.state = MemberState.FAILED
-        self._actions.append(Fail(error))
-        if self._handling is None:
-            self._lose()
-
-    def _go_on(self, now: float) -> None:
-        """Nobody is busy with partitions: what is next?"""
-        if self._lose() or self.state is MemberState.FAILED:
-            return
-        if self._wants_out:
-            if self.owned:
-                self.state = MemberState.PREPARING
-                self._handle(GiveUp(self.owned))
-            elif self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
-                # What is in flight may have brought the epoch of the last commits, and was
-                # listened to until now. The goodbye does not wait for it.
-                self._asking = False
-                self._ticket += 1
-                self.state = MemberState.LEAVING
-            else:
-                self._left(now)
-        elif self.state is MemberState.PREPARING:
+    def _stay(self, now: float) -> None:
+        if self.state is MemberState.PREPARING:
             self.state = MemberState.JOINING
             # What was assigned on the way out was not listened to: who says everything is told.
             self._said_topics = None
@@ -419,16 +317,17 @@ class ModernMember:
         else:
             self._reconcile()
 
-    def _lose(self) -> bool:
-        """Report what was lost, if there is something to report; true if so."""
-        error, self._lost = self._lost, None
-        if error is None or not self.owned:
-            return False
-        self._handle(Lose(self.owned, error))
-        return True
+    def _say_goodbye(self, now: float) -> None:
+        if self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
+            # What is in flight may have brought the epoch of the last commits, and was
+            # listened to until now. The goodbye does not wait for it.
+            self._disregard()
+            self.state = MemberState.LEAVING
+        else:
+            self._left(now)
 
     def _left(self, now: float) -> None:
-        self._forget()
+        self._say_all_anew()
         self._member_id = self._own_member_id
         self._named_by_broker = False
         self.heartbeat_at = None
@@ -436,8 +335,11 @@ class ModernMember:
         if not self._wants_out:
             self.subscribe(self._topics, now, regex=self._regex)
 
-    def _forget(self) -> None:
-        """What the coordinator knew of this member is void: it says everything again."""
+    def _forget(self, error: KafkaError) -> None:
+        self._say_all_anew()
+
+    def _say_all_anew(self) -> None:
+        """What the coordinator knew of this member is void."""
         self._epoch = JOIN_EPOCH
         self._assigned = {}
         self._acknowledged = True
@@ -445,18 +347,8 @@ class ModernMember:
         self._joined = False
         self._said_topics = None
 
-    def _again(self, now: float, error: KafkaError) -> None:
+    def _unanswered(self, error: KafkaError, now: float) -> None:
         # Whether the last one arrived is not known: the next one says everything.
         self._said_topics = None
         self._next_heartbeat = now
         self._pause(now, error)
-
-    def _handle(self, action: GiveUp | Take | Lose) -> None:
-        self._handling = action
-        self._actions.append(action)
-
-    def _pause(self, now: float, error: KafkaError) -> None:
-        self.error = error
-        if not isinstance(error, BrokerError) or error.code in MOVED:
-            self._actions.append(Relocate())
-        self._not_before = now + self._backoff.next()

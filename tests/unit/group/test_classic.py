@@ -571,3 +571,16 @@ def test_who_leads_no_more_does_not_mind_unknown_topics() -> None:
     play.member.unknown(AuthenticationFailed("no"), play.now)
     play.expect(play.poll())
     assert play.member.state is MemberState.STABLE
+
+
+def test_who_subscribes_while_it_is_thrown_out_joins_again_and_keeps_nothing() -> None:
+    """It was a member that owned nothing, with partitions that nobody read."""
+    for topics in ({"t"}, {"t", "u"}):
+        play = Play()
+        play.stable(T0)
+        play.member.leave(play.now, lost=RequestTimeout("too slow"))
+        play.expect(play.poll(), Lose)
+        play.member.subscribe(frozenset(topics), play.now)
+        play.expect(play.poll())
+        play.expect(play.handled(), Ask)
+        assert isinstance(play.request(), JoinGroupRequest)

@@ -407,3 +407,16 @@ def test_what_is_assigned_while_a_member_goes_counts_when_it_stays_after_all() -
     assert (everything.member_epoch, everything.rebalance_timeout_ms) == (2, 60_000)
     assert play.owned_as_told() == {}
     assert play.answer(2, {T: [0]}) == [Take(frozenset({T0}))]
+
+
+def test_who_subscribes_while_it_is_thrown_out_says_that_it_has_nothing() -> None:
+    """It was a member that owned nothing, with partitions that nobody read."""
+    play = Play()
+    play.stable(t=[0])
+    play.member.leave(play.now, lost=ConnectionLost("too slow"))
+    play.expect(play.poll(), Lose)
+    play.member.subscribe(frozenset(NAMES.values()), play.now)
+    play.expect(play.poll())
+    play.expect(play.handled(), Ask)
+    assert play.owned_as_told() == {}
+    assert play.answer(1, {T: [0]}) == [Take(frozenset({T0}))]
