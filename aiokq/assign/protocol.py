@@ -57,10 +57,12 @@ def encode_subscription(subscription: Subscription) -> bytes:
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
     """What a member sent, whichever version it has; a newer one is read as the newest known.
 
+    What follows is skipped, as Java does: members that write more than their version has are there.
+
     Raises:
         ProtocolError: the bytes are no subscription.
     """
-    found = decode_prefixed(ConsumerProtocolSubscription, data)
+    found = decode_prefixed(ConsumerProtocolSubscription, data, exact=False)
     return Subscription(
         topics=tuple(found.topics),
         owned=tuple(
@@ -97,7 +99,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     if not data:
         return Assignment(())
-    found = decode_prefixed(ConsumerProtocolAssignment, data)
+    found = decode_prefixed(ConsumerProtocolAssignment, data, exact=False)
     return Assignment(
         partitions=tuple(
             TopicPartition(assigned.topic, number)

@@ -82,11 +82,14 @@ def encode_prefixed(message: Message, version: int) -> bytes:
     return _prefix(type(message), version).to_bytes(2, "big") + encode_bytes(message, version)
 
 
-def decode_prefixed(cls: type[M], data: Buffer) -> M:
+def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
     """Decode a schema behind its 16-bit version.
 
     A version newer than the class knows is read as the newest one, and what it appends is skipped:
     Kafka's rule for the consumer protocol, whose newer versions only append.
+
+    Args:
+        exact: whether bytes after a version that is known are an error.
 
     Raises:
         ProtocolError: the bytes are no such schema, or the key of another record type.
@@ -103,7 +106,7 @@ def decode_prefixed(cls: type[M], data: Buffer) -> M:
         return decode(cls, data, cls.MIN_VERSION, 2)
     version = min(found, cls.MAX_VERSION)
     decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
-    return cast("M", decoder(data, 2, found == version))
+    return cast("M", decoder(data, 2, exact and found == version))
 
 
 def _prefix(cls: type[Message], version: int) -> int:
