@@ -120,7 +120,7 @@ class Member:
                 self._topics = self._regex = None
                 # Who unsubscribes in the middle of a record finishes it later, or not at all.
                 self._leaver = asyncio.current_task()
-                self._stop_reading()
+                self._stopped.update(self._stop_reading())
                 self.driver.leave()
             return
         if (topics, regex) != (self._topics, self._regex):
@@ -138,7 +138,8 @@ class Member:
         if self._topics is None or self._deadline is not None:
             return
         state = self.driver.state
-        if state is MemberState.OUT:
+        if state is MemberState.OUT or self._absent is not None:
+            # Also on its way out: nobody asks a second time.
             self._absent = None
             self.driver.subscribe(self._topics, regex=self._regex)
         elif state is MemberState.FAILED and self._failure is not None:
@@ -169,11 +170,12 @@ class Member:
         self.driver.leave()
         await self.driver.left()
 
-    def _stop_reading(self) -> None:
-        for state in self._states(self._mine):
-            if not state.withheld:
-                self._stopped.add(state)
-                self._inbox.withhold(state)
+    def _stop_reading(self) -> list[PartitionState]:
+        """Hand over nothing any more; those that were handed over until now."""
+        stopped = [state for state in self._states(self._mine) if not state.withheld]
+        for state in stopped:
+            self._inbox.withhold(state)
+        return stopped
 
     def _read_on(self) -> None:
         """It stays after all: what the group has not taken meanwhile was this member's all along.

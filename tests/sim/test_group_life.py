@@ -116,6 +116,28 @@ def test_a_member_that_nobody_reads_leaves_and_comes_back(protocol: str) -> None
 
 
 @both
+def test_who_reads_again_while_its_member_is_on_the_way_out_comes_back(protocol: str) -> None:
+    """Its question was not heard, as it came before the end: it waited for ever."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(4), 1)
+        losing = asyncio.Event()
+
+        async def lost(partitions: Any) -> None:
+            losing.set()
+            await asyncio.sleep(2)
+
+        c = w.member("t", protocol=protocol, max_poll_interval_ms=10_000, on_lost=lost)
+        async with c:
+            await read(c, 1)
+            await asyncio.wait_for(losing.wait(), 30)
+            assert len(await read(c, 3, 60)) == 3
+
+    simulate(body)
+
+
+@both
 def test_a_member_that_waits_for_records_stays(protocol: str) -> None:
     """An idle topic is no dead reader."""
 
