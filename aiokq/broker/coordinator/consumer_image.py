@@ -138,7 +138,8 @@ class GroupImage:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+        members = list(self.members.values())  # in one step: metrics ask from another thread
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
             return "Stable"
         return "Reconciling"
 
