@@ -22,7 +22,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 
-__all__ = ["Ask", "find_coordinators", "per_group", "per_item_of"]
+__all__ = ["Ask", "find_coordinators", "may_have_been_done", "per_group", "per_item_of"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -130,6 +130,11 @@ async def per_item_of(
         return outcomes
 
     return await per_item(engine, items, attempt, api=api, timeout=timeout)
+
+
+def may_have_been_done(error: ConnectionLost | RequestTimeout) -> bool:
+    """Whether the coordinator may have got the request that failed so, and acted on it."""
+    return isinstance(error, RequestTimeout) or error.may_have_been_written
 
 
 async def find_coordinators(

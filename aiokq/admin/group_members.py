@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aiokq.admin.coordinated import per_item_of
+from aiokq.admin.coordinated import may_have_been_done, per_item_of
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_types import GroupDescription, GroupType, MemberRemoved
 from aiokq.admin.groups import describe_groups
@@ -90,7 +90,7 @@ async def _remove(
         try:
             answers = await _leave(engine, node, group_id, asked, reason, remaining)
         except (ConnectionLost, RequestTimeout) as error:
-            if not isinstance(error, ConnectionLost) or error.may_have_been_written:
+            if may_have_been_done(error):
                 unanswered.update(asked)
             raise
         outcomes: dict[str, MemberRemoved | KafkaError] = {}

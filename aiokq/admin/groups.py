@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aiokq.admin.coordinated import per_group
+from aiokq.admin.coordinated import may_have_been_done, per_group
 from aiokq.admin.group_types import (
     GroupDeleted,
     GroupDescription,
@@ -21,6 +21,7 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     KafkaError,
     ProtocolError,
+    RequestTimeout,
     UnsupportedVersion,
     error_for,
 )
@@ -272,8 +273,8 @@ async def delete_groups(
             response = await engine.request(
                 DeleteGroupsRequest(groups_names=list(asked)), node=node, timeout=remaining
             )
-        except ConnectionLost as error:
-            if error.may_have_been_written:
+        except (ConnectionLost, RequestTimeout) as error:
+            if may_have_been_done(error):
                 unanswered.update(asked)
             raise
         outcomes: dict[str, GroupDeleted | KafkaError] = {}

@@ -174,6 +174,8 @@ def _print_resets(
         out.note(
             f"set to the nearest end of the log, as it has no such offset: {', '.join(clipped)}"
         )
+    if not results:
+        out.note(f"group {group_id!r} has committed nothing: there is nothing to set")
     if not done:
         out.note(NOT_DONE)
 

@@ -209,6 +209,8 @@ class Registry:
 class RegistryWatch:
     """The changes of one node, as an async iterator; ends when it or its cluster is closed.
 
+    An error of a look is raised by the iteration, which may be begun again: the watch goes on.
+
     Attributes:
         node: as it was when last looked at; None if there was none.
     """

@@ -272,3 +272,40 @@ def test_what_is_no_offset_or_time_is_refused_before_anything_is_asked() -> None
         assert len(groups.calls) == asked
 
     with_groups(main)
+
+
+@pytest.mark.parametrize("api", ["DeleteGroups", "LeaveGroup"])
+def test_what_was_done_without_an_answer_was_done(api: str) -> None:
+    """The connection stands, the answer does not come; asked again, the broker knows none such."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        groups.add("g", 1)
+        asked = 0
+
+        def delete(broker: ScriptedBroker, request: Any, version: int) -> Any:
+            nonlocal asked
+            asked += 1
+            answer = groups.delete(broker, request, version)
+            return None if asked == 1 else answer
+
+        def leave(broker: ScriptedBroker, request: Any, version: int) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                return None
+            return wire.LeaveGroupResponse(
+                members=[
+                    wire.MemberResponse(member_id=m.member_id, error_code=25)
+                    for m in request.members
+                ]
+            )
+
+        groups.cluster.handlers[wire.DeleteGroupsRequest] = delete
+        groups.cluster.handlers[wire.LeaveGroupRequest] = leave
+        if api == "DeleteGroups":
+            await admin.delete_groups("g", raise_errors=True)
+        else:
+            await admin.remove_members("g", "g-m", raise_errors=True)
+        assert asked == 2
+
+    with_groups(main)

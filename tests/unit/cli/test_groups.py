@@ -193,6 +193,12 @@ def test_offsets_are_reset_from_a_file_as_kafkas_tool_writes_it(
     assert committed(orders) == [7, 0]
 
 
+def test_a_reset_of_a_group_that_committed_nothing_says_so(orders: CommandLine) -> None:
+    """A group whose name was misspelt looked as if it had been reset."""
+    done = orders("groups", "reset", "gg", "--all-topics", "--to-latest", "--execute")
+    assert "group 'gg' has committed nothing" in done.err
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "complaint"),
     [
