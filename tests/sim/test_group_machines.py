@@ -1,8 +1,8 @@
 """Members and coordinator, machine against machine, through random lives on virtual time.
 
 No loop and no sockets: the machines of both ends exchange encoded requests with random delays, some
-of which are lost; members join, leave, crash, change what they read; topics grow; the coordinator
-starts again from its log. AIOKQ_GROUP_SEEDS sets how many seeds the long run takes.
+of which are lost; members join, leave, crash, stand still, change what they read; topics grow; the
+coordinator starts again from its log. AIOKQ_GROUP_SEEDS sets how many seeds the long run takes.
 """
 
 from __future__ import annotations
@@ -211,6 +211,7 @@ class Member:
         self.topics = frozenset({"t", "u"})
         self.alive = False
         self.life = 0
+        self.stalled_until = 0.0
         self.machine = self._make()
 
     def _make(self) -> ClassicMember | ModernMember:
@@ -251,6 +252,17 @@ class Member:
         self.life += 1
         self.machine = self._make()
 
+    def stall(self, seconds: float) -> None:
+        """Its event loop stands still: nothing is sent, and what comes is read later."""
+        self.stalled_until = self.world.now + seconds
+
+    @property
+    def stalled(self) -> bool:
+        return self.world.now < self.stalled_until
+
+    def _later(self, action: Callable[[], None]) -> None:
+        self.world.at(self.stalled_until - self.world.now, action)
+
     def is_current(self, group: object) -> bool:
         """Whether the coordinator takes this very member for one of the group's present ones."""
         metadata = self.machine.group_metadata
@@ -264,19 +276,26 @@ class Member:
         return False
 
     def wake_at(self) -> float | None:
-        return self.machine.wake_at()
+        wakes = self.machine.wake_at()
+        return None if wakes is None else max(wakes, self.stalled_until)
 
     def received(self, ask: Ask, response: Any, life: int) -> None:
-        if life == self.life:
+        if self.stalled:
+            self._later(lambda: self.received(ask, response, life))
+        elif life == self.life:
             self.machine.received(ask.ticket, response, self.world.now)
             self.poll()
 
     def failed(self, ask: Ask, error: Any, life: int) -> None:
-        if life == self.life:
+        if self.stalled:
+            self._later(lambda: self.failed(ask, error, life))
+        elif life == self.life:
             self.machine.failed(ask.ticket, error, self.world.now)
             self.poll()
 
     def poll(self) -> None:
+        if self.stalled:
+            return
         world, machine, life = self.world, self.machine, self.life
         for action in machine.poll(world.now):
             match action:
@@ -306,18 +325,25 @@ class Member:
                     pass
 
     def _handled(self, life: int) -> None:
-        if life == self.life:
+        if self.stalled:
+            self._later(lambda: self._handled(life))
+        elif life == self.life:
             self.machine.handled(self.world.now)
             self.poll()
 
     def _named(self, names: Any, life: int) -> None:
-        if life == self.life and isinstance(self.machine, ModernMember):
+        if self.stalled:
+            self._later(lambda: self._named(names, life))
+        elif life == self.life and isinstance(self.machine, ModernMember):
             self.machine.named(names, self.world.now)
             self.poll()
 
     def _tell_topology(self, life: int) -> None:
         """Now and every second: as metadata that is refreshed."""
         if life != self.life or not isinstance(self.machine, ClassicMember):
+            return
+        if self.stalled:
+            self._later(lambda: self._tell_topology(life))
             return
         topics = self.world.broker.topics
         partitions = {name: topics.topic(name).partitions for name in topics.names()}  # type: ignore[union-attr]
@@ -340,12 +366,12 @@ def _refusal(request: Any, error: BrokerError) -> Any:
 
 
 def live(seed: int) -> World:
-    """One life: up to ten members, troubles for two minutes, then peace."""
+    """One life: up to twenty members, troubles for some minutes, then peace."""
     world = World(seed)
     rng = world.random
     kind = KINDS[seed % len(KINDS)]
     static = seed % 3 == 0
-    for number in range(rng.randint(1, 10)):
+    for number in range(rng.choice([1, 2, 3, 5, 8, 20])):
         world.members.append(
             Member(world, f"m{number}", kind, f"i{number}" if static and number % 2 else None)
         )
@@ -353,7 +379,9 @@ def live(seed: int) -> World:
     for _ in range(rng.randint(3, 40)):
         member = rng.choice(world.members)
         trouble = rng.random()
-        if not member.alive:
+        if member.stalled:
+            pass
+        elif not member.alive:
             if member.machine.state is MemberState.OUT:
                 member.start()
         elif trouble < 0.3:
@@ -368,6 +396,8 @@ def live(seed: int) -> World:
             name = rng.choice(["t", "u"])
             count = world.broker.topics.topic(name).partitions  # type: ignore[union-attr]
             world.broker.topics.grow(name, count + rng.randint(1, 3))
+        elif trouble < 0.9:
+            member.stall(rng.choice([1.0, 8.0, 30.0]))
         world.run(rng.choice([0.01, 0.3, 3.0, 12.0]))
     world.loss = 0.0
     if not any(member.alive for member in world.members):
