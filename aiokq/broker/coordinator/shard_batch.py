@@ -58,8 +58,8 @@ def encode_shard_batch(
     content = b"".join(parts)
     count = len(pairs)
     length = HEADER_SIZE - LOG_OVERHEAD + len(content)
-    behind_crc = (0, count - 1, now_ms, now_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-    behind_crc += (NO_SEQUENCE, count)
+    no_producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    behind_crc = (0, count - 1, now_ms, now_ms, *no_producer, count)
     in_front = (0, length, NO_LEADER_EPOCH, _MAGIC)
     data = bytearray(pack_header(BatchHeader._make((*in_front, 0, *behind_crc))))
     data += content
