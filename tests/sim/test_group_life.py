@@ -476,3 +476,30 @@ def test_who_may_not_read_the_group_is_told_each_time_reading_begins() -> None:
                 assert group.state == "failed"
 
     simulate(body)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "other"),
+    [
+        ("classic", "consumer", "GROUP_ID_NOT_FOUND", "classic"),
+        ("consumer", "classic", "INCONSISTENT_GROUP_PROTOCOL", "consumer"),
+    ],
+)
+def test_who_comes_with_the_other_protocol_is_told_what_to_set(
+    first: str, second: str, name: str, other: str
+) -> None:
+    """ "The group id does not exist", said the error, of a group that was being read."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        async with w.member("t", protocol=first) as c:
+            await until(lambda: c.assignment())
+            async with w.member("t", protocol=second) as d:
+                with pytest.raises(KafkaError, match=f"{name}.*group_protocol='auto'") as told:
+                    await d.getone()
+                assert repr(other) in str(told.value)
+            if first == "classic":
+                async with w.member("t", protocol="auto") as d:
+                    await until(lambda: d.assignment())
+
+    simulate(body)
