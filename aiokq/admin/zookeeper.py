@@ -86,7 +86,7 @@ def _text_nodes(text: str) -> Iterator[_Node]:
 def _json_nodes(text: str) -> Iterator[_Node]:
     try:
         tree = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the dump begins as JSON and is none: {error}") from None
     if not isinstance(tree, dict):
         raise ConfigError("the dump is JSON, but no object of paths")

@@ -16,6 +16,7 @@ from aiokq.assign.protocol import (
     encode_subscription,
 )
 from aiokq.assign.sticky import CooperativeStickyAssignor, StickyAssignor
+from aiokq.assign.sticky_data import encode_previous
 from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
 
@@ -163,6 +164,44 @@ def test_no_more_moves_than_balance_requires(
     sizes = sorted((len(first[m].partitions) for m in staying), reverse=True)
     allowed = [share + (rank < larger) for rank in range(len(sizes))]
     assert lost == sum(max(0, size - keep) for size, keep in zip(sizes, allowed, strict=True))
+
+
+hostile_claims = st.lists(
+    st.builds(TopicPartition, st.sampled_from((*TOPICS, "gone")), st.integers(-1, 12)), max_size=20
+).map(tuple)
+generations = st.integers(-1, 3) | st.sampled_from([-(2**31), 2**31 - 1])
+
+
+@given(topologies(), topic_sets, st.integers(1, 8), st.data())
+def test_no_claim_of_a_member_unbalances_its_group(
+    topology: Topology, topics: tuple[str, ...], size: int, data: st.DataObject
+) -> None:
+    """Partitions of others, none, or those that do not exist, at any generation; or other bytes."""
+    rack = st.none() | st.sampled_from(RACKS)
+    members: dict[str, Subscription] = {}
+    for n in range(size):
+        claimed, generation = data.draw(hostile_claims), data.draw(generations)
+        previous = st.just(encode_previous(claimed, generation))
+        members[f"m{n}"] = Subscription(
+            topics,
+            claimed,
+            data.draw(generations),
+            data.draw(rack),
+            user_data=data.draw(st.none() | st.binary() | previous),
+        )
+    wanted = dict.fromkeys(members, topics)
+    sticky = StickyAssignor().assign(topology, members)
+    check_complete(topology, wanted, sticky)
+    assert spread(sticky) <= 1
+    # What moves is withheld for one rebalance; the next one, of members that tell the truth, ends.
+    for generation in (4, 5):
+        found = CooperativeStickyAssignor().assign(topology, members)
+        members = {
+            member: Subscription(topics, found[member].partitions, generation, each.rack)
+            for member, each in members.items()
+        }
+    check_complete(topology, wanted, found)
+    assert spread(found) <= 1
 
 
 @given(topologies(), st.lists(members_of_any_kind, min_size=1, max_size=5))

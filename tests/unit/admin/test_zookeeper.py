@@ -52,7 +52,7 @@ def test_json_of_zk_shell_and_plain_objects_are_read() -> None:
     assert read_dump(json.dumps(shell)).groups == OFFSETS
     assert read_dump(json.dumps(nodes)).groups == OFFSETS
     assert read_dump(json.dumps({path: int(value) for path, value in nodes.items()})).groups
-    for wrong in ("[]", "{", '["/consumers/a/offsets/t/0"]'):
+    for wrong in ("[]", "{", '["/consumers/a/offsets/t/0"]', "[" * 100_000):
         with pytest.raises(ConfigError, match="dump"):
             read_dump(wrong)
 

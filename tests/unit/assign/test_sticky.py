@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiokq.assign.balance import PORTION
 from aiokq.assign.model import Assignment, Subscription, Topology
 from aiokq.assign.protocol import decode_subscription, encode_subscription
 from aiokq.assign.sticky import CooperativeStickyAssignor, StickyAssignor
@@ -213,3 +214,38 @@ def test_a_large_group_that_doubles_is_balanced_in_no_time_to_speak_of(topics_ea
     assert time.perf_counter() - began < 4
     lost = sum(len(first[m].partitions) - len(second[m].partitions) for m in first)
     assert lost > 7_000
+
+
+def test_moving_several_at_once_ends_in_the_same_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The portion is for speed: loads are those of moves one by one, and hardly more move."""
+    moves = {}
+    found: dict[int, list[list[int]]] = {}
+    for portion in (PORTION, 10**9):
+        monkeypatch.setattr("aiokq.assign.balance.PORTION", portion)
+        moves[portion], found[portion] = 0, []
+        for seed in range(8):
+            rng = random.Random(seed)
+            topics = [f"t{number}" for number in range(12)]
+            group = Topology({topic: rng.randrange(1, 120) for topic in topics})
+            members = {
+                f"m{number:02}": Subscription(tuple(rng.sample(topics, rng.randrange(1, 8))))
+                for number in range(24)
+            }
+            first = StickyAssignor().assign(group, dict(list(members.items())[:6]))
+            joined = {
+                member: Subscription(
+                    subscription.topics,
+                    user_data=encode_previous(first[member].partitions, 1)
+                    if member in first
+                    else None,
+                )
+                for member, subscription in members.items()
+            }
+            second = StickyAssignor().assign(group, joined)
+            found[portion].append(sorted(len(each.partitions) for each in second.values()))
+            moves[portion] += sum(
+                len(set(each.partitions).difference(second[member].partitions))
+                for member, each in first.items()
+            )
+    assert found[PORTION] == found[10**9]
+    assert moves[PORTION] <= 1.02 * moves[10**9]
