@@ -13,10 +13,11 @@ from aiokq.core.errors import (
 __all__ = ["advised"]
 
 
-def advised(error: KafkaError, group_id: str, *, by_regex: bool) -> KafkaError:
+def advised(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool) -> KafkaError:
     """The error, with what to do about it where the setting `group_protocol` is the matter.
 
     Args:
+        auto: `group_protocol` is "auto": it was tried both ways already.
         by_regex: a pattern is subscribed to that the broker evaluates.
     """
     if not isinstance(error, BrokerError):
@@ -24,17 +25,18 @@ def advised(error: KafkaError, group_id: str, *, by_regex: bool) -> KafkaError:
     match error:
         case GroupIdNotFound():
             told = f"group {group_id!r} has members of the classic protocol: " + _other_ways(
-                by_regex
+                auto, by_regex
             )
         case UnsupportedVersion():
             told = "the broker does not have the consumer protocol (KIP-848): " + _other_ways(
-                by_regex
+                auto, by_regex
             )
         case InconsistentGroupProtocol() if error.message == error.default_message:
             told = (
                 f"group {group_id!r} has members of the consumer protocol, or its members have no "
-                "assignor in common with this one: set group_protocol='auto' or 'consumer', or "
-                "name one of theirs in partition_assignment_strategy"
+                "assignor in common with this one: "
+                + ("" if auto else "set group_protocol='auto' or 'consumer', or ")
+                + "name one of theirs in partition_assignment_strategy"
             )
         case _:
             return error
@@ -43,7 +45,9 @@ def advised(error: KafkaError, group_id: str, *, by_regex: bool) -> KafkaError:
     return better
 
 
-def _other_ways(by_regex: bool) -> str:
+def _other_ways(auto: bool, by_regex: bool) -> str:
     if by_regex:
         return "subscribe with pattern= in place of regex=, and set group_protocol='auto'"
+    if auto:
+        return "it changed meanwhile, try again"
     return "set group_protocol='auto' or 'classic'"

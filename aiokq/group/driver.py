@@ -12,7 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
-from aiokq.core.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
+from aiokq.core.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    KafkaError,
+    UnsupportedVersion,
+)
 from aiokq.core.types import GroupMetadata, TopicPartition
 from aiokq.group.actions import (
     Abandon,
@@ -99,7 +104,9 @@ class GroupDriver:
         self._knowledge = TopicKnowledge(
             engine, changed=self._topics_changed, named=self._topics_named
         )
-        self._may_fall_back = protocol == "auto"
+        self._auto = protocol == "auto"
+        self._may_change = self._auto
+        """Once, until it is a member: both may be refused."""
         self._member: ClassicMember | ModernMember
         self._member = make_classic() if protocol == "classic" else make_modern()
         self._topics: frozenset[str] = frozenset()
@@ -239,6 +246,7 @@ class GroupDriver:
             case GiveUp(partitions):
                 await self._owner.give_up(partitions)
             case Take(partitions):
+                self._may_change = self._auto
                 await self._owner.take(partitions)
             case Lose(partitions, error):
                 await self._owner.lose(partitions, error)
@@ -259,25 +267,33 @@ class GroupDriver:
         self._topics_changed(topology)
 
     def _failed(self, error: KafkaError) -> None:
-        """A broker without the protocol, or a group that is a classic one, is no failure yet."""
-        member = self._member
-        if (
-            self._may_fall_back
-            and isinstance(member, ModernMember)
-            and isinstance(error, GroupIdNotFound | UnsupportedVersion)
-            and not member.owned
-            and not member.busy
-            and self._regex is None
-        ):
-            logger.info("group goes on with the classic protocol: error=%s", error)
-            self._may_fall_back = False
-            self._member = self._make_classic()
+        """A group of the other protocol, or a broker that lacks it, is no failure yet."""
+        if self._may_change and self._speaks_the_other(error):
+            self._may_change = False
+            classic = isinstance(self._member, ClassicMember)
+            logger.info(
+                "group goes on with the %s protocol: group=%s error=%s",
+                "consumer" if classic else "classic",
+                self._group_id,
+                error,
+            )
+            self._member = self._make_modern() if classic else self._make_classic()
             self._subscribe_member()
             self._wake.set()
         else:
-            error = advised(error, self._group_id, by_regex=self._regex is not None)
+            error = advised(
+                error, self._group_id, auto=self._auto, by_regex=self._regex is not None
+            )
             logger.error("group membership ended: group=%s error=%s", self._group_id, error)
             self._owner.refused(error)
+
+    def _speaks_the_other(self, error: KafkaError) -> bool:
+        member = self._member
+        if member.owned or member.busy or self._regex is not None:
+            return False
+        if isinstance(member, ClassicMember):
+            return isinstance(error, InconsistentGroupProtocol)
+        return isinstance(error, GroupIdNotFound | UnsupportedVersion)
 
     def _begin_again(self) -> None:
         """What a member was refused for may have been put right: another attempt, as a new one.

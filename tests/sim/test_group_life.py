@@ -11,7 +11,7 @@ import pytest
 from aiokq.cluster.events import Lost
 from aiokq.core.errors import CommitFailed, ConfigError, KafkaError, MaxPollExceeded
 from aiokq.core.types import TopicFilter, TopicPartition
-from tests.sim.group_world import PROTOCOLS, World, numbers, read, simulate, until
+from tests.sim.group_world import FAST, PROTOCOLS, World, numbers, read, simulate, until
 
 T0 = TopicPartition("t", 0)
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -501,5 +501,30 @@ def test_who_comes_with_the_other_protocol_is_told_what_to_set(
             if first == "classic":
                 async with w.member("t", protocol="auto") as d:
                     await until(lambda: d.assignment())
+
+    simulate(body)
+
+
+def test_who_fell_back_to_the_classic_protocol_follows_its_group_to_the_other() -> None:
+    """The classic members went, it was cut off, and its group was made anew: it came to an error
+    that advised the very setting it had."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        c = w.member("t")
+        await c.start()
+        await until(lambda: c.assignment())
+        async with w.member("t", protocol="auto", **FAST) as d:
+            await until(lambda: len(d.assignment()) == 1)
+            await c.close()
+            await until(lambda: len(d.assignment()) == 2)
+            w.network.partition(w.hosts[d])
+            await asyncio.sleep(10)
+            async with w.member("t", protocol="consumer") as e:
+                await until(lambda: len(e.assignment()) == 2)
+                w.network.heal()
+                await until(lambda: len(d.assignment()) == 1)
+                assert len(e.assignment()) == 1
+                assert d.health().ok
 
     simulate(body)

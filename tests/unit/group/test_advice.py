@@ -26,7 +26,7 @@ def test_a_group_of_the_other_protocol_is_named_with_the_setting_that_helps(
     error: KafkaError, says: str, set_to: str
 ) -> None:
     """ "The group id does not exist", of a group that everybody sees, sends people astray."""
-    better = advised(error, "g", by_regex=False)
+    better = advised(error, "g", auto=False, by_regex=False)
     assert type(better) is type(error)
     assert says in str(better)
     assert "group_protocol='auto'" in str(better)
@@ -36,10 +36,17 @@ def test_a_group_of_the_other_protocol_is_named_with_the_setting_that_helps(
 
 def test_a_pattern_of_the_brokers_needs_another_subscription_first() -> None:
     """group_protocol='auto' alone would change nothing: classic groups know no such pattern."""
-    assert "pattern=" in str(advised(GroupIdNotFound(), "g", by_regex=True))
+    assert "pattern=" in str(advised(GroupIdNotFound(), "g", auto=False, by_regex=True))
 
 
 def test_other_errors_stay_as_they_are() -> None:
     """Also 23 with words of its own: an assignor that was not offered is no matter of protocols."""
     for error in (GroupAuthorization(), InconsistentGroupProtocol("the group chose 'x'")):
-        assert advised(error, "g", by_regex=False) is error
+        assert advised(error, "g", auto=False, by_regex=False) is error
+
+
+def test_the_setting_that_is_in_force_is_not_advised() -> None:
+    """It was tried both ways: what is left is an assignor that the others have."""
+    told = str(advised(InconsistentGroupProtocol(), "g", auto=True, by_regex=False))
+    assert "partition_assignment_strategy" in told
+    assert "group_protocol" not in told
