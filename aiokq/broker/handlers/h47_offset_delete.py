@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 async def handle(
     node: BrokerNode, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets in topics that exist; those of a deleted topic went with it."""
-    refused = [_unknown(topic) for topic in request.topics if node.topics.get(topic.name) is None]
-    request.topics = [topic for topic in request.topics if node.topics.get(topic.name) is not None]
+    """Delete the offsets of partitions that exist; those of a deleted topic went with it."""
+    known, unknown = _sifted(node, request.topics)
+    request.topics = known
     try:
         check_group_id(request.group_id)
         response = await node.coordinator.write(
@@ -32,17 +32,32 @@ async def handle(
         )
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=counted(node, error))
-    response.topics += refused
+    if not response.error_code:
+        answers = {topic.name: topic for topic in response.topics}
+        for name, refused in unknown.items():
+            answer = answers.setdefault(name, OffsetDeleteResponseTopic(name=name))
+            answer.partitions = [*answer.partitions, *refused]
+        response.topics = list(answers.values())
     return response
 
 
-def _unknown(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-    return OffsetDeleteResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetDeleteResponsePartition(
-                partition_index=one.partition_index, error_code=UnknownTopicOrPartition.code
-            )
-            for one in topic.partitions
-        ],
-    )
+def _sifted(
+    node: BrokerNode, topics: list[OffsetDeleteRequestTopic]
+) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
+    """What can be deleted, and by topic the refusals of the rest."""
+    known: list[OffsetDeleteRequestTopic] = []
+    unknown: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for topic in topics:
+        found = node.topics.get(topic.name)
+        present = []
+        for one in topic.partitions:
+            if found is not None and found.partition(one.partition_index) is not None:
+                present.append(one)
+            else:
+                refusal = OffsetDeleteResponsePartition(
+                    partition_index=one.partition_index, error_code=UnknownTopicOrPartition.code
+                )
+                unknown.setdefault(topic.name, []).append(refusal)
+        if present:
+            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=present))
+    return known, unknown

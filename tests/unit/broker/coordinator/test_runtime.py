@@ -448,6 +448,25 @@ async def test_groups_are_administered():
         assert response.results[0].error_code == 0
 
 
+async def test_offsets_of_partitions_that_do_not_exist_are_not_deleted():
+    """A tool was told that all went well, where Kafka says which partition is none."""
+    async with GroupBroker() as broker:
+        await broker.create("t")
+        await broker.find()
+        await broker.commit(1, group="simple")
+        numbers = [wire.OffsetDeleteRequestPartition(partition_index=n) for n in (0, 7)]
+        for group, code in (("simple", 0), ("none", 69)):
+            topic = wire.OffsetDeleteRequestTopic(name="t", partitions=numbers)
+            request = wire.OffsetDeleteRequest(group_id=group, topics=[topic])
+            response = await broker.ask(request, 0)
+            assert response.error_code == code
+            if not code:
+                [deleted] = response.topics
+                codes = {one.partition_index: one.error_code for one in deleted.partitions}
+                assert codes == {0: 0, 7: 3}
+        assert await broker.committed("simple") == {}
+
+
 async def test_a_record_that_cannot_be_read_costs_no_more_than_itself(caplog):
     """Damage, or a record of a broker that is newer: the other groups are there."""
     broker = GroupBroker()
