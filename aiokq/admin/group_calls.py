@@ -268,7 +268,8 @@ class GroupCalls(ABC):
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it),
-                "earliest", "latest", or a `ResetTo`; for all partitions, or one for each.
+                "earliest", "latest", or a `ResetTo`; for all partitions, or one for each. Shifts
+                and "current" count from what is committed when this is called.
             partitions: topics, or single partitions; None for all that the group has committed.
 
         Returns:

@@ -68,7 +68,7 @@ def test_roundrobin_passes_over_many_members_in_no_time_to_speak_of() -> None:
     """A thousand members that share no topic: asking each whose turn it is took seconds."""
     members = {f"m{number:04}": Subscription((f"t{number:04}",)) for number in range(1000)}
     topology = Topology({f"t{number:04}": 100 for number in range(1000)})
-    began = time.perf_counter()
+    began = time.process_time()
     found = RoundRobinAssignor().assign(topology, members)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert {len(assignment.partitions) for assignment in found.values()} == {100}

@@ -209,9 +209,9 @@ def test_a_large_group_that_doubles_is_balanced_in_no_time_to_speak_of(topics_ea
         )
         for member, subscription in members.items()
     }
-    began = time.perf_counter()
+    began = time.process_time()
     second = CooperativeStickyAssignor().assign(group, joined)
-    assert time.perf_counter() - began < 4
+    assert time.process_time() - began < 4
     lost = sum(len(first[m].partitions) - len(second[m].partitions) for m in first)
     assert lost > 7_000
 
