@@ -264,7 +264,9 @@ class GroupCalls(ABC):
         Its members are taken out, the offsets are committed, and the members join again, within
         about a heartbeat interval, and resume there. Until then they may still hand out records
         from where they were; what they commit of these is refused. No record at or after the new
-        offset is skipped. Partitions that are not named go on from what is committed.
+        offset is skipped. Partitions that are not named go on from what is committed. Members of
+        other makes in a classic group are taken out as well; aiokafka's with automatic commits
+        undo it by a commit from outside the group, so stop them first.
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it),
