@@ -300,7 +300,8 @@ class CommitFailed(KafkaError):
     ) -> None:
         shown = ", ".join(f"{tp}: {error}" for tp, error in list(errors.items())[:3])
         more = f" and {len(errors) - 3} more" if len(errors) > 3 else ""
-        fate = f"; lost to other members: {len(lost)}" if lost else ""
+        names = ", ".join(str(tp) for tp in sorted(lost)[:5]) + (" ..." if len(lost) > 5 else "")
+        fate = f"; this member has lost {names}" if lost else ""
         super().__init__(f"offsets were not committed: {shown}{more}{fate}", **context)
         self.errors = dict(errors)
         self.lost = lost

@@ -184,6 +184,7 @@ def test_a_fenced_commit_says_that_the_partition_is_lost(protocol: str) -> None:
                 with pytest.raises(CommitFailed) as caught:
                     await c.commit({T0: 3})
                 assert caught.value.lost == {T0}
+                assert "this member has lost t-0" in str(caught.value)
                 assert await w.committed("t", 1) == [5]
 
     simulate(body)
