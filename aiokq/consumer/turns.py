@@ -56,9 +56,11 @@ class Turn:
 
     def end(self) -> None:
         """The next may go, if it is not waiting for an earlier one too. Harmless twice."""
-        if self.ended.done():
-            return
         if self._before is None or self._before.done():
-            self.ended.set_result(None)
+            self._end()
         else:
-            self._before.add_done_callback(lambda _: self.ended.set_result(None))
+            self._before.add_done_callback(self._end)
+
+    def _end(self, _: object = None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

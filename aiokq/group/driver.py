@@ -111,6 +111,7 @@ class GroupDriver:
         self._member = make_classic() if protocol == "classic" else make_modern()
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
+        self._wanted = False
         self._again = False
         self._closed = False
         self._asking: asyncio.Task[None] | None = None
@@ -150,6 +151,7 @@ class GroupDriver:
             regex: evaluated by the broker; with the consumer protocol only.
         """
         self._topics, self._regex = topics, regex
+        self._wanted = True
         self._out.clear()
         self._again = self._member.state is MemberState.FAILED
         if self._again:
@@ -160,7 +162,7 @@ class GroupDriver:
 
     def leave(self, *, lost: KafkaError | None = None) -> None:
         """Stop being a member; `left` waits for the end of it."""
-        self._again = False
+        self._wanted = self._again = False
         self._member.leave(self._engine.now(), lost=lost)
         self._wake.set()
 
@@ -269,6 +271,8 @@ class GroupDriver:
     def _failed(self, error: KafkaError) -> None:
         """A group of the other protocol, or a broker that lacks it, is no failure yet."""
         if self._may_change and self._speaks_the_other(error):
+            if not self._wanted:
+                return  # it left before this was heard: who comes back tries both ways again
             self._may_change = False
             classic = isinstance(self._member, ClassicMember)
             logger.info(

@@ -234,6 +234,7 @@ class Membership(ABC):
 
     def _refuse(self, error: KafkaError) -> None:
         """It does not become a member, or is none any more, and another attempt is in vain."""
+        self._disregard()  # a heartbeat that is answered yet would bring it back
         self._forget(error)
         self.error = self._lost = error
         self.state = MemberState.FAILED

@@ -48,9 +48,6 @@ LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 SESSION_SLACK: Final = 5.0
 """Seconds beyond the session timeout until a broker must have noticed that a member is gone."""
 
-OWN_MEMBER_IDS_SINCE: Final = 1
-"""Version in which members name themselves."""
-
 EXPELLED: Final = frozenset((FencedMemberEpoch.code, UnknownMemberId.code))
 
 
@@ -58,15 +55,16 @@ class ModernMember(Membership):
     """One member of a group of the consumer protocol.
 
     Args:
-        member_id: of this process for good; brokers before heartbeat version 1 give another.
+        member_id: of this process for good, unless the broker answers with another. Heartbeat
+            version 0 has the broker name who has no id, and takes a member's own as well, which
+            Java's consumer sends since KIP-1082: only who knows its id from the start can leave
+            while it joins.
         backoff: between attempts that failed.
     """
 
     def __init__(self, config: MemberConfig, member_id: str, backoff: Backoff) -> None:
         super().__init__(config, backoff)
-        self._own_member_id = member_id
         self._member_id = member_id
-        self._named_by_broker = False
         self._epoch = JOIN_EPOCH
         self._regex: str | None = None
         self._assigned: Mapping[UUID, frozenset[int]] = {}
@@ -166,13 +164,7 @@ class ModernMember(Membership):
         else:
             heartbeat = self._heartbeat()
         self._next_heartbeat = now + self._interval
-
-        def make(version: int) -> ConsumerGroupHeartbeatRequest:
-            if version < OWN_MEMBER_IDS_SINCE and not self._named_by_broker:
-                heartbeat.member_id = ""
-            return heartbeat
-
-        self._ask(ConsumerGroupHeartbeatRequest, make, config.request_timeout)
+        self._ask(ConsumerGroupHeartbeatRequest, lambda version: heartbeat, config.request_timeout)
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         """What the broker does not know yet, as far as that is known; null says "as before"."""
@@ -232,7 +224,6 @@ class ModernMember(Membership):
         if self.state is MemberState.PREPARING:
             return  # it is on its way out: what it is assigned now does not count
         if response.member_id:
-            self._named_by_broker = response.member_id != self._own_member_id
             self._member_id = response.member_id
         if self.state is MemberState.JOINING:
             logger.info(
@@ -328,8 +319,6 @@ class ModernMember(Membership):
 
     def _left(self, now: float) -> None:
         self._say_all_anew()
-        self._member_id = self._own_member_id
-        self._named_by_broker = False
         self.heartbeat_at = None
         self.state = MemberState.OUT
         if not self._wants_out:

@@ -555,6 +555,20 @@ def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
     assert play.member.group_metadata.generation == -1
 
 
+@pytest.mark.parametrize("code", [0, 25])
+def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
+    """It forgot why, or joined again behind the back of a user who was told that it had ended."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.expect(play.wait(), Ask)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.answer(HeartbeatResponse(error_code=code)), Fail)
+    assert play.member.state is MemberState.FAILED
+    assert isinstance(play.member.error, AuthenticationFailed)
+
+
 def test_a_leader_on_its_way_out_that_cannot_learn_its_topics_goes() -> None:
     """Nobody is to be told of what nobody wants any more."""
     play = Play(["cooperative-sticky"])

@@ -10,13 +10,19 @@ from typing import Any
 
 from aiokq.assign.assignor import resolve
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import AuthenticationFailed, GroupAuthorization, KafkaError
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    GroupAuthorization,
+    KafkaError,
+    UnsupportedVersion,
+)
 from aiokq.core.types import TopicPartition
 from aiokq.group.actions import NeedTopics, Take
 from aiokq.group.classic import ClassicMember
 from aiokq.group.driver import GroupDriver
 from aiokq.group.leadership import Leadership
 from aiokq.group.membership import MemberConfig, MemberState
+from aiokq.group.modern import ModernMember
 
 T0 = TopicPartition("t", 0)
 CONFIG = MemberConfig(
@@ -187,5 +193,50 @@ async def test_a_leader_whose_topics_cannot_be_asked_for_is_refused_with_the_rea
         assert driver.state is MemberState.FAILED
         assert isinstance(driver.error, AuthenticationFailed)
         assert owner.told == [("refused", frozenset())]
+    finally:
+        running.cancel()
+
+
+class Ungrouped(ModernMember):
+    """A machine that asks nobody: the test moves it."""
+
+    def _ask(self, *args: Any) -> None:
+        pass
+
+
+async def test_who_leaves_as_it_is_refused_does_not_come_back_by_the_other_protocol() -> None:
+    """close() waited for all its time, and a member that nobody knew of stayed in the group."""
+    owner = Owner()
+    classic: list[Scripted] = []
+
+    def make_classic() -> Scripted:
+        classic.append(Scripted(CONFIG, resolve(["range"]), Backoff(0.1, 1.0, random.Random(1))))
+        return classic[-1]
+
+    modern: list[Ungrouped] = []
+
+    def make_modern() -> Ungrouped:
+        modern.append(Ungrouped(CONFIG, "m", Backoff(0.1, 1.0, random.Random(1))))
+        return modern[-1]
+
+    driver = GroupDriver(
+        Engine(),  # type: ignore[arg-type]
+        "g",
+        owner,
+        protocol="auto",
+        make_classic=make_classic,
+        make_modern=make_modern,
+        spawn=spawn,
+    )
+    running = spawn(driver.run(), "group")
+    try:
+        driver.subscribe(frozenset({"t"}))
+        await asyncio.sleep(0)
+        modern[0]._refuse(UnsupportedVersion())
+        driver.leave()
+        await asyncio.wait_for(driver.left(), 1)
+        assert classic == []
+        driver.subscribe(frozenset({"t"}))
+        assert driver.state is MemberState.JOINING
     finally:
         running.cancel()

@@ -301,17 +301,27 @@ def test_a_lost_goodbye_is_not_repeated() -> None:
 
 
 def test_a_broker_that_names_its_members_gives_the_id() -> None:
-    """Heartbeat version 0; after leaving, the next id is asked for again."""
+    """Heartbeat version 0: what it answers is what it knows the member by."""
     play = Play()
     play.member.named(NAMES, play.now)
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()
-    assert play.request(0).member_id == ""
-    play.asked.make(0)  # type: ignore[union-attr]
     play.answer(1, {T: [0]}, member_id="named-by-broker")
     play.handled()
     assert play.request(0).member_id == "named-by-broker"
     assert play.member.group_metadata.member_id == "named-by-broker"
+
+
+def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> None:
+    """Under heartbeat version 0 it had none yet, and stayed in the group until its session ended."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    assert play.request(0).member_id == "aiokq-1"
+    play.member.leave(play.now)
+    play.expect(play.poll(), Ask)
+    assert play.request(0).member_epoch == -1
+    assert play.request(0).member_id == "aiokq-1"
 
 
 def test_a_changed_subscription_is_said_at_once() -> None:
