@@ -105,6 +105,14 @@ class _LoopThread(threading.Thread):
         self._changed.set()
 
     def run(self) -> None:
+        try:
+            self._watch()
+        finally:
+            with _lock:  # it holds on to its loop, which would never go
+                if _threads.get(self._loop) is self:
+                    del _threads[self._loop]
+
+    def _watch(self) -> None:
         alive = threading.Event()
         while watchdogs := self._watchdogs:
             if self._changed.wait(min(watchdog.interval for watchdog in watchdogs)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 
 from aiokq.core.watchdog import Watchdog
@@ -126,3 +128,20 @@ async def test_a_loop_is_watched_again_after_the_last_one_stopped():
     assert second._thread is not first._thread
     assert second.running
     second.stop()
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    """Each asyncio.run() of a long-lived process left its loop behind, with all that hung on it."""
+
+    async def watched() -> weakref.ref[asyncio.AbstractEventLoop]:
+        watchdog = Watchdog(lambda s, _: None, threshold=30, interval=0.002)
+        watchdog.start()
+        watchdog.stop()
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(watched())
+    for thread in threading.enumerate():
+        if thread.name == "aiokq-watchdog":
+            thread.join(5)
+    gc.collect()
+    assert loop() is None
