@@ -20,7 +20,7 @@ from aiokq.core.errors import (
 )
 from aiokq.core.types import GroupMetadata, TopicPartition
 from aiokq.group.actions import Action, Ask, Fail, GiveUp, Lose, Relocate, Take
-from aiokq.group.membership import MemberConfig, MemberState
+from aiokq.group.membership import OUTSIDE, MemberConfig, MemberState
 from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Membership(ABC):
         self._handling: GiveUp | Take | Lose | None = None
         self._lost: KafkaError | None = None
         self._wants_out = False
+        self._left_behind = False
         self._not_before = 0.0
         self._next_heartbeat = 0.0
         self._actions: list[Action] = []
@@ -81,7 +82,9 @@ class Membership(ABC):
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
         """Give everything up and go. `lost` says why it is not given up in order."""
-        if self.state in (MemberState.OUT, MemberState.FAILED, MemberState.LEAVING):
+        if self.state in (MemberState.OUT, MemberState.LEAVING):
+            return
+        if self.state is MemberState.FAILED and not self._left_behind:
             return
         self._wants_out = True
         self._lost = lost or self._lost
@@ -166,7 +169,9 @@ class Membership(ABC):
     def _go_on(self, now: float) -> None:
         """Nobody is busy with partitions."""
         if self.state is MemberState.FAILED:
-            self._lose()
+            if not self._lose() and self._wants_out and self._left_behind:
+                self._left_behind = False
+                self._say_goodbye(now)
         elif self._lose():
             self.state = MemberState.PREPARING  # to join anew, if it does not go after all
         elif not self._wants_out:
@@ -235,6 +240,8 @@ class Membership(ABC):
     def _refuse(self, error: KafkaError) -> None:
         """It does not become a member, or is none any more, and another attempt is in vain."""
         self._disregard()  # a heartbeat that is answered yet would bring it back
+        # The coordinator takes it for a member, and a group whose leader failed waits for it.
+        self._left_behind = self.group_metadata.generation != OUTSIDE
         self._forget(error)
         self.error = self._lost = error
         self.state = MemberState.FAILED

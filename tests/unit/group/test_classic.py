@@ -555,6 +555,22 @@ def test_a_leader_that_cannot_learn_its_topics_is_refused() -> None:
     assert play.member.group_metadata.generation == -1
 
 
+@pytest.mark.parametrize("owned", [(), (T0,)])
+def test_a_leader_that_failed_says_goodbye_when_it_closes(
+    owned: tuple[TopicPartition, ...],
+) -> None:
+    """The others waited for its assignment until its session ended, 45 s after it had gone."""
+    play = Play(["cooperative-sticky"])
+    leading(play, *owned)
+    play.member.unknown(AuthenticationFailed("no"), play.now)
+    play.expect(play.poll(), Fail, *([Lose] if owned else []))
+    play.member.leave(play.now)
+    play.expect(play.handled() if owned else play.poll(), Ask)
+    assert isinstance(play.request(), LeaveGroupRequest)
+    play.answer(LeaveGroupResponse())
+    assert play.member.state is MemberState.OUT
+
+
 @pytest.mark.parametrize("code", [0, 25])
 def test_the_answer_to_a_heartbeat_does_not_bring_back_who_was_refused(code: int) -> None:
     """It forgot why, or joined again behind the back of a user who was told that it had ended."""
