@@ -139,9 +139,12 @@ def test_a_loop_that_has_ended_is_not_kept() -> None:
         watchdog.stop()
         return weakref.ref(asyncio.get_running_loop())
 
+    def end_of_threads() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "aiokq-watchdog":
+                thread.join(5)
+
     loop = asyncio.run(watched())
-    for thread in threading.enumerate():
-        if thread.name == "aiokq-watchdog":
-            thread.join(5)
+    end_of_threads()
     gc.collect()
     assert loop() is None
