@@ -32,7 +32,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokq.wire.offset_commit import OffsetCommitRequest
 from aiokq.wire.offset_delete import (
     OffsetDeleteRequest,
@@ -164,9 +164,14 @@ async def alter_group_offsets(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
+    member: GroupMetadata | None = None,
     timeout: float | None,
 ) -> Results[TopicPartition, GroupOffsetAltered]:
-    """See `Admin.alter_group_offsets`."""
+    """See `Admin.alter_group_offsets`.
+
+    Args:
+        member: as whom to commit; None for somebody outside, which only an empty group takes.
+    """
     for tp, offset in offsets.items():
         if not isinstance(offset, OffsetAndMetadata):
             raise ConfigError(f"{tp}: {offset!r} is neither an offset nor an OffsetAndMetadata")
@@ -176,7 +181,7 @@ async def alter_group_offsets(
         node: int, asked: Mapping[TopicPartition, OffsetAndMetadata], remaining: float
     ) -> dict[TopicPartition, GroupOffsetAltered | KafkaError]:
         response = await engine.router.request(
-            lambda version: commit_request(group_id, asked),
+            lambda version: commit_request(group_id, asked, member=member),
             OffsetCommitRequest,
             node,
             timeout=remaining,

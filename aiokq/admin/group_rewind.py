@@ -1,9 +1,10 @@
 """Rewinding a group while its members are at work (docs/adr/0007-rewind.md).
 
-Its members are taken out of the group, the new offsets are committed while it is empty, and the
-members, who learn of it with their next heartbeat, join again and go on from there. A coordinator
-takes no commit of a member that is out, so no late one can move an offset past records that are to
-be read again.
+Its members are taken out of the group, the new offsets are committed, and the members, who learn of
+it with their next heartbeat, join again and go on from there. A coordinator takes no commit of a
+member that is out, so no late one can move an offset past records that are to be read again. A
+group of the classic protocol is held meanwhile: it would take commits from outside if it were
+empty.
 """
 
 from __future__ import annotations
@@ -14,30 +15,39 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokq.admin.deadline import Deadline
+from aiokq.admin.group_hold import REASON, GroupHold, HoldLost
 from aiokq.admin.group_members import take_out
-from aiokq.admin.group_offsets import alter_group_offsets
+from aiokq.admin.group_offsets import (
+    alter_group_offsets,
+    group_not_empty,
+    list_group_offsets,
+)
 from aiokq.admin.group_reset import ResetToLike, offsets_of, planned_resets, reset_targets
 from aiokq.admin.group_types import GroupDescription, GroupOffsetReset, GroupType
 from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
+    CommitFailed,
     FencedInstanceId,
     ForeignMembers,
     GroupIdNotFound,
     GroupNotEmpty,
+    KafkaError,
     RequestTimeout,
     UnknownMemberId,
 )
-from aiokq.core.types import OWN_MEMBER_PREFIX, TopicPartition
+from aiokq.core.types import OWN_MEMBER_PREFIX, OffsetAndMetadata, TopicPartition
 
 __all__ = ["rewind_group"]
 
 logger = logging.getLogger("aiokq.admin")
 
-REASON: Final = "the group is rewound"
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
 """Since it was described the member went, or came back as another; the commit will tell."""
+
+PATIENCE: Final = 30.0
+"""Seconds that a group is held for its members to notice: ten heartbeat intervals as they come."""
 
 
 async def rewind_group(
@@ -56,42 +66,124 @@ async def rewind_group(
     commits = offsets_of(resets)
     backoff = engine.new_backoff()
     while commits:
-        await _empty(engine, group_id, deadline)
-        altered = await alter_group_offsets(engine, group_id, commits, timeout=deadline.left())
-        back = [tp for tp, error in altered.errors.items() if isinstance(error, GroupNotEmpty)]
-        for tp, error in altered.errors.items():
-            if tp not in back:
+        failed = await _once(engine, group_id, commits, deadline)
+        again = [tp for tp, error in failed.items() if isinstance(error, GroupNotEmpty)]
+        for tp, error in failed.items():
+            if tp not in again:
                 resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
-        commits = {tp: commits[tp] for tp in back}
+        commits = {tp: commits[tp] for tp in again}
         if commits:
             # A member was quicker: it goes on from the old offsets until it is out again.
             if deadline.left() <= 0:
                 raise RequestTimeout(
-                    f"group {group_id!r} was not empty at any time within "
-                    f"{deadline.total:.3g} s: its members join again at once",
+                    f"group {group_id!r} could not be had alone within {deadline.total:.3g} s",
                     api="OffsetCommit",
-                )
+                ) from failed[again[0]]
             await asyncio.sleep(min(backoff.next(), deadline.left()))
     logger.info("group rewound: group=%s partitions=%d", group_id, len(resets))
     return Results(resets)
 
 
-async def _empty(engine: ClusterEngine, group_id: str, deadline: Deadline) -> None:
-    """Take all members out.
+async def _once(
+    engine: ClusterEngine,
+    group_id: str,
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline: Deadline,
+) -> Mapping[TopicPartition, KafkaError]:
+    """Try it; gives the errors of partitions, `GroupNotEmpty` where it has to be tried again.
 
     Raises:
         ForeignMembers: of the consumer protocol, some that are not aiokq's.
-        BrokerError: one could not be taken out.
+        KafkaError: one could not be taken out, or the group not be held.
     """
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=deadline.left()
     )
     group = described[group_id]
-    if isinstance(group.error, GroupIdNotFound):
-        return
-    described.raise_for_errors()
-    if not group.members:
-        return
+    if not isinstance(group.error, GroupIdNotFound):
+        described.raise_for_errors()
+    if group.members and group.type is GroupType.CLASSIC:
+        return await _held(engine, group, commits, deadline)
+    if group.members:
+        await _empty(engine, group, deadline)
+    altered = await alter_group_offsets(engine, group_id, commits, timeout=deadline.left())
+    return altered.errors
+
+
+# -- a group of the classic protocol
+
+
+async def _held(
+    engine: ClusterEngine,
+    group: GroupDescription,
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline: Deadline,
+) -> Mapping[TopicPartition, KafkaError]:
+    """Commit as the only member that the group has, and wait until another one is back."""
+    group_id = group.group_id
+    listed = await list_group_offsets(
+        engine, group_id, require_stable=False, timeout=deadline.left()
+    )
+    offsets = listed.raise_for_errors()[group_id].offsets
+    topics = {tp.topic for tp in (*offsets, *commits)}
+    async with GroupHold(engine, group, topics, deadline) as hold:
+        try:
+            await hold.take()
+        except HoldLost as error:
+            again = group_not_empty(group_id)
+            again.__cause__ = error
+            return dict.fromkeys(commits, again)
+        altered = await alter_group_offsets(
+            engine, group_id, commits, member=hold.member, timeout=deadline.left()
+        )
+        done = [tp for tp, result in altered.items() if result.error is None]
+        if not done:
+            return altered.errors
+        try:
+            if not await hold.until_back(min(PATIENCE, deadline.left())):
+                logger.warning(
+                    "no member is back since the group was rewound: group=%s members=%d",
+                    group_id,
+                    len(group.members),
+                )
+        except HoldLost:
+            overtaken = await _overtaken(
+                engine, group_id, {tp: commits[tp] for tp in done}, deadline
+            )
+            return {**altered.errors, **overtaken}
+    return altered.errors
+
+
+async def _overtaken(
+    engine: ClusterEngine,
+    group_id: str,
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline: Deadline,
+) -> dict[TopicPartition, KafkaError]:
+    """Those of which the group has other offsets now, by another rewind, or by who knows whom."""
+    listed = await list_group_offsets(
+        engine, {group_id: list(commits)}, require_stable=False, timeout=deadline.left()
+    )
+    now = listed.raise_for_errors()[group_id].offsets
+    errors: dict[TopicPartition, KafkaError] = {}
+    for tp, wanted in commits.items():
+        found = now.get(tp)
+        if found is None or found.offset != wanted.offset:
+            at = "none" if found is None else found.offset
+            cause = UnknownMemberId(
+                f"who rewound the group was taken out of it before a member was back: the offset "
+                f"is {at} now, not {wanted.offset}",
+                topic_partition=tp,
+            )
+            errors[tp] = CommitFailed({tp: cause})
+    return errors
+
+
+# -- a group of the consumer protocol
+
+
+async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadline) -> None:
+    """Take all members out."""
     _check_own(group)
     removed = await take_out(engine, group, reason=REASON, timeout=deadline.left())
     for error in removed.errors.values():
@@ -100,14 +192,15 @@ async def _empty(engine: ClusterEngine, group_id: str, deadline: Deadline) -> No
 
 
 def _check_own(group: GroupDescription) -> None:
-    """Members of the classic protocol join again whoever made them, as the protocol says."""
-    if group.type is not GroupType.CONSUMER:
-        return
+    """All have to be aiokq's, and to have chosen their ids: by these they are told.
+
+    A member of the classic protocol, in a group that is being converted, has not: it may be one
+    that commits from outside when it is out, and the group is empty then.
+    """
     foreign = [
         member.member_id
         for member in group.members
-        if member.speaks is not GroupType.CLASSIC
-        and not member.member_id.startswith(OWN_MEMBER_PREFIX)
+        if member.speaks is GroupType.CLASSIC or not member.member_id.startswith(OWN_MEMBER_PREFIX)
     ]
     if foreign:
         raise ForeignMembers(group.group_id, foreign)

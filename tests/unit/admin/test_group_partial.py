@@ -11,8 +11,10 @@ from aiokq import wire
 from aiokq.admin.client import Admin
 from aiokq.admin.group_reset import ResetTo
 from aiokq.core.errors import (
+    CommitFailed,
     ConfigError,
     CoordinatorLoadInProgress,
+    ForeignMembers,
     KafkaError,
     RequestTimeout,
     UnknownTopicOrPartition,
@@ -199,17 +201,94 @@ def test_each_member_of_a_group_that_was_converted_leaves_by_its_own_protocol() 
     with_groups(main)
 
 
-def test_a_classic_member_of_a_group_that_was_converted_is_no_foreign_one() -> None:
-    """It joins again, as its protocol says, whoever made it."""
+def test_a_classic_member_of_a_group_that_was_converted_is_refused_by_name() -> None:
+    """It may commit from outside once it is out, into a group that is empty."""
 
     async def main(groups: Groups, admin: Admin) -> None:
         mixed(groups)
         with_log(groups, [1])
         fetch_codes(groups, {T0: 0})
-        rewound = await admin.rewind_group("g", {T0: 3}, raise_errors=True)
-        assert rewound[T0].offset == 3
+        with pytest.raises(ForeignMembers) as caught:
+            await admin.rewind_group("g", {T0: 3})
+        assert caught.value.members == ("librdkafka-m",)
+        assert groups.count("leave") == groups.count("commit") == 0
 
     with_groups(main)
+
+
+class Held:
+    """Group g with one member, and the rules by which it is held; who holds it is `holder`.
+
+    Attributes:
+        removing: error code of the first answer to the removal of others.
+        joining: of the first join with an id, `beating` of heartbeats; 27 says somebody is back.
+        left: who left, or was removed, in order.
+    """
+
+    def __init__(
+        self, groups: Groups, *, removing: int = 0, joining: int = 0, beating: int = 27
+    ) -> None:
+        groups.add("g", 1)
+        with_log(groups, [1])
+        fetch_codes(groups, {T0: 0})
+        self.groups, self.removing, self.joining, self.beating = groups, removing, joining, beating
+        self.members = {"other"}
+        self.left: list[str] = []
+        for request, handler in (
+            (wire.DescribeGroupsRequest, self._describe),
+            (wire.JoinGroupRequest, self._join),
+            (wire.SyncGroupRequest, lambda *_: wire.SyncGroupResponse(assignment=b"")),
+            (wire.HeartbeatRequest, lambda *_: wire.HeartbeatResponse(error_code=self.beating)),
+            (wire.LeaveGroupRequest, self._leave),
+        ):
+            groups.cluster.handlers[request] = handler
+
+    def _describe(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
+        members = [
+            wire.DescribedGroupMember(
+                member_id=name,
+                client_id="c",
+                client_host="/10.0.0.1",
+                member_metadata=b"",
+                member_assignment=b"",
+            )
+            for name in sorted(self.members)
+        ]
+        group = wire.DescribedGroup(
+            group_id="g",
+            group_state="Stable",
+            protocol_type="consumer",
+            protocol_data="custom",
+            members=members,
+        )
+        return wire.DescribeGroupsResponse(groups=[group])
+
+    def _join(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
+        assert request.protocols[0].name == "custom"
+        if not request.member_id:
+            return wire.JoinGroupResponse(error_code=79, protocol_name=None, member_id="holder")
+        code, self.joining = self.joining, 0
+        if code:
+            return wire.JoinGroupResponse(error_code=code, protocol_name=None, member_id="")
+        self.members.add("holder")
+        return wire.JoinGroupResponse(
+            generation_id=7,
+            protocol_type="consumer",
+            protocol_name="custom",
+            leader="holder",
+            member_id="holder",
+            members=[wire.JoinGroupResponseMember(member_id="holder", metadata=b"")],
+        )
+
+    def _leave(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
+        codes = {}
+        for member in request.members:
+            self.left.append(member.member_id)
+            self.members.discard(member.member_id)
+            codes[member.member_id], self.removing = self.removing, 0
+        return wire.LeaveGroupResponse(
+            members=[wire.MemberResponse(member_id=m, error_code=c) for m, c in codes.items()]
+        )
 
 
 @pytest.mark.parametrize("code", [25, 82])
@@ -217,27 +296,70 @@ def test_a_member_that_came_back_as_another_does_not_end_a_rewind(code: int) -> 
     """A static member restarted between the question who is there and its removal."""
 
     async def main(groups: Groups, admin: Admin) -> None:
-        groups.add("g", 1)
-        with_log(groups, [1])
-        fetch_codes(groups, {T0: 0})
-        leaving = 0
-
-        def leave(broker: ScriptedBroker, request: Any, version: int) -> Any:
-            nonlocal leaving
-            leaving += 1
-            groups.commit_code = 25 if leaving == 1 else 0
-            return wire.LeaveGroupResponse(
-                members=[
-                    wire.MemberResponse(
-                        member_id=m.member_id, error_code=code if leaving == 1 else 0
-                    )
-                    for m in request.members
-                ]
-            )
-
-        groups.cluster.handlers[wire.LeaveGroupRequest] = leave
+        held = Held(groups, removing=code)
         rewound = await admin.rewind_group("g", {T0: 3}, raise_errors=True)
-        assert (rewound[T0].offset, leaving) == (3, 2)
+        assert rewound[T0].offset == 3
+        assert held.left == ["other", "holder"]
+        (commit,) = groups.cluster.requests(wire.OffsetCommitRequest)
+        assert (commit.member_id, commit.generation_id_or_member_epoch) == ("holder", 7)
+
+    with_groups(main)
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 25])
+def test_a_group_that_could_not_be_held_at_once_is_held_later(code: int) -> None:
+    """The coordinator moved, or loads, and knows nothing of a member id that another one gave."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        Held(groups, joining=code)
+        rewound = await admin.rewind_group("g", {T0: 3}, raise_errors=True)
+        assert rewound[T0].offset == 3
+
+    with_groups(main)
+
+
+@pytest.mark.parametrize("code", [23, 24, 81])
+def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
+    """It is full, or wants another protocol: to take its members out would be no rewind."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        held = Held(groups, joining=code)
+        with pytest.raises(KafkaError) as caught:
+            await admin.rewind_group("g", {T0: 3})
+        assert getattr(caught.value, "code", None) == code
+        assert "other" in held.members
+        assert groups.count("commit") == 0
+
+    with_groups(main)
+
+
+def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
+    """The group may have been empty then, and have taken a commit from outside: 7, not 3."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        Held(groups, beating=25)
+        rewound = await admin.rewind_group("g", {T0: 3})
+        assert rewound[T0].offset is None
+        assert isinstance(rewound[T0].error, CommitFailed)
+        assert "is 7 now, not 3" in str(rewound[T0].error)
+        # What is still so was not undone.
+        rewound = await admin.rewind_group("g", {T0: 7}, raise_errors=True)
+        assert rewound[T0].offset == 7
+
+    with_groups(main)
+
+
+def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Its members had died: whoever rewinds it waits for half a minute, not for ever."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        held = Held(groups, beating=0)
+        began = asyncio.get_running_loop().time()
+        rewound = await admin.rewind_group("g", {T0: 3}, raise_errors=True)
+        assert rewound[T0].offset == 3
+        assert 30 <= asyncio.get_running_loop().time() - began < 32
+        assert held.left == ["other", "holder"]
+        assert "no member is back" in caplog.text
 
     with_groups(main)
 
