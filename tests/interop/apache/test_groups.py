@@ -12,7 +12,12 @@ import pytest
 
 import aiokq
 from aiokq.admin.group_types import GroupType
+from aiokq.cluster.targets import Coordinator, CoordinatorKind
 from aiokq.errors import ForeignMembers
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from aiokq.wire.find_coordinator import FindCoordinatorRequest
 from tests.fault import group_scenarios as scenarios
 from tests.fault.group_scenarios import member, partitions, until
@@ -158,6 +163,39 @@ async def test_a_rewind_removes_members_of_other_makes_that_join_again(
             with pytest.raises(ForeignMembers) as caught:
                 await admin.rewind_group(f"{group}-2", {(topic, 0): 0})
             assert len(caught.value.members) == 1
+
+
+async def test_heartbeat_version_0_takes_the_id_that_a_member_has_chosen(
+    apache: ApacheKafka, topic: str
+) -> None:
+    """Brokers before 4.0: who leaves before its first answer can only do so by such an id."""
+    await create_topic(apache, topic, 1)
+    async with aiokq.Cluster(apache.bootstrap_servers) as client:
+
+        async def beat(epoch: int) -> ConsumerGroupHeartbeatResponse:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=f"g-{topic}", member_id="aiokq-me", member_epoch=epoch
+            )
+            if epoch == 0:
+                request.rebalance_timeout_ms = 60_000
+                request.subscribed_topic_names = [topic]
+                request.topic_partitions = []
+            return await client._engine.router.request(
+                lambda version: request,
+                ConsumerGroupHeartbeatRequest,
+                Coordinator(CoordinatorKind.GROUP, f"g-{topic}"),
+                timeout=20,
+                newest=0,
+            )
+
+        joined = await beat(0)
+        assert (joined.error_code, joined.member_id, joined.member_epoch > 0) == (
+            0,
+            "aiokq-me",
+            True,
+        )
+        left = await beat(-1)
+        assert (left.error_code, left.member_epoch) == (0, -1)
 
 
 # 21: three nodes
