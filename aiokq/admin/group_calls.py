@@ -264,9 +264,11 @@ class GroupCalls(ABC):
         Its members are taken out, the offsets are committed, and the members join again, within
         about a heartbeat interval, and resume there. Until then they may still hand out records
         from where they were; what they commit of these is refused. No record at or after the new
-        offset is skipped. Partitions that are not named go on from what is committed. Members of
-        other makes in a classic group are taken out as well; aiokafka's with automatic commits
-        undo it by a commit from outside the group, so stop them first.
+        offset is skipped. Partitions that are not named go on from what is committed.
+
+        Members of other makes in a classic group are taken out as well. Such a group is held by
+        this client until a member is back, so that it is not empty, and takes no commit from
+        outside: for 30 s at most, after which a warning is logged.
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it),
@@ -275,11 +277,15 @@ class GroupCalls(ABC):
             partitions: topics, or single partitions; None for all that the group has committed.
 
         Returns:
-            By partition, with the offset before and the one that it resumes from.
+            By partition, with the offset before and the one that it resumes from. The error is
+            CommitFailed where it has another offset before a member is back: another rewind was
+            later, or this client could not hold the group; RequestTimeout where the time was over
+            before a member was back, so that the offset that is committed may yet be undone.
 
         Raises:
             ForeignMembers: the group speaks the consumer protocol, and some of its members are
-                not aiokq's.
+                not aiokq's, or still speak the classic one.
+            GroupMaxSizeReached: a classic group has no room for this client.
             RequestTimeout: it could not be done in time.
         """
         results = await group_rewind.rewind_group(

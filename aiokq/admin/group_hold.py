@@ -23,6 +23,7 @@ from aiokq.assign.protocol import PROTOCOL_TYPE, encode_assignment, encode_subsc
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
     FencedInstanceId,
+    GroupIdNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
     KafkaError,
@@ -68,7 +69,7 @@ GONE: Final = (UnknownMemberId, FencedInstanceId)
 """Since it was described the member went, or came back as another."""
 
 
-LOST: Final = (UnknownMemberId, IllegalGeneration)
+LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class HoldLost(Exception):

@@ -141,6 +141,8 @@ async def _held(
             return altered.errors
         try:
             if not await hold.until_back(min(PATIENCE, deadline.left())):
+                if deadline.left() <= 0:
+                    return {**altered.errors, **_uncertain(done, deadline)}
                 logger.warning(
                     "no member is back since the group was rewound: group=%s members=%d",
                     group_id,
@@ -152,6 +154,21 @@ async def _held(
             )
             return {**altered.errors, **overtaken}
     return altered.errors
+
+
+def _uncertain(
+    done: Iterable[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, KafkaError]:
+    """Whoever learns only now that it is out may commit from outside: the group is empty."""
+    return {
+        tp: RequestTimeout(
+            f"the offset is committed, but no member was back within {deadline.total:.3g} s: "
+            "whether it stays is not known",
+            topic_partition=tp,
+            api="OffsetCommit",
+        )
+        for tp in done
+    }
 
 
 async def _overtaken(

@@ -263,7 +263,8 @@ class ForeignMembers(KafkaError):
     """A live group of the consumer protocol has members that are not aiokq's (KIP-848).
 
     They cannot be relied on to join again when they are taken out. Also members of aiokq whose
-    broker is too old to let members name themselves (before Kafka 4.0).
+    broker is too old to let members name themselves (before Kafka 4.0), and members of the classic
+    protocol in a group that is being converted.
 
     Attributes:
         members: their ids.

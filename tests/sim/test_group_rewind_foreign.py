@@ -201,13 +201,15 @@ def resumed(members: list[ForeignMember]) -> dict[int, int]:
     return first
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: int) -> None:
     """aiokafka with automatic commits: the group was empty, and took it; success was reported."""
 
     async def body(w: World) -> None:
         await at_work(w)
-        beats = [w.random.uniform(0.5, 3) for _ in range(seed % 3 + 1)]
+        # The quick ones are back before the others are out.
+        slowest = 0.02 if seed % 2 else 3
+        beats = [w.random.uniform(0.002, slowest) for _ in range(seed % 5 + 1)]
         members = [ForeignMember(w, f"10.0.3.{n}", beat=b) for n, b in enumerate(beats)]
         try:
             for member in members:
@@ -221,8 +223,9 @@ def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: 
             await until(lambda: len(resumed(members)) == PARTITIONS)
             await asyncio.sleep(10)
             assert resumed(members) == {0: 7, 1: 0}
-            assert any(member.commits for member in members)
-            assert {code for m in members for code in m.commits} == {UNKNOWN_MEMBER_ID}
+            codes = {code for member in members for code in member.commits}
+            # Who joined again before it was taken out has nothing to commit from outside.
+            assert codes == {UNKNOWN_MEMBER_ID} or (seed % 2 and not codes)
         finally:
             for member in members:
                 await member.__aexit__(None, None, None)

@@ -349,6 +349,19 @@ def test_a_group_whose_holder_was_removed_is_not_said_to_be_rewound() -> None:
     with_groups(main)
 
 
+def test_a_rewind_without_time_to_see_a_member_back_is_not_said_to_be_done() -> None:
+    """A timeout below the heartbeat interval let the group go, and a late commit undid it."""
+
+    async def main(groups: Groups, admin: Admin) -> None:
+        held = Held(groups, beating=0)
+        rewound = await admin.rewind_group("g", {T0: 3}, timeout=2)
+        assert isinstance(rewound[T0].error, RequestTimeout)
+        assert "is committed, but no member was back within 2 s" in str(rewound[T0].error)
+        assert held.left == ["other", "holder"]
+
+    with_groups(main)
+
+
 def test_a_group_to_which_nobody_comes_back_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
     """Its members had died: whoever rewinds it waits for half a minute, not for ever."""
 
