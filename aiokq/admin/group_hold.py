@@ -1,4 +1,4 @@
-"""GroupHold: a seat in a classic group, so that it is not empty while its members are out.
+"""GroupHold: a seat in a classic group, so that it is not empty until its members are back.
 
 Owns taking the group over and giving it back (docs/adr/0007-rewind.md); what is done meanwhile is
 the caller's. Who holds a group leads it, and assigns nothing to anybody.
@@ -15,7 +15,7 @@ from typing import Final, TypeVar, cast
 
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_members import take_out
-from aiokq.admin.group_types import GroupDescription, GroupState, GroupType
+from aiokq.admin.group_types import GroupDescription, GroupType
 from aiokq.admin.groups import describe_groups
 from aiokq.assign.assignor import ASSIGNORS
 from aiokq.assign.model import Assignment, Subscription
@@ -25,7 +25,6 @@ from aiokq.core.errors import (
     FencedInstanceId,
     GroupIdNotFound,
     IllegalGeneration,
-    InconsistentGroupProtocol,
     KafkaError,
     MemberIdRequired,
     RebalanceInProgress,
@@ -84,7 +83,7 @@ class GroupHold:
         others_back: some of the members that were taken out, or others, have joined.
 
     Args:
-        group: as described, with members, of the classic protocol.
+        group: as described: of the classic protocol, stable, with members.
         topics: that the group has offsets of. They stay subscribed to: the coordinator drops old
             offsets of others (KIP-211), and lets anybody delete them.
     """
@@ -144,20 +143,17 @@ class GroupHold:
         """
         try:
             await self._introduce()
+            # Before it joins: a cooperative member that is taken out while it joins again keeps
+            # what it has, and where it was (Java, kafka-python).
+            await self._take_out(self._group)
             while not await self._round():
                 if self._deadline.left() <= 0:
                     raise RequestTimeout("the group rebalances all the time", api="JoinGroup")
         except KafkaError as error:
-            if not (isinstance(error, LOST) or error.retriable or self._may_pass(error)):
+            if not (isinstance(error, LOST) or error.retriable):
                 raise
             self._link.relocate()
             raise HoldLost(str(error)) from error
-
-    def _may_pass(self, error: KafkaError) -> bool:
-        """A group that was described while it rebalanced did not say which protocol it has."""
-        return isinstance(error, InconsistentGroupProtocol) and (
-            self._group.state is not GroupState.STABLE
-        )
 
     async def _introduce(self) -> None:
         """Get a member id: by it this one is found among those who join."""
@@ -233,11 +229,14 @@ class GroupHold:
             await asyncio.wait([joining], timeout=LOOK)
         if others is None:
             return set()
-        removed = await take_out(self._engine, others, reason=REASON, timeout=self._deadline.left())
+        await self._take_out(others)
+        return {member.member_id for member in others.members}
+
+    async def _take_out(self, group: GroupDescription) -> None:
+        removed = await take_out(self._engine, group, reason=REASON, timeout=self._deadline.left())
         for error in removed.errors.values():
             if not isinstance(error, GONE):
                 raise error
-        return {member.member_id for member in others.members}
 
     async def _others(self) -> GroupDescription | None:
         """The group without this member; None if it is not in it."""

@@ -23,7 +23,7 @@ from aiokq.admin.group_offsets import (
     list_group_offsets,
 )
 from aiokq.admin.group_reset import ResetToLike, offsets_of, planned_resets, reset_targets
-from aiokq.admin.group_types import GroupDescription, GroupOffsetReset, GroupType
+from aiokq.admin.group_types import GroupDescription, GroupOffsetReset, GroupState, GroupType
 from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
@@ -103,6 +103,9 @@ async def _once(
     if not isinstance(group.error, GroupIdNotFound):
         described.raise_for_errors()
     if group.members and group.type is GroupType.CLASSIC:
+        if group.state is not GroupState.STABLE:
+            # Members that are taken out while they join may keep what they have.
+            return dict.fromkeys(commits, group_not_empty(group_id))
         return await _held(engine, group, commits, deadline)
     if group.members:
         await _empty(engine, group, deadline)

@@ -233,7 +233,7 @@ def test_a_member_that_commits_from_outside_when_it_is_out_undoes_nothing(seed: 
     simulate(body, seed=seed)
 
 
-def test_a_group_is_never_empty_while_it_is_rewound() -> None:
+def test_a_group_is_held_until_its_members_are_back() -> None:
     """For a heartbeat's time anybody could delete it, or reset its offsets."""
 
     async def body(w: World) -> None:

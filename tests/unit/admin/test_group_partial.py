@@ -221,17 +221,25 @@ class Held:
 
     Attributes:
         removing: error code of the first answer to the removal of others.
+        asking: of joins without an id; 79 says that it is given.
         joining: of the first join with an id, `beating` of heartbeats; 27 says somebody is back.
         left: who left, or was removed, in order.
     """
 
     def __init__(
-        self, groups: Groups, *, removing: int = 0, joining: int = 0, beating: int = 27
+        self,
+        groups: Groups,
+        *,
+        removing: int = 0,
+        asking: int = 79,
+        joining: int = 0,
+        beating: int = 27,
     ) -> None:
         groups.add("g", 1)
         with_log(groups, [1])
         fetch_codes(groups, {T0: 0})
         self.groups, self.removing, self.joining, self.beating = groups, removing, joining, beating
+        self.asking = asking
         self.members = {"other"}
         self.left: list[str] = []
         for request, handler in (
@@ -266,7 +274,8 @@ class Held:
     def _join(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
         assert request.protocols[0].name == "custom"
         if not request.member_id:
-            return wire.JoinGroupResponse(error_code=79, protocol_name=None, member_id="holder")
+            id_ = "holder" if self.asking == 79 else ""
+            return wire.JoinGroupResponse(error_code=self.asking, protocol_name=None, member_id=id_)
         code, self.joining = self.joining, 0
         if code:
             return wire.JoinGroupResponse(error_code=code, protocol_name=None, member_id="")
@@ -323,7 +332,7 @@ def test_a_group_that_takes_nobody_in_is_left_as_it_is(code: int) -> None:
     """It is full, or wants another protocol: to take its members out would be no rewind."""
 
     async def main(groups: Groups, admin: Admin) -> None:
-        held = Held(groups, joining=code)
+        held = Held(groups, asking=code)
         with pytest.raises(KafkaError) as caught:
             await admin.rewind_group("g", {T0: 3})
         assert getattr(caught.value, "code", None) == code
