@@ -7,9 +7,11 @@ killed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -148,6 +150,21 @@ class Group:
         time.sleep(0.3)
         self.until(lambda: _shared([m.owned for m in self.members]))
 
+    async def rewind(self, to: int) -> None:
+        """All partitions at once, and all from there on reaches some member once more."""
+        while await self.offsets() != [self.committed()] * PARTITIONS:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        async with aiokq.Admin(self._servers) as admin:
+            wanted = {aiokq.TopicPartition(self._topic, p): to for p in range(PARTITIONS)}
+            results = await admin.rewind_group(f"g-{self._topic}", wanted, raise_errors=True)
+        assert {result.offset for result in results.values()} == {to}
+        again = set(range(to * PARTITIONS, self._produced))
+        self.until(lambda: self._seen_twice() >= again)
+
+    def _seen_twice(self) -> set[int]:
+        received = itertools.chain(self._gone, *(m.received for m in self.members))
+        return {number for number, times in Counter(received).items() if times > 1}
+
     def committed(self) -> int:
         return self._produced // PARTITIONS
 
@@ -209,6 +226,43 @@ async def test_java_leads_ours_by_cooperative_rebalances(ours: tuple[str, int]) 
 async def test_ours_and_librdkafka_and_java_by_the_consumer_protocol(ours: tuple[str, int]) -> None:
     """KIP-848, whose members are told by our broker what to give up."""
     await life(ours, "uniform", "confluent-kafka", MAKES["uniform"])
+
+
+async def rewound(broker: tuple[str, int], assignor: str, *makes: str) -> None:
+    """They are taken out, and come back: none of them undoes it, whatever it commits meanwhile."""
+    group = Group(broker, assignor)
+    await group.prepare()
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [member.kill() for member in group.members])
+        group.start(*makes)
+        group.settle()
+        await group.produce_and_see()
+        await group.rewind(4)
+        group.settle()
+        await group.rewind(0)
+        await group.produce_and_see()
+        while group.members:
+            group.leave(group.members[0])
+    assert await group.offsets() == [group.committed()] * PARTITIONS
+
+
+async def test_a_rewind_is_not_undone_by_who_commits_from_outside(ours: tuple[str, int]) -> None:
+    """aiokafka does, with automatic commits, when it learns that it is out."""
+    await rewound(ours, "range", "aiokafka", "aiokafka")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("make", EVERY_MAKE)
+async def test_a_group_of_any_make_is_rewound(broker: tuple[str, int], make: str) -> None:
+    """Each alone: nobody else's commits, or late return, can hide what it does."""
+    await rewound(broker, "range", make, make)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_a_group_of_every_make_is_rewound(broker: tuple[str, int], assignor: str) -> None:
+    """Eager members give everything up to join, cooperative ones keep what they can."""
+    await rewound(broker, assignor, *MAKES[assignor])
 
 
 @pytest.mark.full
