@@ -9,11 +9,12 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.handlers import advertised_versions
+from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.connection.server import Server, ServerLimits
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["BrokerEndpoint", "BrokerNode"]
 
 logger = logging.getLogger("aiokq.broker")
-
-EXPIRE_PRODUCERS_SECONDS: Final = 600.0
-"""How often silent producers are looked for, as in Kafka."""
 
 
 class BrokerEndpoint(NamedTuple):
@@ -197,6 +195,7 @@ class BrokerNode:
                 on_failure=self._fail,
             )
             await self._coordinator.start()
+            Maintenance(self._supervisor).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
@@ -215,7 +214,6 @@ class BrokerNode:
         self._failure = asyncio.get_running_loop().create_future()
         await self.open()
         try:
-            self._supervisor.spawn(self._expire_producers(), name="expire producers")
             self._server = Server(
                 self.environment.network,
                 self._host or None,
@@ -322,17 +320,6 @@ class BrokerNode:
         """Off the loop: a gigabyte takes a tenth of a second. Shielded, as the directory may be
         another process's after the close."""
         await shielded(self.environment.offload.run(removal), name="remove deleted files")
-
-    async def _expire_producers(self) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
-        clock = self.environment.clock
-        while True:
-            await asyncio.sleep(EXPIRE_PRODUCERS_SECONDS)
-            now_ms = clock.timestamp_ms()
-            for topic in list(self.topics):
-                for partition in topic.partitions:
-                    partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
-                await asyncio.sleep(0)
 
     def _count_partitions(self) -> int:
         if self._storage is None:

@@ -332,7 +332,7 @@ async def test_a_topic_that_is_being_made_is_finished_before_the_close():
     """Who asked may have left. Logs opened while others are closed made the stop unclean, and
     some were made when the directory was another process's already."""
     async with Broker() as broker:
-        creating = asyncio.ensure_future(broker.node.topics.create(TopicSpec("t", 320)))
+        creating = asyncio.ensure_future(broker.node.topics.create(TopicSpec("t", 960)))
         late = asyncio.ensure_future(broker.node.topics.create(TopicSpec("late")))
         for _ in range(4):
             await asyncio.sleep(0)
@@ -344,7 +344,7 @@ async def test_a_topic_that_is_being_made_is_finished_before_the_close():
             await late
     async with Broker(broker.files) as broker:
         assert [topic.name for topic in broker.node.topics] == ["t"]
-        assert len(broker.node.topics.get("t").partitions) == 320
+        assert len(broker.node.topics.get("t").partitions) == 960
 
 
 async def test_a_cancelled_open_gives_the_directory_back():
