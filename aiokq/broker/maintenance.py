@@ -62,8 +62,25 @@ def jobs(node: BrokerNode) -> list[Job]:
                 partition.log.expire_producers(now_ms, settings.producer_id_expiration_ms)
             await asyncio.sleep(0)
 
+    async def delete_old_segments() -> None:
+        """Let go of what retention allows, and of newest segments that nobody appends to."""
+        clock = node.environment.clock
+        deleted = 0
+        for topic in list(node.topics):
+            for partition in list(topic.partitions):
+                try:
+                    partition.log.roll_idle(clock.timestamp_ms())
+                    deleted += partition.log.retain(node.retention_policies, clock.timestamp_ms())
+                except KafkaStorage:  # logged, and no reason to keep what others have
+                    continue
+                await asyncio.sleep(0)  # each may read from the disk
+        if deleted:
+            node.counters.segments_deleted += deleted
+            node.purge_later()
+
     return [
         Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
+        Job("retention", lambda: settings.log_retention_check_interval_ms, delete_old_segments),
     ]
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
+from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
+from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
@@ -60,6 +61,7 @@ class BrokerNode:
     Attributes:
         purgatory: fetches that wait for records.
         leadership_listeners: told of the partitions that it leads; to be set before it starts.
+        retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
     """
 
@@ -82,6 +84,7 @@ class BrokerNode:
         self.dispatcher = Dispatcher(self)
         self.purgatory = FetchPurgatory()
         self.leadership_listeners: list[LeadershipListener] = []
+        self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
         self._data_dir = data_dir
         self._host = host
         self._port = port
@@ -92,7 +95,7 @@ class BrokerNode:
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self._failure: asyncio.Future[None] | None = None
-        self._purge_timer: asyncio.TimerHandle | None = None
+        self._deletion: FileDeletion | None = None
 
     # who it is
 
@@ -187,6 +190,7 @@ class BrokerNode:
         )
         try:
             await self._supervisor.start()
+            self._deletion = FileDeletion(self.environment.offload, self._supervisor)
             self._coordinator = CoordinatorRuntime(
                 settings=self.settings,
                 environment=self.environment,
@@ -268,8 +272,8 @@ class BrokerNode:
         await self._supervisor.close()
         if self._coordinator is not None:
             await self._coordinator.close()
-        if self._purge_timer is not None:
-            self._purge_timer.cancel()
+        if self._deletion is not None:
+            await self._deletion.close()
         storage, self._storage = self._storage, None
         if storage is not None:
             await storage.close()
@@ -305,21 +309,10 @@ class BrokerNode:
         self.purge_later()
 
     def purge_later(self) -> None:
-        """Remove the files of what was deleted, when nobody sends them any more."""
-        if self._purge_timer is None:
-            delay = self.settings.log_segment_delete_delay_ms / 1000
-            self._purge_timer = asyncio.get_running_loop().call_later(delay, self._purge)
-
-    def _purge(self) -> None:
-        self._purge_timer = None
-        if self._storage is not None:
-            removal = self._storage.directory.removal()
-            self._supervisor.spawn(self._remove(removal), name="remove deleted files")
-
-    async def _remove(self, removal: Callable[[], None]) -> None:
-        """Off the loop: a gigabyte takes a tenth of a second. Shielded, as the directory may be
-        another process's after the close."""
-        await shielded(self.environment.offload.run(removal), name="remove deleted files")
+        """Remove the files of what was deleted by now, each after its topic's delay."""
+        delay_ms = self.settings.log_segment_delete_delay_ms
+        assert self._deletion is not None  # who deletes does so in an open node
+        self._deletion.later(self.storage.directory.removals(delay_ms))
 
     def _count_partitions(self) -> int:
         if self._storage is None:

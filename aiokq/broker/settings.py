@@ -374,6 +374,7 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
         "offsets.topic.num.partitions": 1,  # one log to open instead of fifty
         "offsets.topic.replication.factor": 1,
         "log.segment.delete.delay.ms": 1000,  # a test disk is small
+        "log.retention.check.interval.ms": 1000,  # a test of retention waits a second
     },
 }
 

@@ -286,6 +286,7 @@ class BrokerCounters(_Counters):
     batches_appended: int = _counter("batches", "Record batches appended to logs.")
     record_bytes_appended: int = _counter("bytes", "Size of those batches.")
     record_bytes_fetched: int = _counter("bytes", "Record bytes put into fetch responses.")
+    segments_deleted: int = _counter("segments", "Log segments deleted by retention.")
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )

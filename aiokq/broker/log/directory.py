@@ -12,8 +12,9 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import names
 from aiokq.broker.log.config import LogConfig
@@ -33,6 +34,9 @@ from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.segment import Segment
 
 logger = logging.getLogger("aiokq.broker.log")
 
@@ -291,32 +295,30 @@ class LogDirectory:
             )
 
     def purge(self) -> None:
-        """Remove the files of deleted partitions and segments.
+        """Remove the files of deleted partitions and segments, now."""
+        for _, remove in self.removals(0):
+            remove()
 
-        To be called ``file.delete.delay.ms`` after they were deleted, so that a mistake can be
-        undone by hand, as in Kafka. Responses that are still sent from them are not disturbed.
+    def removals(self, delay_ms: int) -> Iterable[tuple[int, Callable[[], None]]]:
+        """What was deleted since the last call: ways to remove its files, and when to.
+
+        They may be called in any thread: it takes long. Waiting ``file.delete.delay.ms`` allows to
+        undo a mistake by hand, as in Kafka. Responses that are still sent from the files are not
+        disturbed. What cannot be removed is logged, and removed at the next start.
+
+        Args:
+            delay_ms: of partitions; segments have their topic's.
         """
-        self.removal()()
-
-    def removal(self) -> Callable[[], None]:
-        """``purge`` of what is deleted by now, to be called in any thread: it takes long.
-
-        What cannot be removed is logged, and removed at the next start.
-        """
-        directories, self._deleted = self._deleted, []
-        segments = [segment for log in self._logs.values() for segment in log.gone()]
-
-        def remove() -> None:
-            for directory in directories:
-                self._remove(directory)
-            for segment in segments:
-                try:
-                    segment.remove_renamed(names.DELETED)
-                except OSError as error:
-                    path = segment.path(names.LOG)
-                    logger.warning("deleted segment not removed file=%s error=%s", path, error)
-
-        return remove
+        found: dict[int, _Removal] = {}
+        if self._deleted:
+            found[delay_ms] = _Removal(self._remove, self._deleted, [])
+            self._deleted = []
+        for log in self._logs.values():
+            segments = log.gone()
+            if segments:
+                due = log.config.file_delete_delay_ms
+                found.setdefault(due, _Removal(self._remove, [], [])).segments.extend(segments)
+        return found.items()
 
     # --- checkpoints
 
@@ -433,6 +435,25 @@ class LogDirectory:
             pass
         except OSError as error:
             logger.warning("deleted log not removed directory=%s error=%s", directory, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """Directories and segments whose files go at the same time."""
+
+    remove: Callable[[str], None]
+    directories: list[str]
+    segments: list[Segment]
+
+    def __call__(self) -> None:
+        for directory in self.directories:
+            self.remove(directory)
+        for segment in self.segments:
+            try:
+                segment.remove_renamed(names.DELETED)
+            except OSError as error:
+                path = segment.path(names.LOG)
+                logger.warning("deleted segment not removed file=%s error=%s", path, error)
 
 
 def _adopt(

@@ -21,6 +21,7 @@ from aiokq.core.files import Files
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _POSITION: Final = 0xFFFFFFFF
+_TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class IndexCorrupt(Exception):
@@ -206,6 +207,28 @@ class TimeIndex:
             raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
         self._times, self._offsets = times, offsets
         self._written = len(times)
+
+    def peek(self, next_offset: int) -> int | None:
+        """The last timestamp in the file, where that is enough to know; loads nothing.
+
+        None if the file does not say: it is missing, empty, not a finished one, or its last entry
+        lies outside the segment, which ends before ``next_offset``.
+        """
+        if self._times is not None:
+            return self._times[-1] if self._times else None
+        try:
+            file = self._files.open(self.path, writable=False)
+        except FileNotFoundError:
+            return None
+        try:
+            size = file.size()
+            if not size or size % self.ENTRY:
+                return None
+            timestamp, offset = _TIME_ENTRY.unpack(file.pread(self.ENTRY, size - self.ENTRY))
+        finally:
+            file.close()
+        known = timestamp > 0 and self._base <= offset + self._base < next_offset
+        return timestamp if known else None
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from aiokq.broker.log.producer_snapshot import (
 )
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
+from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments, TimestampSearch
 from aiokq.broker.log.tail import LogTail
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.retention import RetentionPolicy
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
+
+logger = logging.getLogger("aiokq.broker.log")
 
 
 class PartitionLog:
@@ -379,6 +384,70 @@ class PartitionLog:
             except OSError as error:
                 raise self._refused("records not deleted", error) from error
         return self._log_start_offset
+
+    def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
+        """Let go of the oldest segments that a policy names; how many went.
+
+        The log then starts where what is left begins. Where nothing is left, that is an empty
+        segment at its end.
+
+        Raises:
+            KafkaStorage: the disk refused, or a segment cannot be read.
+        """
+        self._check_usable()
+        segments = self._segments.all
+        try:
+            view = RetainedLog(
+                segments,
+                self._log_start_offset,
+                self.log_end_offset,
+                self.high_watermark,
+                self.config,
+                now_ms,
+            )
+            count, reason = expired(view, policies)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("retention failed", error) from error
+        if not count:
+            return 0
+        if count == len(segments):
+            self._roll(now_ms)
+        kept = self._segments.all[count:]
+        start = max(self._log_start_offset, kept[0].base_offset)
+        self._changed = self._renamed = True
+        try:
+            if start > self._log_start_offset:
+                self._epochs.truncate_from_start(start)
+                self._log_start_offset = start
+            self._segments.replace(kept)
+        except OSError as error:
+            raise self._refused("records not deleted", error) from error
+        logger.info(
+            "segments deleted partition=%s reason=%r segments=%d bytes=%d log_start_offset=%d",
+            self.topic_partition,
+            reason,
+            count,
+            sum(segment.size for segment in segments[:count]),
+            start,
+        )
+        return count
+
+    def roll_idle(self, now_ms: int) -> bool:
+        """Begin a new segment if the newest is older than segment.ms; whether it was.
+
+        Kafka does that at the next append only: what nobody appends to would never be compacted.
+
+        Raises:
+            KafkaStorage: the disk refused, or the segment cannot be read.
+        """
+        self._check_usable()
+        try:
+            idle = self._tail.is_idle(now_ms)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("not rolled", error) from error
+        if idle:
+            self._roll(now_ms)
+        return idle
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from ``offset`` on, as a follower does whose leader has others."""

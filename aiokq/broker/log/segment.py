@@ -55,6 +55,8 @@ class Segment:
         "_index",
         "_interval",
         "_max_timestamp",
+        "_peeked",
+        "_preallocated",
         "_reopened",
         "_time_index",
         "base_offset",
@@ -89,6 +91,9 @@ class Segment:
         self._first_timestamp: int | None = None
         # largest timestamp and the last offset of the batch that has it; None: not looked up
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
+        # of a segment whose largest timestamp was not looked up: what retention has seen
+        self._peeked: int | None = None
+        self._preallocated = False
         self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
 
@@ -98,11 +103,18 @@ class Segment:
         """Path of the segment's file with this suffix."""
         return names.segment_file(self._directory, self.base_offset, suffix)
 
-    def create(self) -> None:
-        """Make its file, empty; those of the indexes come with their first flush."""
+    def create(self, *, preallocate: int = 0) -> None:
+        """Make its file, empty; those of the indexes come with their first flush.
+
+        Args:
+            preallocate: the size it gets at once, filled with zeros, which ``seal`` cuts off.
+        """
         self._file = self._files.open(self.path(names.LOG), create=True)
         if self._file.size():
             self._file.truncate(0)
+        if preallocate:
+            self._preallocated = True
+            self._file.truncate(preallocate)
         self._index.create()
         self._time_index.create()
 
@@ -185,6 +197,7 @@ class Segment:
 
     def seal(self) -> None:
         """Finish the segment: nothing will be appended any more."""
+        self.trim()
         self._load_indexes()
         timestamp, offset = self.max_timestamp()
         self._time_index.maybe_append(timestamp, offset)
@@ -205,7 +218,7 @@ class Segment:
 
     def rename_away(self, suffix: str) -> None:
         """Add ``suffix`` to the names of its files; the open file goes on being readable."""
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = self.path(kind)
             if self._files.exists(path):
                 self._files.rename(path, path + suffix)
@@ -267,6 +280,9 @@ class Segment:
         self.size += size
         self.next_offset = last_offset + 1
 
+    def note_aborted(self, transaction: AbortedTransaction) -> None:
+        """The batch that was noted last is the marker that aborts this transaction."""
+
     def truncate_to(self, offset: int) -> int:
         """Remove the batches that hold ``offset`` or more; how many bytes that were."""
         self._load_indexes()
@@ -283,7 +299,7 @@ class Segment:
             self.next_offset = header.next_offset
         self._time_index.truncate(self.next_offset)
         self._bytes_since_index = 0
-        self._max_timestamp = None
+        self._max_timestamp = self._peeked = None
         if not position:
             self._first_timestamp = None
         self.flush_indexes()

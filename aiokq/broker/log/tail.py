@@ -77,6 +77,15 @@ class LogTail:
             raise self._refused("append failed", error) from error
         return full
 
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether the newest segment is as old as segment.ms allows, and nothing was appended.
+
+        Raises:
+            OSError: its file cannot be read.
+            CorruptRecord: it does not begin with a batch.
+        """
+        return self._segments.active.is_idle(now_ms, self._limits.segment_ms)
+
     def write(self, placed: PlacedAppend) -> None:
         """Write batches behind the others, all or none, and note where they are.
 
@@ -144,7 +153,7 @@ class LogTail:
             index_bytes=self._config.segment_index_bytes,
             now_ms=now_ms,
         )
-        segment.create()
+        segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
         return segment
 
     def _roll_limits(self) -> RollLimits:

