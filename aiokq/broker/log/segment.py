@@ -203,6 +203,13 @@ class Segment:
         self._time_index.maybe_append(timestamp, offset)
         self.flush_indexes()
 
+    def trim(self) -> None:
+        """Cut off what was preallocated and not used."""
+        if self._preallocated:
+            self._dirty = True
+            self.file.truncate(self.size)
+            self._preallocated = False
+
     def sync(self) -> None:
         """Make the records durable, if any were written since the last time."""
         if self._dirty:
@@ -355,6 +362,40 @@ class Segment:
         assert self._max_timestamp is not None
         return self._max_timestamp
 
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp, as retention sees it; without one, when it was written last.
+
+        Of a finished segment the time index ends with it: its last entry is read, not the index.
+        """
+        if self._max_timestamp is not None:
+            timestamp = self._max_timestamp[0]
+        elif self._peeked is not None:
+            return self._peeked
+        else:
+            known = self._time_index.peek(self.next_offset)
+            timestamp = self.max_timestamp()[0] if known is None else known
+        if timestamp < 0:
+            timestamp = self._files.modified_ms(self.path(names.LOG))
+        if self._max_timestamp is None:
+            self._peeked = timestamp
+        return timestamp
+
+    def is_idle(self, now_ms: int, segment_ms: int) -> bool:
+        """Whether a record that came now would begin a new segment, and the segment is that old.
+
+        Records of long ago alone, as an import brings them, are no reason.
+        """
+        if not self.size:
+            return False
+        first = self.first_timestamp_ms()
+        if first >= 0 and now_ms - first <= segment_ms:
+            return False
+        # when it was made; of one that was loaded since then, when it was written last
+        since = self.created_ms
+        if now_ms - since <= segment_ms:
+            since = self._files.modified_ms(self.path(names.LOG))
+        return now_ms - since > segment_ms
+
     def first_timestamp_ms(self) -> int:
         """Largest timestamp of the first batch; -1 without one."""
         if self._first_timestamp is None:
@@ -419,6 +460,8 @@ class RollLimits(NamedTuple):
         differ, so it is made from the name.
         """
         segment_ms = config.segment_ms
+        if config.compacted:  # the newest segment is never compacted
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
         return cls(config.segment_bytes, segment_ms)
