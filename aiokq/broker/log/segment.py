@@ -232,7 +232,7 @@ class Segment:
 
     def remove_renamed(self, suffix: str) -> None:
         """Remove the files that ``rename_away`` renamed."""
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = self.path(kind) + suffix
             if self._files.exists(path):
                 self._files.remove(path)
