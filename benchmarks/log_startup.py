@@ -72,9 +72,8 @@ async def until_led(bootstrap: str, partitions: int) -> None:
     async with aiokq.Cluster(bootstrap) as cluster:
         while True:
             known = (await cluster.refresh(TOPIC)).topics.get(TOPIC)
-            if known is not None and len(known.partitions) == partitions:
-                if not known.leaderless:
-                    return
+            if known is not None and len(known.partitions) == partitions and not known.leaderless:
+                return
             await asyncio.sleep(0.01)
 
 

@@ -26,6 +26,7 @@ from aiokq.core.errors import (
 )
 from aiokq.core.types import TopicPartition
 from aiokq.wire.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchPartitionData,
@@ -121,9 +122,7 @@ def _read_all(
                 raise UnsupportedCompressionType()
             check_leader_epoch(partition, target.current_leader_epoch)
             end = partition.visible_end(replica_id, read_committed)
-            data = _read(partition, target, end, left, found)
-            if read_committed:
-                data.aborted_transactions = []
+            data = _read(partition, target, end, left, found, read_committed)
         except BrokerError as error:
             node.counters.errors[error.name] += 1
             found.immediate = True
@@ -146,7 +145,12 @@ def _read_all(
 
 
 def _read(
-    partition: Partition, target: FetchTarget, end: int, left: int, found: Pass
+    partition: Partition,
+    target: FetchTarget,
+    end: int,
+    left: int,
+    found: Pass,
+    read_committed: bool,
 ) -> FetchPartitionData:
     log = partition.log
     offset = target.fetch_offset
@@ -156,7 +160,7 @@ def _read(
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=[] if read_committed else None,
         records=b"",
     )
     if target.last_fetched_epoch >= 0:
@@ -175,8 +179,14 @@ def _read(
             min(target.max_bytes, left),
             upper_bound=end,
             at_least_one=found.size == 0,
+            read_committed=read_committed,
         )
         data.records = read.fragments
+        if read.aborted_transactions:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in read.aborted_transactions
+            ]
     return data
 
 

@@ -21,6 +21,9 @@ DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
+TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
+"""Of files that a crash leaves and the next start finishes or removes."""
+
 CORRUPT: Final = ".corrupt-"
 """Before the position from which recovery moved bytes out of a ``.log``."""
 

@@ -1,4 +1,4 @@
-"""Owns one segment: a ``.log`` file with its two indexes, from one base offset on.
+"""Owns one segment: a ``.log`` file with its three indexes, from one base offset on.
 
 Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of.
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
+from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, FileRange, Files
@@ -59,6 +60,7 @@ class Segment:
         "_preallocated",
         "_reopened",
         "_time_index",
+        "_transactions",
         "base_offset",
         "created_ms",
         "next_offset",
@@ -96,6 +98,7 @@ class Segment:
         self._preallocated = False
         self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
+        self._transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
 
     # --- files
 
@@ -117,6 +120,7 @@ class Segment:
             self._file.truncate(preallocate)
         self._index.create()
         self._time_index.create()
+        self._transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
         """Take over what is on disk after a clean stop, reading as little as possible.
@@ -136,20 +140,54 @@ class Segment:
         size = self.size
         self.next_offset = self.base_offset + MAX_RELATIVE_OFFSET + 1
         self._load_indexes()
-        self.next_offset = self.base_offset
-        self.size = self._index.last_position
-        for position, header in walk_headers(self.file, self.size, size):
-            self.next_offset = header.next_offset
-            self.size = position + header.size
+        self._note_unindexed(size)
         if self.size != size:
             raise CorruptRecord(
                 f"{self.path(names.LOG)} has {size - self.size} bytes behind its last batch"
             )
 
+    def _note_unindexed(self, size: int) -> None:
+        """Note the batches behind the last index entry, of which a power cut may have left many."""
+        self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
+        self.next_offset = self.base_offset
+        indexed = self.size = self._index.last_position
+        self._bytes_since_index = 0
+        for position, header in walk_headers(self.file, indexed, size):
+            has_entry = self._interval if position == indexed > 0 else 0
+            self._bytes_since_index -= has_entry
+            self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+            self._bytes_since_index += has_entry
+
+    def indexes_fit(self) -> bool:
+        """Whether the files of a sealed segment's indexes may be what they should be, by size."""
+        try:
+            index = self._files.stat_size(self.path(names.INDEX))
+            time_index = self._files.stat_size(self.path(names.TIME_INDEX))
+        except FileNotFoundError:
+            return not self.size
+        if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
+            return False
+        # After a power cut a file may be there and have nothing in it. One that is empty for a
+        # reason is of a few batches, and soon made again.
+        return index > 0 or self.size <= self._interval
+
+    def load_transactions(self) -> None:
+        """Read which transactions were aborted in it; ``open_existing`` leaves that out.
+
+        Raises:
+            IndexCorrupt: the index does not fit.
+        """
+        self._transactions.load()
+
     def begin_recovery(self) -> None:
         """As ``begin_rebuild``; of what a kill left nobody knows whether it was synced."""
         self.begin_rebuild()
+        self.begin_transactions()
         self._dirty = True
+
+    def begin_transactions(self) -> None:
+        """Forget its aborted transactions, which are then noted one after the other."""
+        self._transactions.create()
 
     def begin_rebuild(self) -> None:
         """Forget all but the ``.log`` file, whose batches are then noted one after the other."""
@@ -194,6 +232,7 @@ class Segment:
         """Bring the index files up to the log."""
         self._index.flush()
         self._time_index.flush()
+        self._transactions.flush()
 
     def seal(self) -> None:
         """Finish the segment: nothing will be appended any more."""
@@ -215,6 +254,16 @@ class Segment:
         if self._dirty:
             self.file.sync()
             self._dirty = False
+        self._transactions.sync()
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether something was written that is not durable."""
+        return self._dirty
+
+    def begin_sync(self) -> None:
+        """Its file is going to be synced: what is written from now on is another sync's."""
+        self._dirty = False
 
     def close(self) -> None:
         """Close the ``.log``; the segment can be used again."""
@@ -289,6 +338,7 @@ class Segment:
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         """The batch that was noted last is the marker that aborts this transaction."""
+        self._transactions.append(transaction)
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batches that hold ``offset`` or more; how many bytes that were."""
@@ -305,6 +355,7 @@ class Segment:
         for _, header in walk_headers(self.file, self._index.last_position, position):
             self.next_offset = header.next_offset
         self._time_index.truncate(self.next_offset)
+        self._transactions.truncate(self.next_offset)
         self._bytes_since_index = 0
         self._max_timestamp = self._peeked = None
         if not position:
@@ -354,6 +405,21 @@ class Segment:
             if behind >= target:
                 return End(behind, header.next_offset)
         return End(begin, None)
+
+    def collect_aborted(
+        self, offset: int, upper_bound: int, into: list[AbortedTransaction]
+    ) -> bool:
+        """Add the aborted transactions with records between two offsets whose markers it has.
+
+        Returns:
+            Whether that is all: none behind this segment can have a marker of one.
+        """
+        return self._transactions.collect(offset, upper_bound, into)
+
+    @property
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """The transactions whose markers of abort lie in it."""
+        return self._transactions.entries()
 
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
