@@ -168,7 +168,9 @@ class _Loader:
         bases = self._bases()
         if not bases:
             segment = self._segment(log_start_offset)
-            segment.create()
+            segment.create(
+                preallocate=self._config.segment_bytes if self._config.preallocate else 0
+            )
             return [segment], self._producers_of([segment])
         epochs_known = self._load_epochs()
         if clean:

@@ -292,7 +292,7 @@ def test_a_preallocated_file_has_its_size_at_once_and_is_cut_when_it_is_finished
     """Zeros behind the last batch of a finished segment would look like a torn tail."""
     log = open_partition(files, preallocate=True, segment_bytes=4096)
     path = names.segment_file(DIRECTORY, 0, names.LOG)
-    log.roll(NOW_MS)
+    assert files.stat_size(path) == 4096
     append(log, batch(b"a"))
     log.roll(NOW_MS)
     append(log, batch(b"b"))
