@@ -365,7 +365,7 @@ class _Loader:
         path = segment.path(names.LOG)
         lost = valid_batches(file, position, end, bad.expected, self._crc32c)
         trash = ""
-        if lost is None and is_torn(file, position, end):
+        if lost is None and is_torn(file, position, end, bad.expected):
             trash = "torn tail"
         elif lost is None and only_zeros(file, position, end):
             trash = "zeros"
