@@ -57,9 +57,8 @@ def jobs(node: BrokerNode) -> list[Job]:
     async def expire_producers() -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""
         now_ms = node.environment.clock.timestamp_ms()
-        for topic in list(node.topics):
-            for partition in topic.partitions:
-                partition.log.expire_producers(now_ms, settings.producer_id_expiration_ms)
+        for log in list(node.storage.directories.logs()):
+            log.expire_producers(now_ms, settings.producer_id_expiration_ms)
             await asyncio.sleep(0)
 
     async def delete_old_segments() -> None:
@@ -80,6 +79,21 @@ def jobs(node: BrokerNode) -> list[Job]:
 
     return [
         Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
+        Job(
+            "recovery point checkpoint",
+            lambda: settings.log_flush_offset_checkpoint_interval_ms,
+            node.storage.save_recovery_points,
+        ),
+        Job(
+            "log start offset checkpoint",
+            lambda: settings.log_flush_start_offset_checkpoint_interval_ms,
+            node.storage.save_log_starts,
+        ),
+        Job(
+            "high watermark checkpoint",
+            lambda: settings.replica_high_watermark_checkpoint_interval_ms,
+            node.storage.save_high_watermarks,
+        ),
         Job("retention", lambda: settings.log_retention_check_interval_ms, delete_old_segments),
     ]
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
+    "AppendsCounted",
     "MetadataImage",
     "MetadataRecord",
     "ProducerIdsReserved",
@@ -56,13 +57,22 @@ class SettingChanged(NamedTuple):
     value: str | None
 
 
-MetadataRecord: TypeAlias = TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged
+class AppendsCounted(NamedTuple):
+    """So many appends were made until here: a compacted log has fewer lines."""
+
+    appends: int
+
+
+MetadataRecord: TypeAlias = (
+    TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged | AppendsCounted
+)
 
 _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "topic": TopicRecord,
     "topic-deleted": TopicDeleted,
     "producer-ids": ProducerIdsReserved,
     "setting": SettingChanged,
+    "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -108,14 +118,22 @@ class MetadataImage:
         topics: by name.
         next_producer_id: the first id that was never reserved.
         settings: cluster-wide settings by Kafka's names.
+        appends: how often something was appended since the log began.
     """
 
-    __slots__ = ("next_producer_id", "settings", "topics")
+    __slots__ = ("appends", "next_producer_id", "settings", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.next_producer_id = 0
         self.settings: dict[str, str] = {}
+        self.appends = 0
+
+    def apply_all(self, records: Iterable[MetadataRecord]) -> None:
+        """Take over the records of one append."""
+        self.appends += 1
+        for record in records:
+            self.apply(record)
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over one record."""
@@ -132,6 +150,8 @@ class MetadataImage:
                 self.settings.pop(name, None)
             case SettingChanged(name, value):
                 self.settings[name] = str(value)
+            case AppendsCounted(appends):
+                self.appends = appends
 
     def records(self) -> Iterator[MetadataRecord]:
         """The fewest records that give this image."""
@@ -140,3 +160,4 @@ class MetadataImage:
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         yield from self.topics.values()
+        yield AppendsCounted(self.appends)  # the last: each line counts

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
@@ -20,12 +21,14 @@ from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.connection.server import Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
-from aiokq.core.errors import Closed
+from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.fetch_sessions import FetchSessionCache
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
     from aiokq.broker.settings import BrokerSettings
@@ -52,7 +55,7 @@ class BrokerNode:
     Args:
         settings: made by `settings.broker_settings`.
         environment: clock, random, network, files and offload.
-        data_dir: its log directory, made if it is missing.
+        data_dir: its log directory, or several; made if they are missing.
         host: address to listen on; "" for all.
         port: 0 for a free one.
         node_id: None takes the stored one, 0 for a new directory.
@@ -70,7 +73,7 @@ class BrokerNode:
         settings: BrokerSettings,
         environment: Environment,
         *,
-        data_dir: str,
+        data_dir: str | Sequence[str],
         host: str = "127.0.0.1",
         port: int = 0,
         node_id: int | None = None,
@@ -85,7 +88,7 @@ class BrokerNode:
         self.purgatory = FetchPurgatory()
         self.leadership_listeners: list[LeadershipListener] = []
         self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
-        self._data_dir = data_dir
+        self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
         self._host = host
         self._port = port
         self._given_node_id = node_id
@@ -101,11 +104,11 @@ class BrokerNode:
 
     @property
     def node_id(self) -> int:
-        return self.storage.directory.properties.node_id
+        return self.storage.directories.properties.node_id
 
     @property
     def cluster_id(self) -> str:
-        return self.storage.directory.properties.cluster_id
+        return self.storage.directories.properties.cluster_id
 
     @property
     def advertised_host(self) -> str:
@@ -174,22 +177,24 @@ class BrokerNode:
     # its life
 
     async def open(self) -> None:
-        """Open the directory and all logs in it, recovering those that were not closed.
+        """Open the directories and all logs in them, recovering those that were not closed.
 
         Raises:
-            KafkaStorage: the directory cannot be used; says what to do.
-            ConfigError: it belongs to another node.
+            KafkaStorage: no directory can be used, or one is in use; says what to do.
+            ConfigError: one belongs to another node.
         """
-        self._storage = await Storage.open(
-            self.environment,
-            self.settings,
-            self._data_dir,
-            node_id=self._given_node_id,
-            opened=self._partition_opened,
-            deleted=self._partition_deleted,
-        )
+        await self._supervisor.start()
         try:
-            await self._supervisor.start()
+            self._storage = await Storage.open(
+                self.environment,
+                self.settings,
+                self._data_dirs,
+                node_id=self._given_node_id,
+                supervisor=self._supervisor,
+                opened=self._partition_opened,
+                deleted=self._partition_deleted,
+            )
+            self._watch_directories(self._storage.directories)
             self._deletion = FileDeletion(self.environment.offload, self._supervisor)
             self._coordinator = CoordinatorRuntime(
                 settings=self.settings,
@@ -205,6 +210,7 @@ class BrokerNode:
             raise
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
+        self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
@@ -277,7 +283,7 @@ class BrokerNode:
         storage, self._storage = self._storage, None
         if storage is not None:
             await storage.close()
-            logger.info("broker stopped: node=%d", storage.directory.properties.node_id)
+            logger.info("broker stopped: node=%d", storage.directories.properties.node_id)
 
     def _limits(self) -> ServerLimits:
         settings = self.settings
@@ -292,7 +298,47 @@ class BrokerNode:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    # what its partitions tell it
+    # what its directories and partitions tell it
+
+    def _watch_directories(self, directories: LogDirectories) -> None:
+        """Learn of a directory that fails; the thread that meets it may be any."""
+        loop = asyncio.get_running_loop()
+
+        def listen(directory: LogDirectory) -> Callable[[KafkaStorage], None]:
+            failed = functools.partial(self._directory_failed, directory)
+
+            def tell(error: KafkaStorage) -> None:
+                loop.call_soon_threadsafe(failed, error)
+
+            return tell
+
+        for directory in directories.all:
+            directory.disk.listener = listen(directory)
+            if directory.disk.failure is not None:  # while it was opened
+                self._directory_failed(directory, directory.disk.failure)
+
+    def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
+        """Its partitions are offline until the node restarts; without any directory it ends.
+
+        Source: Kafka's ``ReplicaManager.handleLogDirFailure``.
+        """
+        if self._storage is None:
+            return
+        for name in list(directory.logs):
+            partition = self.topics.partition(*name)
+            if partition is None or not partition.is_online:
+                continue
+            for listener in self.leadership_listeners:
+                listener.resigned(partition)
+            partition.log.wake_waiters()
+            partition.take_offline(error)
+            self.purgatory.wake(name)
+        if not self._storage.directories.online:
+            self._fail(
+                KafkaStorage(f"every log directory is offline: {error.message}")
+                if len(self._data_dirs) > 1
+                else error
+            )
 
     def _partition_opened(self, partition: Partition) -> None:
         partition.log.append_listeners.append(
@@ -312,18 +358,20 @@ class BrokerNode:
         """Remove the files of what was deleted by now, each after its topic's delay."""
         delay_ms = self.settings.log_segment_delete_delay_ms
         assert self._deletion is not None  # who deletes does so in an open node
-        self._deletion.later(self.storage.directory.removals(delay_ms))
+        self._deletion.later(self.storage.directories.removals(delay_ms))
 
     def _count_partitions(self) -> int:
         if self._storage is None:
             return 0
         return sum(len(topic.partitions) for topic in list(self._storage.topics))
 
+    def _count_offline_directories(self) -> int:
+        return 0 if self._storage is None else len(self._storage.directories.offline)
+
     def _log_sizes(self) -> dict[tuple[str, ...], int]:
         if self._storage is None:
             return {}
         return {
-            (topic.name, str(partition.index)): partition.log.size_bytes
-            for topic in list(self._storage.topics)
-            for partition in list(topic.partitions)
+            (log.topic_partition.topic, str(log.topic_partition.partition)): log.size_bytes
+            for log in self._storage.directories.logs()
         }

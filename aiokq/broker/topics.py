@@ -36,7 +36,7 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata_log import MetadataLog
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
@@ -116,7 +116,7 @@ class TopicRegistry:
         *,
         settings: BrokerSettings,
         environment: Environment,
-        directory: LogDirectory,
+        directories: LogDirectories,
         metadata: MetadataLog,
         new_id: Callable[[], uuid.UUID],
         opened: Callable[[Partition], None],
@@ -125,8 +125,8 @@ class TopicRegistry:
         self._settings = settings
         self._clock = environment.clock
         self._offload = environment.offload
-        self._node_id = directory.properties.node_id
-        self._directory = directory
+        self._node_id = directories.properties.node_id
+        self._directories = directories
         self._metadata = metadata
         self._new_id = new_id
         self._opened = opened
@@ -163,8 +163,10 @@ class TopicRegistry:
     async def load(self) -> None:
         """Open every topic that the metadata log has; off the loop, as logs may need recovery.
 
+        What cannot be opened, as its directory cannot be used, is offline.
+
         Raises:
-            KafkaStorage: a log cannot be opened.
+            KafkaStorage: no directory can be used.
         """
         for record in list(self._metadata.image.topics.values()):
             config = log_config(record.configs, self._settings)
@@ -175,7 +177,10 @@ class TopicRegistry:
             )
             self._add(topic)
             for partition in topic.partitions:
-                self._opened(partition)
+                if partition.is_online:
+                    self._opened(partition)
+        if not self._directories.online:
+            raise KafkaStorage(next(iter(self._directories.offline.values())).message)
 
     async def close(self) -> None:
         """Wait for the change that is in work; those behind it, and later ones, raise Closed."""
@@ -193,7 +198,7 @@ class TopicRegistry:
 
     def _open_all(self, topic: Topic, count: int) -> None:
         for index in range(count):
-            self._open_partition(topic, index)
+            self._open_partition(topic, index, is_new=False)
 
     async def create_if_allowed(self, name: str, *, allowed: bool) -> Topic | None:
         """Create a topic because somebody asked for its metadata; None where that may not be.
@@ -342,7 +347,8 @@ class TopicRegistry:
             topic.configs = checked
             topic.config = config
             for partition in topic.partitions:
-                partition.log.update_config(config)
+                if partition.is_online:
+                    partition.log.update_config(config)
         logger.info("topic settings changed: topic=%s configs=%s", topic.name, dict(checked))
 
     # on disk
@@ -357,7 +363,7 @@ class TopicRegistry:
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
             try:
-                self._directory.delete_partition(partition.name)
+                self._directories.delete_partition(partition.name)
             except KafkaStorage as error:
                 failure = error
             self._deleted(partition)
@@ -369,27 +375,35 @@ class TopicRegistry:
     async def _open_partitions(self, topic: Topic, indexes: range) -> None:
         """Make logs, some in each turn of the loop."""
         for index in indexes:
-            self._opened(self._open_partition(topic, index))
+            self._opened(self._open_partition(topic, index, is_new=True))
             if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
-    def _open_partition(self, topic: Topic, index: int) -> Partition:
-        log = self._directory.open_partition(
-            TopicPartition(topic.name, index),
-            topic.topic_id,
-            topic.config,
-            now_ms=self._clock.timestamp_ms(),
-        )
-        epoch = log.epochs.latest_epoch
-        if epoch < 0:
-            epoch = 0
-        elif not self._directory.clean:
-            # What a kill took away may be written anew, with the same offsets and other
-            # records: a new epoch lets readers find out (KIP-320).
-            epoch += 1
-            log.assign_epoch(epoch)
+    def _open_partition(self, topic: Topic, index: int, *, is_new: bool) -> Partition:
+        name = TopicPartition(topic.name, index)
         replicas = (self._node_id,)
-        partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
+        try:
+            log = self._directories.open_partition(
+                name,
+                topic.topic_id,
+                topic.config,
+                now_ms=self._clock.timestamp_ms(),
+                is_new=is_new,
+            )
+            epoch = log.epochs.latest_epoch
+            if epoch < 0:
+                epoch = 0
+            elif not self._directories.was_clean(name):
+                # What a kill took away may be written anew, with the same offsets and other
+                # records: a new epoch lets readers find out (KIP-320).
+                epoch += 1
+                log.assign_epoch(epoch)
+        except KafkaStorage as error:
+            if is_new:
+                raise
+            partition = Partition.offline(topic, index, replicas, error)
+        else:
+            partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
         topic.partitions.append(partition)
         return partition
 

@@ -291,6 +291,9 @@ class BrokerCounters(_Counters):
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )
     partitions: Gauge = _gauge("partitions", "Partitions hosted.")
+    offline_log_directories: Gauge = _gauge(
+        "directories", "Log directories that cannot be used until the broker restarts."
+    )
     connections: Gauge = _gauge("connections", "Open connections.")
     connections_accepted: int = _counter("connections", "Connections accepted.")
     connections_refused: int = _counter("connections", "Connections above the limit.")

@@ -189,6 +189,11 @@ class CoordinatorRuntime:
                     raise
         finally:
             self._wind(slot)
+        if outcome.records:
+            try:
+                await slot.log.durable()
+            except KafkaStorage as error:
+                raise _told(error) from error
         if outcome.deferred is None:
             assert outcome.response is not None
             return outcome.response
@@ -238,7 +243,7 @@ class CoordinatorRuntime:
         partition = None if topic is None else topic.partition(index)
         slot = self._slots.get(index)
         failed = slot is not None and slot.state is ShardState.FAILED
-        if partition is None or partition.log.failed or failed:
+        if partition is None or not partition.is_online or partition.log.failed or failed:
             raise CoordinatorNotAvailable(f"partition {index} of {OFFSETS_TOPIC} is offline")
         return partition.leader
 
@@ -402,7 +407,9 @@ class CoordinatorRuntime:
             slot = self._slots[partition.index] = _Slot(
                 partition, ShardLog(partition), shard, timers
             )
-            if slot.log.is_empty:
+            if slot.log.is_offline:
+                slot.state = ShardState.FAILED
+            elif slot.log.is_empty:
                 self._activate(slot)
             else:
                 self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")

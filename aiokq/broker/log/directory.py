@@ -36,6 +36,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.flusher import Flusher
     from aiokq.broker.log.segment import Segment
 
 logger = logging.getLogger("aiokq.broker.log")
@@ -53,6 +54,7 @@ class LogDirectory:
         path: of the directory.
         properties: its ids.
         clean: the last stop was clean, so nothing needs to be scanned.
+        disk: what becomes of it when its disk refuses.
     """
 
     def __init__(
@@ -74,12 +76,16 @@ class LogDirectory:
         self._lock = lock
         self._crc32c = crc32c
         self._random = random
-        self._disk = DiskTrouble(now)
+        self.disk = DiskTrouble(now, path)
+        self._flusher: Flusher | None = None
         self._open_files = OpenFiles()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
+        # what each checkpoint on disk says
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         self._starts = self._read(names.LOG_STARTS)
         self._points = self._read(names.RECOVERY_POINTS)
+        self._watermarks = self._read(names.HIGH_WATERMARKS)
         self._not_closed: list[KafkaStorage] = []
         self._closed = self._unlocked = False
         self._checkpoints = threading.Lock()
@@ -144,6 +150,10 @@ class LogDirectory:
             raise
         return directory
 
+    def attach(self, flusher: Flusher) -> None:
+        """The logs opened from now on ask it for their flushes."""
+        self._flusher = flusher
+
     # --- partitions
 
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
@@ -203,7 +213,7 @@ class LogDirectory:
                 config=config,
                 crc32c=self._crc32c,
                 now_ms=now_ms,
-                disk=self._disk,
+                disk=self.disk,
                 open_files=self._open_files,
                 clean=self.clean or not exists,
                 log_start_offset=self._starts.get(partition, 0),
@@ -218,7 +228,14 @@ class LogDirectory:
                 # Recovery cut the log: what is written behind the cut, nobody has synced.
                 self._points[partition] = log.log_end_offset
                 self._write(names.RECOVERY_POINTS, self._points)
+            log.durability.recovery_point = min(self._points.get(partition, 0), log.log_end_offset)
+            log.durability.is_new = not exists
+            if log.durability.has_policy and log.recovery_point < log.log_end_offset:
+                log.flush()  # readers see it all from now on: no power cut may take it
+            if self._flusher is not None:
+                log.durability.attach(self._flusher)
         except OSError as error:
+            self.disk.refused(partition, "log not opened", error, directory)
             raise KafkaStorage(
                 f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
                 f" {remedy(error)}",
@@ -233,6 +250,7 @@ class LogDirectory:
         Durable before its first append. A log start left would hide acknowledged records after
         a kill, a recovery point vouch for segments that were never synced.
         """
+        self._watermarks.pop(partition, None)
         if self._starts.pop(partition, None) is not None:
             self.write_log_starts()
         if self._points.pop(partition, None) is not None:
@@ -248,14 +266,13 @@ class LogDirectory:
         log = self._logs.pop(partition, None)
         if log is not None:
             log.retire()
+        if self.disk.failure is not None:
+            return  # no topic owns it any more: the next start sets it aside
         try:
             if self._files.is_dir(directory):
                 self._deleted.append(self._rename_away(partition, names.DELETED_DIRECTORY))
         except OSError as error:
-            raise KafkaStorage(
-                f"log of {partition} cannot be deleted: {error.strerror or error}",
-                topic_partition=partition,
-            ) from error
+            raise self.disk.refused(partition, "log not deleted", error, directory) from error
 
     def set_aside(self, partition: TopicPartition) -> str:
         """Rename the directory of a partition that no topic owns, as Kafka does; its new path.
@@ -339,15 +356,37 @@ class LogDirectory:
             if log.log_start_offset > 0:
                 self._starts[partition] = log.log_start_offset
 
+    def note_recovery_points(self) -> None:
+        """Take note of what is durable of each log now, for ``save_recovery_points``."""
+        for partition, log in self._logs.items():
+            self._points[partition] = log.recovery_point
+
+    def note_high_watermarks(self) -> None:
+        """Take note of each log's high watermark now, for ``save_high_watermarks``."""
+        for partition, log in self._logs.items():
+            self._watermarks[partition] = log.high_watermark
+
     def save_log_starts(self) -> None:
-        """Write what was noted; waits for the disk. May run in any thread.
+        """Write what was noted, unless the file says it; waits for the disk. In any thread.
 
         Raises:
             KafkaStorage: the disk refused.
         """
+        self._save(names.LOG_STARTS, self._starts)
+
+    def save_recovery_points(self) -> None:
+        """As ``save_log_starts``."""
+        self._save(names.RECOVERY_POINTS, self._points)
+
+    def save_high_watermarks(self) -> None:
+        """As ``save_log_starts``."""
+        self._save(names.HIGH_WATERMARKS, self._watermarks)
+
+    def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            self._write(names.LOG_STARTS, self._starts)
+            self._write(name, offsets)
         except OSError as error:
+            self.disk.refused(None, "checkpoint not written", error, f"{self.path}/{name}")
             raise unusable(self.path, error) from error
 
     # --- end
@@ -357,6 +396,7 @@ class LogDirectory:
 
         Waits for the disk, mostly: several threads may each close a share of the logs.
         """
+        clean = clean and self.disk.failure is None
         for log in logs:
             try:
                 log.close(clean)
@@ -376,6 +416,8 @@ class LogDirectory:
         if self._closed:
             return
         self._closed = True
+        if self.disk.failure is not None and not self._not_closed:
+            clean = False  # said when it went offline: the next start recovers
         try:
             self.close_logs(self._logs.values(), clean)
             if self._not_closed:
@@ -394,14 +436,13 @@ class LogDirectory:
     def _close_clean(self) -> None:
         self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
         self._starts = {tp: start for tp, start in self._starts.items() if tp in self._logs}
+        self._watermarks = {tp: log.high_watermark for tp, log in self._logs.items()}
         try:
             for directory in self._deleted:
                 self._remove(directory)
             self.write_log_starts()
             self._write(names.RECOVERY_POINTS, self._points)
-            self._write(
-                names.HIGH_WATERMARKS, {tp: log.high_watermark for tp, log in self._logs.items()}
-            )
+            self._write(names.HIGH_WATERMARKS, self._watermarks)
             self._files.sync_dir(self.path)
             marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
             self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
@@ -410,17 +451,24 @@ class LogDirectory:
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
-            return read_offsets(self._files, f"{self.path}/{name}")
+            offsets = read_offsets(self._files, f"{self.path}/{name}")
+            if offsets:
+                self._written[name] = dict(offsets)
+            return offsets
         except CorruptRecord as error:
             logger.error("checkpoint ignored file=%s/%s error=%s", self.path, name, error.message)
             return {}
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         with self._checkpoints:
-            if not self._unlocked:
-                # Copied only now: who comes last writes the latest. Once unlocked, the file is
-                # another process's.
-                write_offsets(self._files, f"{self.path}/{name}", dict(offsets))
+            # Copied only now: who comes last writes the latest. Once unlocked, the file is another
+            # process's.
+            latest = dict(offsets)
+            if self._unlocked or self._written.get(name) == latest:
+                return
+            self._written.pop(name, None)
+            write_offsets(self._files, f"{self.path}/{name}", latest)
+            self._written[name] = latest
 
     def _remove_leftovers(self) -> None:
         """Directories that a stop left half deleted."""
@@ -483,4 +531,7 @@ def _adopt(
         raise ConfigError(
             f"log directory {path} belongs to cluster {stored.cluster_id}, not {cluster_id}"
         )
+    if stored.directory_id is None:  # written before Kafka 3.7
+        stored = stored._replace(directory_id=format_uuid(random_id(random)))
+        files.write_atomic(file, stored.encode())
     return stored

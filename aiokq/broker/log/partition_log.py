@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
 from aiokq.broker.log.appending import PreparedAppend, prepare_append
+from aiokq.broker.log.durability import Durability
+from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -27,7 +29,7 @@ from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments, TimestampSearch
 from aiokq.broker.log.tail import LogTail
 from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
-from aiokq.core.files import FileRange, Files
+from aiokq.core.files import File, FileRange, Files
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
@@ -52,8 +54,10 @@ class PartitionLog:
         topic_partition: whose records.
         directory: where its files are.
         config: its topic's settings; ``update_config`` changes them while it runs.
-        high_watermark: what consumers may read up to; the end itself while one node has it.
-        append_listeners: called with the number of bytes after each append.
+        high_watermark: what consumers may read up to: the end itself, while one node has it and
+            the topic does not ask for a flush.
+        append_listeners: called with the number of bytes that consumers may read more.
+        durability: how far it would survive a power cut.
     """
 
     def __init__(
@@ -94,6 +98,8 @@ class PartitionLog:
         self._closed = False
         # what a clean stop has to do: anything at all, and make new names durable
         self._changed = self._renamed = changed
+        self.durability = Durability(config)
+        self._unseen_bytes = 0
         self.high_watermark = self.log_end_offset
 
     # --- what it is
@@ -136,13 +142,19 @@ class PartitionLog:
 
     @property
     def failed(self) -> bool:
-        """Whether a failed write left it unusable for appends until it is opened anew."""
-        return self._tail.failure is not None
+        """Whether its directory is offline: nothing is written until it is opened anew."""
+        return self._disk.failure is not None
+
+    @property
+    def recovery_point(self) -> int:
+        """Records before it are durable."""
+        return self.durability.recovery_point
 
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
         self._tail.update_config(config)
+        self.durability.update_config(config)
 
     # --- append
 
@@ -197,8 +209,11 @@ class PartitionLog:
             )
         base_offset = self.log_end_offset
         last_offset = self._write(prepared, leader_epoch)
-        for listener in self.append_listeners:
-            listener(prepared.size)
+        if self.high_watermark > last_offset:
+            for listener in self.append_listeners:
+                listener(prepared.size)
+        else:
+            self._unseen_bytes += prepared.size
         return AppendResult(
             base_offset,
             last_offset,
@@ -222,12 +237,18 @@ class PartitionLog:
         for index, header in enumerate(placed.headers):
             if header.has_producer_id:
                 if index in markers:
-                    self._producers.end_transaction(header, markers[index], now_ms)
+                    aborted = self._producers.end_transaction(header, markers[index], now_ms)
+                    if aborted is not None:
+                        self._renamed = True  # it may be the first, which makes the file
+                        self._segments.active.note_aborted(aborted)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
         self._producers.map_end_offset = placed.next_offset
-        # The only replica: what is written is committed. (With replicas, they move it.)
-        self.high_watermark = placed.next_offset
+        # The only replica: what is written is committed, if the topic does not ask for more than
+        # that. (With replicas, they move it.)
+        durability = self.durability
+        if not durability.has_policy or not durability.holds_back(self, placed.next_offset):
+            self.high_watermark = placed.next_offset
         return placed.next_offset - 1
 
     def read_refused(self, error: OSError) -> KafkaStorage:
@@ -238,7 +259,7 @@ class PartitionLog:
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def _check_usable(self) -> None:
-        failure = self._tail.failure
+        failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
         if self._closed:
@@ -248,6 +269,75 @@ class PartitionLog:
 
     # --- segments
 
+    # --- durability
+
+    async def committed(self, offset: int) -> None:
+        """Wait until the records before ``offset`` are: at once, unless the topic asks for a flush.
+
+        Raises:
+            KafkaStorage: the disk refused, or the log was closed; a restart may keep them or not.
+        """
+        while self.high_watermark < offset:
+            self._check_usable()
+            await self.durability.changed()
+
+    def begin_flush(self, before: int | None) -> PendingFlush | None:
+        """What is to be synced so that records are durable; None if they are.
+
+        Args:
+            before: an offset up to which will do; None for the end.
+
+        Raises:
+            KafkaStorage: a file cannot be opened.
+        """
+        if self._closed:
+            return None
+        *older, active = self._segments.all
+        end = self.log_end_offset
+        if before is not None and before <= active.base_offset:
+            end = active.base_offset
+        elif active.next_offset > self.recovery_point:
+            older.append(active)
+        if end <= self.recovery_point:
+            return None
+        unsynced: list[tuple[Segment, File]] = []
+        try:
+            for segment in reversed(older):
+                if segment.next_offset <= self.recovery_point:
+                    break
+                if segment.needs_sync:
+                    unsynced.append((segment, segment.file))
+        except OSError as error:
+            raise self._refused("flush failed", error) from error
+        for segment, _ in unsynced:
+            segment.begin_sync()
+        directories: list[str] = []
+        if self._renamed:
+            self._renamed = False
+            directories.append(self.directory)
+        if self.durability.is_new:
+            self.durability.is_new = False
+            directories.append(self.directory.rpartition("/")[0] or "/")
+        files = [file for _, file in unsynced]
+        return PendingFlush(self, end, self.durability.generation, files, directories)
+
+    def end_flush(self, done: PendingFlush) -> None:
+        """What ``begin_flush`` gave is synced: readers see what waited for it."""
+        durability = self.durability
+        durability.flushed(done)
+        end = self.log_end_offset
+        if durability.has_policy and durability.holds_back(self, end):
+            end = min(durability.recovery_point, end)
+        self.high_watermark = max(self.high_watermark, end)
+        size, self._unseen_bytes = self._unseen_bytes, 0
+        if size:
+            for listener in self.append_listeners:
+                listener(size)
+
+    def wake_waiters(self) -> None:
+        """Let those who wait for ``committed`` look again."""
+        self.durability.wake()
+
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the newest is empty."""
         self._check_usable()
@@ -256,7 +346,9 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> None:
         self._changed = self._renamed = True
-        self._tail.roll(self.log_end_offset, now_ms, before=self.take_snapshot)
+        base_offset = self.log_end_offset
+        self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
+        self.durability.segment_finished(self, base_offset)
 
     def take_snapshot(self) -> None:
         """Write the producer state at the log's end."""
@@ -276,6 +368,7 @@ class PartitionLog:
         *,
         upper_bound: int | None = None,
         at_least_one: bool = True,
+        read_committed: bool = False,
     ) -> LogRead:
         """Whole batches from the one that holds ``offset`` on; no record is touched.
 
@@ -286,6 +379,7 @@ class PartitionLog:
             upper_bound: batches that end at or behind this offset are left out; None takes the
                 high watermark.
             at_least_one: the first batch is given even if it is larger than ``max_bytes``.
+            read_committed: also say which transactions in what is given were aborted.
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the log's start or behind its end.
@@ -299,10 +393,10 @@ class PartitionLog:
             )
         bound = self.high_watermark if upper_bound is None else min(upper_bound, end)
         fragments: list[FileRange] = []
-        size = 0
+        size, upper = 0, offset
         if offset < bound and (max_bytes > 0 or at_least_one):
             try:
-                fragments, size = self._segments.read(
+                fragments, size, upper = self._segments.read(
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except OSError as error:
@@ -313,6 +407,7 @@ class PartitionLog:
             self.high_watermark,
             self.last_stable_offset,
             self._log_start_offset,
+            self._segments.aborted_transactions(offset, upper) if read_committed and size else (),
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
@@ -469,6 +564,7 @@ class PartitionLog:
             self._renamed = True
         self._segments.replace(kept)
         end = self.log_end_offset
+        self.durability.truncated(end)
         self._epochs.truncate_from_end(end)
         self._log_start_offset = min(self._log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
@@ -504,11 +600,13 @@ class PartitionLog:
         """
         self._closed = True
         self._segments.release()
+        self.wake_waiters()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk."""
+        """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
         for segment in self._segments.all:
             segment.sync()
+        self.durability.recovery_point = self.log_end_offset
 
     def close(self, clean: bool = True) -> None:
         """Close the files. ``clean`` also syncs them and writes what the next start relies on.
@@ -520,8 +618,8 @@ class PartitionLog:
             return
         self._closed = True
         try:
-            if clean and self._tail.failure is not None:
-                raise KafkaStorage(self._tail.failure.message)
+            if clean and self._disk.failure is not None:
+                raise KafkaStorage(self._disk.failure.message)
             if clean and self._changed:
                 self._close_clean()
         except (OSError, CorruptRecord) as error:
