@@ -56,11 +56,23 @@ class FileDeletion:
         work = functools.partial(_all, removals)
         await shielded(self._offload.run(work), name="remove deleted files")
 
+    def hurry(self) -> None:
+        """Begin all removals that wait, now."""
+        self.stop()
+        waiting, self._waiting = self._waiting, {}
+        if waiting:
+            removals = [removal for _, removal in waiting.values()]
+            self._supervisor.spawn(self._run(removals), name="remove deleted files")
+
+    def stop(self) -> None:
+        """Begin no removal any more: what waits is `close`'s."""
+        for timer, _ in self._waiting.values():
+            timer.cancel()
+
     async def close(self) -> None:
         """Run what still waits, now. Twice is harmless."""
+        self.stop()
         waiting, self._waiting = self._waiting, {}
-        for timer, _ in waiting.values():
-            timer.cancel()
         if waiting:
             await self._run([removal for _, removal in waiting.values()])
 

@@ -99,6 +99,7 @@ class BrokerNode:
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self._failure: asyncio.Future[None] | None = None
         self._deletion: FileDeletion | None = None
+        self._purge_handle: asyncio.Handle | None = None
 
     # who it is
 
@@ -247,6 +248,22 @@ class BrokerNode:
             len(self.topics),
         )
 
+    async def reset(self) -> None:
+        """Forget all topics with their records, groups, offsets and producers; connections stay.
+
+        Requests in work are answered: fetches that wait as for topics that do not exist, members
+        that wait for their group that this is no coordinator. Ids go on: no topic, producer or
+        fetch session of before is taken for one of after.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        await self.topics.delete_all()
+        self.fetch_sessions.clear()
+        self._purge()
+        if self._deletion is not None:
+            self._deletion.hurry()
+
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises what made the node fail, if that comes first."""
         assert self._failure is not None
@@ -275,6 +292,10 @@ class BrokerNode:
             await shielded(self._close_storage(), name="close the storage")
 
     async def _close_storage(self) -> None:
+        if self._purge_handle is not None:
+            self._purge_handle.cancel()
+        if self._deletion is not None:
+            self._deletion.stop()
         await self._supervisor.close()
         if self._coordinator is not None:
             await self._coordinator.close()
@@ -355,10 +376,17 @@ class BrokerNode:
         self.purge_later()
 
     def purge_later(self) -> None:
-        """Remove the files of what was deleted by now, each after its topic's delay."""
-        delay_ms = self.settings.log_segment_delete_delay_ms
-        assert self._deletion is not None  # who deletes does so in an open node
-        self._deletion.later(self.storage.directories.removals(delay_ms))
+        """Remove the files of what is deleted in this turn, each after its topic's delay."""
+        if self._purge_handle is None:
+            self._purge_handle = asyncio.get_running_loop().call_soon(self._purge)
+
+    def _purge(self) -> None:
+        if self._purge_handle is not None:
+            self._purge_handle.cancel()
+            self._purge_handle = None
+        if self._storage is not None and self._deletion is not None:
+            delay_ms = self.settings.log_segment_delete_delay_ms
+            self._deletion.later(self._storage.directories.removals(delay_ms))
 
     def _count_partitions(self) -> int:
         if self._storage is None:

@@ -271,6 +271,33 @@ class TopicRegistry:
                 self._tell(topic)
         logger.info("topic deleted: topic=%s", topic.name)
 
+    async def delete_all(self) -> None:
+        """Delete every topic, internal ones too, in one change.
+
+        Raises:
+            KafkaStorage: the disk refused; what could not be deleted is there.
+        """
+        await shielded(self._delete_all(), name="delete all topics")
+
+    async def _delete_all(self) -> None:
+        async with self._change():
+            topics = list(self._topics.values())
+            if not topics:
+                return
+            records = [TopicDeleted(topic.name, topic.topic_id) for topic in topics]
+            await self._offload.run(self._metadata.append, *records)
+            self._topics.clear()
+            self._by_id.clear()
+            # What is kept about topics in internal ones goes with those, not topic by topic.
+            topics.sort(key=lambda topic: not topic.is_internal)
+            failure: KafkaStorage | None = None
+            for topic in topics:
+                self._tell(topic)
+                failure = await self._let_go(topic) or failure
+            if failure is not None:
+                raise failure
+        logger.info("all topics deleted: topics=%d", len(topics))
+
     async def grow(
         self,
         topic: Topic,
@@ -360,6 +387,12 @@ class TopicRegistry:
     async def _remove(self, topic: Topic) -> None:
         """Record that a topic is gone, then let go of its logs; their files go later."""
         await self._offload.run(self._metadata.append, TopicDeleted(topic.name, topic.topic_id))
+        failure = await self._let_go(topic)
+        if failure is not None:
+            raise failure
+
+    async def _let_go(self, topic: Topic) -> KafkaStorage | None:
+        """Let go of a topic's logs; what the disk refused, if it did."""
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
             try:
@@ -369,8 +402,7 @@ class TopicRegistry:
             self._deleted(partition)
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
-        if failure is not None:
-            raise failure
+        return failure
 
     async def _open_partitions(self, topic: Topic, indexes: range) -> None:
         """Make logs, some in each turn of the loop."""

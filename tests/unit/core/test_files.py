@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 from aiokq.core import files as files_module
+from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.files import FileRange, Files, OsFiles
 from tests.sim.harness.files import PAGE, MemoryFiles
 
 
-@pytest.fixture(params=["os", "memory"])
+@pytest.fixture(params=["os", "ephemeral", "memory"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     if request.param == "os":
         return OsFiles(), str(tmp_path)
+    if request.param == "ephemeral":
+        return EphemeralFiles(), str(tmp_path)
     memory = MemoryFiles()
     memory.mkdirs("/data")
     return memory, "/data"
