@@ -488,20 +488,4 @@ static int aiokq_keep(aiokq_keeping *keeping, const unsigned char *data, Py_ssiz
     return AIOKQ_WALK_END;
 }
 
-/* Where the first batch begins that is not of plain data: transactional, control or legacy ones
- * are what it looks for. `*at` is then where the next batch begins, which may be beyond the data. */
-static int aiokq_find_transactional(const unsigned char *data, Py_ssize_t size, Py_ssize_t *at) {
-    while (size - *at >= AIOKQ_BATCH_HEADER ||
-           (size - *at >= 17 && data[*at + 16] < 2)) {
-        const unsigned char *head = data + *at;
-        int64_t length = (int64_t)aiokq_i32(head + 8) + 12;
-        if (length < 26 || head[16] > 2)
-            return AIOKQ_WALK_CORRUPT;
-        if (head[16] == 2 && head[22] & AIOKQ_TRANSACTION_BITS)
-            return AIOKQ_WALK_OTHER;
-        *at += (Py_ssize_t)length; /* it may lie beyond what was read */
-    }
-    return AIOKQ_WALK_END;
-}
-
 #endif

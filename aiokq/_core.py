@@ -88,7 +88,6 @@ if cython.compiled:
         aiokq_add,
         aiokq_crc32c,
         aiokq_crc32c_setup,
-        aiokq_find_transactional,
         aiokq_i16,
         aiokq_i32,
         aiokq_i64,
@@ -4038,6 +4037,8 @@ WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 # its CRC-32C was looked at before; its records all stay; it gets a delete horizon if it has none.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
+_NOTES = 4096
+
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
 """Bytes that a key takes in an OffsetMap."""
 
@@ -4377,33 +4378,6 @@ class KeptBatches:
         @property
         def max_timestamp_offset(self):
             return self.keeping.max_offset
-
-
-_NOTES = 4096
-
-
-def find_transactional(data, at=0):
-    """Where the first batch of a transaction, or marker, begins from byte `at` of `data` on.
-
-    Returns:
-        Its place and WALK_OTHER; WALK_END with where the next batch begins, which may be beyond
-        `data`; or WALK_CORRUPT.
-    """
-    if cython.compiled:
-        view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
-        size: cython.Py_ssize_t = view.shape[0]
-        place: cython.Py_ssize_t = at
-        state: cython.int = 0
-        if place < 0:
-            raise ValueError("no byte of the data")
-        if place < size:
-            with cython.nogil:
-                state = aiokq_find_transactional(
-                    cython.address(view[0]), size, cython.address(place)
-                )
-        return place, state
-    else:
-        return _pure_compaction.find_transactional(bytes(data), at)
 
 
 # ---------------------------------------------------------------- streaming

@@ -142,9 +142,6 @@ cdef extern from "_cleaner.h":
     int aiokq_keep(
         aiokq_keeping *keeping, const unsigned char *data, Py_ssize_t end, int flags
     ) noexcept nogil
-    int aiokq_find_transactional(
-        const unsigned char *data, Py_ssize_t size, Py_ssize_t *at
-    ) noexcept nogil
 
 # What has become of a batch.
 cdef enum:

@@ -244,15 +244,3 @@ def _put(
 
     checksum = crc32c(head(0)[21:] + records, 0)
     kept.put(head(checksum) + records, batch.last_offset, largest)
-
-
-def find_transactional(data: bytes, at: int) -> tuple[int, int]:
-    """See the function of this name in _core.py."""
-    while len(data) - at >= _HEADER.size or (len(data) - at >= 17 and data[at + 16] < 2):
-        length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12
-        if length < 26 or data[at + 16] > 2:
-            return at, WALK_CORRUPT
-        if data[at + 16] == 2 and data[at + 22] & _TRANSACTION:
-            return at, WALK_OTHER
-        at += length
-    return at, WALK_END

@@ -64,7 +64,6 @@ if TYPE_CHECKING or _pure:
         Route,
         Slot,
         crc32c,
-        find_transactional,
         murmur2,
         partition_for_key,
     )
@@ -96,7 +95,6 @@ else:
         Route,
         Slot,
         crc32c,
-        find_transactional,
         murmur2,
         partition_for_key,
     )
@@ -174,7 +172,6 @@ __all__ = [
     "WALK_OTHER",
     "WALK_TRUSTED",
     "crc32c",
-    "find_transactional",
     "murmur2",
     "partition_for_key",
     "restore_metadata",

@@ -77,7 +77,27 @@ def jobs(node: BrokerNode) -> list[Job]:
             node.counters.segments_deleted += deleted
             node.purge_later()
 
+    cleaners: list[Job] = []
+    if settings.log_cleaner_enable:
+        from aiokq.broker.log.cleaner.cleaner import LogCleaner
+
+        cleaner = LogCleaner(
+            node.environment,
+            settings,
+            lambda: node.storage.directories.online,
+            swapped=node.purge_later,
+            counters=node.counters,
+        )
+        cleaners = [
+            Job(
+                f"log cleaner {number}",
+                lambda: settings.log_cleaner_backoff_ms,
+                cleaner.clean_all,
+            )
+            for number in range(settings.log_cleaner_threads)
+        ]
     return [
+        *cleaners,
         Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
         Job(
             "recovery point checkpoint",

@@ -230,6 +230,9 @@ class BrokerSettings:
     log_flush_interval_ms: int | None = _setting(
         None, "Time after which a log is flushed to disk.", kind="long", at_least=0, nullable=True
     )
+    num_recovery_threads_per_data_dir: int = _setting(
+        2, "Logs of a directory recovered at the same time after an unclean stop.", at_least=1
+    )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         60000, "How often the recovery points are written.", at_least=0
     )
@@ -248,6 +251,22 @@ class BrokerSettings:
     )
     log_cleaner_max_compaction_lag_ms: int = _setting(
         LONG_MAX, "Age above which a record must be compacted.", kind="long", at_least=1
+    )
+    log_cleaner_threads: int = _setting(1, "Logs that are compacted at the same time.", at_least=0)
+    log_cleaner_backoff_ms: int = _setting(
+        15000, "How often logs that need to be compacted are looked for.", kind="long", at_least=0
+    )
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        134217728,
+        "Memory of the offset maps of all cleaner threads, in bytes; 24 are one key. Used while a"
+        " log is compacted, and no more than its records need.",
+        kind="long",
+        at_least=1024,
+    )
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        1.7976931348623157e308,
+        "Most bytes per second that compaction reads and writes, all threads together.",
+        at_least=1,
     )
     producer_id_expiration_ms: int = _setting(
         86400000, "How long a silent producer's sequence is remembered.", at_least=1

@@ -287,6 +287,19 @@ class BrokerCounters(_Counters):
     record_bytes_appended: int = _counter("bytes", "Size of those batches.")
     record_bytes_fetched: int = _counter("bytes", "Record bytes put into fetch responses.")
     segments_deleted: int = _counter("segments", "Log segments deleted by retention.")
+    cleaner_runs: int = _counter("runs", "Compactions of a log that came to their end.")
+    cleaner_seconds: float = _seconds("Time they took.")
+    cleaner_bytes_read: int = _counter("bytes", "Bytes they read, in both passes.")
+    cleaner_bytes_written: int = _counter("bytes", "Bytes they wrote.")
+    cleaner_bytes_freed: int = _counter("bytes", "Bytes that logs have become shorter by them.")
+    cleaner_records_read: int = _counter("records", "Records they looked at.")
+    cleaner_records_removed: int = _counter("records", "Records they left out.")
+    cleaner_dirty_percent: Gauge = _gauge(
+        "percent", "Dirty part of the log that needed compaction most when it was looked at last."
+    )
+    uncleanable_partitions: Gauge = _gauge(
+        "partitions", "Logs that are not compacted any more since a batch in them is not sound."
+    )
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )

@@ -140,6 +140,10 @@ class Files(Protocol):
         """Time of the last write, milliseconds since the epoch."""
         ...
 
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        """What `modified_ms` says from now on: a copy is as old as its original."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
@@ -321,6 +325,9 @@ class OsFiles:
 
     def modified_ms(self, path: Path) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
 
 
 def _byte_length(buffer: Buffer) -> int:

@@ -22,7 +22,7 @@ from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
 from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.log.recovery import Progress, open_log
+from aiokq.broker.log.recovery import Progress, open_log, unchecked_bytes
 from aiokq.broker.log.text_files import (
     format_uuid,
     read_offsets,
@@ -86,8 +86,10 @@ class LogDirectory:
         self._starts = self._read(names.LOG_STARTS)
         self._points = self._read(names.RECOVERY_POINTS)
         self._watermarks = self._read(names.HIGH_WATERMARKS)
+        self._cleaned = self._read(names.CLEANED_OFFSETS)
         self._not_closed: list[KafkaStorage] = []
         self._closed = self._unlocked = False
+        self._unrecovered = False
         self._checkpoints = threading.Lock()
 
     @classmethod
@@ -178,7 +180,7 @@ class LogDirectory:
     @property
     def size_bytes(self) -> int:
         """Bytes of batches in the open logs."""
-        return sum(log.size_bytes for log in self._logs.values())
+        return sum(log.size_bytes for log in list(self._logs.values()))
 
     def open_partition(
         self,
@@ -228,6 +230,8 @@ class LogDirectory:
                 # Recovery cut the log: what is written behind the cut, nobody has synced.
                 self._points[partition] = log.log_end_offset
                 self._write(names.RECOVERY_POINTS, self._points)
+            if self._cleaned.get(partition, 0) > log.log_end_offset:
+                self._cleaned[partition] = log.log_start_offset
             log.durability.recovery_point = min(self._points.get(partition, 0), log.log_end_offset)
             log.durability.is_new = not exists
             if log.durability.has_policy and log.recovery_point < log.log_end_offset:
@@ -244,6 +248,18 @@ class LogDirectory:
         self._logs[partition] = log
         return log
 
+    def bytes_to_check(self, partition: TopicPartition) -> int:
+        """How much of a log a recovery reads, from the recovery point on; 0 if nobody knows."""
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        try:
+            return unchecked_bytes(self._files, directory, self._points.get(partition, 0))
+        except OSError:
+            return 0  # said when it is opened
+
+    def leave_unclean(self) -> None:
+        """Leave no marker of a clean stop: some log here was not recovered."""
+        self._unrecovered = True
+
     def _forget(self, partition: TopicPartition) -> None:
         """A partition begins anew: what the checkpoints say is of another one of its name.
 
@@ -251,6 +267,8 @@ class LogDirectory:
         a kill, a recovery point vouch for segments that were never synced.
         """
         self._watermarks.pop(partition, None)
+        if self._cleaned.pop(partition, None) is not None:
+            self._write(names.CLEANED_OFFSETS, self._cleaned)
         if self._starts.pop(partition, None) is not None:
             self.write_log_starts()
         if self._points.pop(partition, None) is not None:
@@ -330,7 +348,7 @@ class LogDirectory:
         if self._deleted:
             found[delay_ms] = _Removal(self._remove, self._deleted, [])
             self._deleted = []
-        for log in self._logs.values():
+        for log in list(self._logs.values()):
             segments = log.gone()
             if segments:
                 due = log.config.file_delete_delay_ms
@@ -350,7 +368,7 @@ class LogDirectory:
 
     def note_log_starts(self) -> None:
         """Take note of where each log starts now, for ``save_log_starts``."""
-        for partition, log in self._logs.items():
+        for partition, log in list(self._logs.items()):
             # Also where it is the base of the first segment: a power cut may bring back the
             # segments before it.
             if log.log_start_offset > 0:
@@ -358,13 +376,25 @@ class LogDirectory:
 
     def note_recovery_points(self) -> None:
         """Take note of what is durable of each log now, for ``save_recovery_points``."""
-        for partition, log in self._logs.items():
+        for partition, log in list(self._logs.items()):
             self._points[partition] = log.recovery_point
 
     def note_high_watermarks(self) -> None:
         """Take note of each log's high watermark now, for ``save_high_watermarks``."""
-        for partition, log in self._logs.items():
+        for partition, log in list(self._logs.items()):
             self._watermarks[partition] = log.high_watermark
+
+    def cleaned_offset(self, partition: TopicPartition) -> int | None:
+        """The offset before which a log was compacted; None if it never was."""
+        return self._cleaned.get(partition)
+
+    def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
+        """A log was compacted up to this offset, for ``save_cleaned_offsets``."""
+        self._cleaned[partition] = offset
+
+    def save_cleaned_offsets(self) -> None:
+        """As ``save_log_starts``."""
+        self._save(names.CLEANED_OFFSETS, self._cleaned)
 
     def save_log_starts(self) -> None:
         """Write what was noted, unless the file says it; waits for the disk. In any thread.
@@ -426,7 +456,10 @@ class LogDirectory:
                     " closed clean, the next start checks them and needs room on the disk for that:"
                     f" {self._not_closed[0].message}"
                 )
-            if clean:
+            if clean and self._unrecovered:
+                self.note_log_starts()
+                self.save_log_starts()
+            elif clean:
                 self._close_clean()
         finally:
             with self._checkpoints:

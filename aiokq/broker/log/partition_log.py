@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.retention import RetentionPolicy
+    from aiokq.broker.log.transaction_index import AbortedTransaction
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
 
@@ -543,6 +544,50 @@ class PartitionLog:
         if idle:
             self._roll(now_ms)
         return idle
+
+    # --- compacted
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The transactions with records between two offsets that were aborted."""
+        return self._segments.aborted_transactions(start, end)
+
+    def swap_segments(self, cleaned: Segment, originals: Sequence[Segment]) -> bool:
+        """Go on with ``cleaned`` in the place of neighbours it was made from.
+
+        One step for readers: they see the originals, or what became of them. Its files, durable,
+        end in ``.swap`` until ``settle_segment``: whatever happens, recovery has them take the
+        originals' place.
+
+        Returns:
+            False if the originals are no longer the log's; then nothing is done.
+
+        Raises:
+            KafkaStorage: the disk refused; what readers see is changed nevertheless.
+        """
+        self._check_usable()
+        known = set(map(id, self._segments.all[:-1]))
+        if not known.issuperset(map(id, originals)):
+            return False
+        self._changed = self._renamed = True
+        try:
+            self._segments.swap(cleaned, originals)
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
+        return True
+
+    def settle_segment(self, cleaned: Segment) -> None:
+        """Give a segment that was swapped in its own name, once the originals' are gone for good.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        if self._closed or cleaned not in self._segments.all:
+            return
+        self._changed = self._renamed = True
+        try:
+            cleaned.rename("")
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from ``offset`` on, as a follower does whose leader has others."""

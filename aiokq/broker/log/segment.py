@@ -8,7 +8,7 @@ Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
@@ -59,6 +59,7 @@ class Segment:
         "_peeked",
         "_preallocated",
         "_reopened",
+        "_suffix",
         "_time_index",
         "_transactions",
         "base_offset",
@@ -77,8 +78,10 @@ class Segment:
         index_interval_bytes: int,
         index_bytes: int,
         now_ms: int,
+        suffix: str = "",
     ) -> None:
         self.base_offset = base_offset
+        self._suffix = suffix  # behind the names of its files, while it is made by a cleaning
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
@@ -104,7 +107,7 @@ class Segment:
 
     def path(self, suffix: str) -> str:
         """Path of the segment's file with this suffix."""
-        return names.segment_file(self._directory, self.base_offset, suffix)
+        return names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
     def create(self, *, preallocate: int = 0) -> None:
         """Make its file, empty; those of the indexes come with their first flush.
@@ -272,9 +275,14 @@ class Segment:
             file.close()
             self._forget_file()
 
-    def rename_away(self, suffix: str) -> None:
-        """Add ``suffix`` to the names of its files; the open file goes on being readable."""
-        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+    def rename_away(self, suffix: str, *, with_snapshot: bool = True) -> None:
+        """Add ``suffix`` to the names of its files; the open file goes on being readable.
+
+        Args:
+            with_snapshot: also that of the producer state where it begins.
+        """
+        kinds = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+        for kind in kinds if with_snapshot else names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
                 self._files.rename(path, path + suffix)
@@ -285,6 +293,57 @@ class Segment:
             path = self.path(kind) + suffix
             if self._files.exists(path):
                 self._files.remove(path)
+
+    # --- a copy that a cleaning makes
+
+    def note_copied(
+        self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
+    ) -> None:
+        """The next ``size`` bytes of the file are batches.
+
+        Args:
+            notes: entries of both indexes: last offset and position of a batch, the largest
+                timestamp so far, and the last offset of the batch that has it.
+            largest: that timestamp and offset now.
+        """
+        for last_offset, position, timestamp_ms, offset in notes:
+            self._index.append(last_offset, position)
+            self._time_index.maybe_append(timestamp_ms, offset)
+        self._max_timestamp = largest
+        self.size += size
+
+    def finish_copy(self, next_offset: int) -> None:
+        """Nothing comes any more: make all its files durable, but for their names.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.next_offset = next_offset
+        self.seal()
+        self.sync()
+        for kind in (names.INDEX, names.TIME_INDEX):
+            file = self._files.open(self.path(kind))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def rename(self, suffix: str) -> None:
+        """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind)
+            if self._files.exists(path):
+                self._files.rename(path, path.removesuffix(self._suffix) + suffix)
+        self._suffix = suffix
+        self._index.path = self.path(names.INDEX)
+        self._time_index.path = self.path(names.TIME_INDEX)
+        self._transactions.path = self.path(names.TXN_INDEX)
+
+    def remove(self) -> None:
+        """Remove its files, under the names they have."""
+        for kind in names.SEGMENT_SUFFIXES:
+            if self._files.exists(self.path(kind)):
+                self._files.remove(self.path(kind))
 
     # --- writing
 
@@ -526,6 +585,8 @@ class RollLimits(NamedTuple):
         differ, so it is made from the name.
         """
         segment_ms = config.segment_ms
+        if config.compacted:  # only what is not appended to any more can be compacted
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.compacted:  # the newest segment is never compacted
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:

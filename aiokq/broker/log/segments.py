@@ -168,6 +168,23 @@ class Segments:
             segment.rename_away(names.DELETED)
         self._let_go += gone
 
+    def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
+        """Go on with ``cleaned`` in the place of neighbours, which are let go.
+
+        Raises:
+            OSError: not all originals could be renamed; readers have the new one, and recovery
+                takes it for them.
+        """
+        self._ends.clear()
+        first = self.all.index(originals[0])
+        behind = first + len(originals)
+        self._set((*self.all[:first], cleaned, *self.all[behind:]))
+        self._let_go += originals
+        for segment in originals:
+            segment.rename_away(
+                names.DELETED, with_snapshot=segment.base_offset != cleaned.base_offset
+            )
+
     def gone(self) -> list[Segment]:
         """The segments that were let go, whose renamed files are the caller's to remove."""
         gone, self._let_go = self._let_go, []

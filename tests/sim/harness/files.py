@@ -390,6 +390,9 @@ class MemoryFiles:
     def modified_ms(self, path: Path) -> int:
         return self._file(_normal(path)).modified_ms
 
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        self._file(_normal(path)).modified_ms = timestamp_ms
+
     # -- how -------------------------------------------------------------------------------
 
     def _room(self) -> int | None:
