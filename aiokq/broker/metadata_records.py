@@ -21,6 +21,7 @@ __all__ = [
     "MetadataRecord",
     "ProducerIdsReserved",
     "SettingChanged",
+    "StartedUnclean",
     "TopicDeleted",
     "TopicRecord",
     "decode_records",
@@ -57,6 +58,16 @@ class SettingChanged(NamedTuple):
     value: str | None
 
 
+class StartedUnclean(NamedTuple):
+    """The node started so many times after it was not stopped clean.
+
+    No leader epoch after such a start is below this number: what a power cut took cannot take the
+    epoch along that readers know.
+    """
+
+    unclean_starts: int
+
+
 class AppendsCounted(NamedTuple):
     """So many appends were made until here: a compacted log has fewer lines."""
 
@@ -64,7 +75,12 @@ class AppendsCounted(NamedTuple):
 
 
 MetadataRecord: TypeAlias = (
-    TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged | AppendsCounted
+    TopicRecord
+    | TopicDeleted
+    | ProducerIdsReserved
+    | SettingChanged
+    | StartedUnclean
+    | AppendsCounted
 )
 
 _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
@@ -72,6 +88,7 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "topic-deleted": TopicDeleted,
     "producer-ids": ProducerIdsReserved,
     "setting": SettingChanged,
+    "unclean-start": StartedUnclean,
     "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -118,15 +135,17 @@ class MetadataImage:
         topics: by name.
         next_producer_id: the first id that was never reserved.
         settings: cluster-wide settings by Kafka's names.
+        unclean_starts: starts of the node after it was killed or lost its power.
         appends: how often something was appended since the log began.
     """
 
-    __slots__ = ("appends", "next_producer_id", "settings", "topics")
+    __slots__ = ("appends", "next_producer_id", "settings", "topics", "unclean_starts")
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.next_producer_id = 0
         self.settings: dict[str, str] = {}
+        self.unclean_starts = 0
         self.appends = 0
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
@@ -150,6 +169,8 @@ class MetadataImage:
                 self.settings.pop(name, None)
             case SettingChanged(name, value):
                 self.settings[name] = str(value)
+            case StartedUnclean(unclean_starts):
+                self.unclean_starts = max(self.unclean_starts, unclean_starts)
             case AppendsCounted(appends):
                 self.appends = appends
 
@@ -157,6 +178,8 @@ class MetadataImage:
         """The fewest records that give this image."""
         if self.next_producer_id:
             yield ProducerIdsReserved(self.next_producer_id)
+        if self.unclean_starts:
+            yield StartedUnclean(self.unclean_starts)
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         yield from self.topics.values()

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["BrokerEndpoint", "BrokerNode"]
 
 logger = logging.getLogger("aiokq.broker")
+
+
+RECOVERY_MOMENT: Final = 1.0
+"""Seconds that a start waits for recovery: mostly it is done by then, and nobody notices."""
 
 
 class BrokerEndpoint(NamedTuple):
@@ -184,6 +188,20 @@ class BrokerNode:
             KafkaStorage: no directory can be used, or one is in use; says what to do.
             ConfigError: one belongs to another node.
         """
+        await self._open()
+        try:
+            await self.topics.recover()
+        except BaseException:
+            await shielded(self.close(), name="close the broker that did not open")
+            raise
+
+    async def _open(self) -> None:
+        """Open the directories, and the logs that need no recovery.
+
+        Raises:
+            KafkaStorage: no directory can be used, or one is in use; says what to do.
+            ConfigError: one belongs to another node.
+        """
         await self._supervisor.start()
         try:
             self._storage = await Storage.open(
@@ -216,15 +234,22 @@ class BrokerNode:
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
     async def start(self) -> None:
-        """Open the directory, then accept clients.
+        """Open the directories, then accept clients.
+
+        After an unclean stop that does not wait for more than a moment: what is recovered later has
+        no leader until then, as clients know it from elections.
 
         Raises:
             OSError: the port is in use or the address not ours.
             KafkaStorage, ConfigError: as `open`.
         """
         self._failure = asyncio.get_running_loop().create_future()
-        await self.open()
+        await self._open()
         try:
+            recovery = self._supervisor.spawn(self.topics.recover(), name="recover logs")
+            await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
+            if recovery.done():
+                recovery.result()
             self._server = Server(
                 self.environment.network,
                 self._host or None,
@@ -292,6 +317,8 @@ class BrokerNode:
             await shielded(self._close_storage(), name="close the storage")
 
     async def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.topics.stop_recovery()
         if self._purge_handle is not None:
             self._purge_handle.cancel()
         if self._deletion is not None:
@@ -318,6 +345,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
+            self._failure.exception()  # embedded, nobody waits for it: no reason to complain
 
     # what its directories and partitions tell it
 

@@ -90,6 +90,28 @@ class Partition:
         partition.take_offline(error)
         return partition
 
+    @classmethod
+    def unopened(cls, topic: Topic, index: int, replicas: tuple[int, ...]) -> Partition:
+        """One whose log is not open yet: it may have to be recovered first."""
+        error = NotLeaderOrFollower(f"{topic.name}-{index} is being recovered")
+        partition = cls.offline(topic, index, replicas, error)
+        partition.leader_epoch = NO_EPOCH
+        partition.offline_replicas = ()
+        return partition
+
+    def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
+        """It has its log now, and a leader."""
+        self.log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.offline_replicas = ()
+        self.unavailable = None
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether its log is not there yet."""
+        return isinstance(self.unavailable, NotLeaderOrFollower)
+
     def take_offline(self, error: BrokerError) -> None:
         """Nobody leads it, and whoever asks for its log is told this, until the node restarts.
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aiokq.broker.metadata_records import TopicDeleted, TopicRecord
+from aiokq.broker.log.disk_trouble import remedy
+from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
+from aiokq.broker.opening import LogOpening
 from aiokq.broker.partitions import Partition
 from aiokq.broker.topic_configs import check_topic_configs, log_config
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
@@ -108,7 +110,8 @@ class TopicRegistry:
     Changes run one at a time and finish once begun, whoever asked for them and left.
 
     Attributes:
-        listeners: called with a topic after it was created, grown or deleted; `get` tells which.
+        listeners: called with a topic after it was created, grown or deleted, or a log of it was
+            recovered; `get` tells which.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class TopicRegistry:
         deleted: Callable[[Partition], None],
     ) -> None:
         self._settings = settings
+        self._environment = environment
         self._clock = environment.clock
         self._offload = environment.offload
         self._node_id = directories.properties.node_id
@@ -135,6 +139,8 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock = asyncio.Lock()
         self.listeners: list[Callable[[Topic], None]] = []
+        self._opening: LogOpening | None = None
+        self._loaded = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -161,26 +167,62 @@ class TopicRegistry:
         return None if found is None else found.partition(index)
 
     async def load(self) -> None:
-        """Open every topic that the metadata log has; off the loop, as logs may need recovery.
+        """Take over the topics of the metadata log, and open their logs off the loop.
 
+        Those that need recovery are left to ``recover``: until then nobody leads their partitions.
         What cannot be opened, as its directory cannot be used, is offline.
 
         Raises:
             KafkaStorage: no directory can be used.
         """
+        replicas = (self._node_id,)
         for record in list(self._metadata.image.topics.values()):
             config = log_config(record.configs, self._settings)
             topic = Topic(record.name, record.topic_id, record.configs, config)
-            await shielded(
-                self._offload.run(self._open_all, topic, record.partitions),
-                name=f"open {record.name}",
-            )
+            for index in range(record.partitions):
+                topic.partitions.append(Partition.unopened(topic, index, replicas))
             self._add(topic)
-            for partition in topic.partitions:
-                if partition.is_online:
-                    self._opened(partition)
+        partitions = [found for topic in self._topics.values() for found in topic.partitions]
+        if any(not self._directories.was_clean(partition.name) for partition in partitions):
+            await self._count_unclean_start()
+        self._opening = LogOpening(
+            self._environment,
+            self._directories,
+            threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
+            least_epoch=self._metadata.image.unclean_starts,
+            opened=self._log_opened,
+        )
+        await self._opening.open_clean(partitions)
         if not self._directories.online:
             raise KafkaStorage(next(iter(self._directories.offline.values())).message)
+        self._loaded = True
+
+    async def _count_unclean_start(self) -> None:
+        count = self._metadata.image.unclean_starts + 1
+        try:
+            await self._offload.run(self._metadata.append, StartedUnclean(count))
+        except KafkaStorage as error:
+            if isinstance(error.__cause__, OSError):
+                advice = remedy(error.__cause__)
+                raise KafkaStorage(f"{error.message}; {advice}") from error.__cause__
+            raise
+
+    def _log_opened(self, partition: Partition) -> None:
+        self._opened(partition)
+        if self._loaded:  # before that, nobody has looked
+            self._tell(partition.topic)
+
+    async def recover(self) -> None:
+        """Open the logs that an unclean stop left, while the others are served."""
+        if self._opening is not None:
+            await self._opening.recover()
+
+    def stop_recovery(self) -> None:
+        """Recover no more; the directories of logs that were not are not closed clean."""
+        if self._opening is not None:
+            self._opening.stop()
+            for partition in self._opening.pending:
+                self._directories.leave_unclean(partition.name)
 
     async def close(self) -> None:
         """Wait for the change that is in work; those behind it, and later ones, raise Closed."""
@@ -195,10 +237,6 @@ class TopicRegistry:
             if self._closed:
                 raise Closed("this broker is stopping: its topics are not changed any more")
             yield
-
-    def _open_all(self, topic: Topic, count: int) -> None:
-        for index in range(count):
-            self._open_partition(topic, index, is_new=False)
 
     async def create_if_allowed(self, name: str, *, allowed: bool) -> Topic | None:
         """Create a topic because somebody asked for its metadata; None where that may not be.
@@ -393,6 +431,8 @@ class TopicRegistry:
 
     async def _let_go(self, topic: Topic) -> KafkaStorage | None:
         """Let go of a topic's logs; what the disk refused, if it did."""
+        if self._opening is not None:
+            await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
             try:
@@ -407,35 +447,21 @@ class TopicRegistry:
     async def _open_partitions(self, topic: Topic, indexes: range) -> None:
         """Make logs, some in each turn of the loop."""
         for index in indexes:
-            self._opened(self._open_partition(topic, index, is_new=True))
+            self._opened(self._make_partition(topic, index))
             if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
-    def _open_partition(self, topic: Topic, index: int, *, is_new: bool) -> Partition:
-        name = TopicPartition(topic.name, index)
+    def _make_partition(self, topic: Topic, index: int) -> Partition:
+        log = self._directories.open_partition(
+            TopicPartition(topic.name, index),
+            topic.topic_id,
+            topic.config,
+            now_ms=self._clock.timestamp_ms(),
+            is_new=True,
+        )
+        epoch = max(log.epochs.latest_epoch, 0)
         replicas = (self._node_id,)
-        try:
-            log = self._directories.open_partition(
-                name,
-                topic.topic_id,
-                topic.config,
-                now_ms=self._clock.timestamp_ms(),
-                is_new=is_new,
-            )
-            epoch = log.epochs.latest_epoch
-            if epoch < 0:
-                epoch = 0
-            elif not self._directories.was_clean(name):
-                # What a kill took away may be written anew, with the same offsets and other
-                # records: a new epoch lets readers find out (KIP-320).
-                epoch += 1
-                log.assign_epoch(epoch)
-        except KafkaStorage as error:
-            if is_new:
-                raise
-            partition = Partition.offline(topic, index, replicas, error)
-        else:
-            partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
+        partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
         topic.partitions.append(partition)
         return partition
 

@@ -223,7 +223,7 @@ class CoordinatorRuntime:
         """
         if self._closed:
             raise CoordinatorNotAvailable()
-        if self._partitions and not self._slots:
+        if len(self._slots) < self._partitions:
             raise CoordinatorLoadInProgress()
         answers = []
         for slot in self._slots.values():
@@ -254,8 +254,12 @@ class CoordinatorRuntime:
             raise NotCoordinator()  # whoever asks for the coordinator makes it
         if not self._slots:
             raise CoordinatorLoadInProgress()  # it has not begun
-        slot = self._slots.get(partition_of(group_id, self._partitions))
+        index = partition_of(group_id, self._partitions)
+        slot = self._slots.get(index)
         if slot is None:
+            partition = self._topics.partition(OFFSETS_TOPIC, index)
+            if partition is not None and partition.is_recovering:
+                raise CoordinatorLoadInProgress()
             raise NotCoordinator()
         self._check(slot)
         return slot
@@ -398,8 +402,8 @@ class CoordinatorRuntime:
             # restarted: with another count every group would be somewhere else.
             self._partitions = len(topic.partitions)
         for partition in topic.partitions:
-            if partition.index in self._slots:
-                continue
+            if partition.index in self._slots or partition.is_recovering:
+                continue  # told of again when it is recovered
             timers = Timers()
             shard = GroupShard(
                 settings=self._settings, timers=timers, topics=self._view, rng=self._random

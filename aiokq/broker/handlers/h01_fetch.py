@@ -184,7 +184,9 @@ def _read(
         data.records = read.fragments
         if read.aborted_transactions:
             data.aborted_transactions = [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                AbortedTransaction(
+                    producer_id=aborted.producer_id, first_offset=aborted.first_offset
+                )
                 for aborted in read.aborted_transactions
             ]
     return data

@@ -77,6 +77,8 @@ def is_torn(file: File, position: int, end: int, expected: int) -> bool:
     head = file.pread(min(_MAGIC_AT + 1, end - position), position)
     if len(head) < LOG_OVERHEAD:
         return _START.pack(expected, 0)[: min(len(head), 8)] == head[:8]
+    offset: int
+    length: int
     offset, length = _START.unpack_from(head)
     if len(head) > _MAGIC_AT and head[_MAGIC_AT] not in MIN_LENGTH:
         return False

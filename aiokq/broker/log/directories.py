@@ -199,10 +199,23 @@ class LogDirectories:
         """The directory that a partition is in; None if it is in none of ``all``."""
         return self._places.get(partition)
 
+    def leave_unclean(self, partition: TopicPartition) -> None:
+        """The partition's log was not recovered: its directory must not be called clean."""
+        directory = self._places.get(partition)
+        if directory is not None:
+            directory.leave_unclean()
+
+    def bytes_to_check(self, partition: TopicPartition) -> int:
+        """How much of a log a recovery reads; 0 where that cannot be known."""
+        directory = self._places.get(partition)
+        return 0 if directory is None else directory.bytes_to_check(partition)
+
     def was_clean(self, partition: TopicPartition) -> bool:
         """Whether the partition's directory was closed clean before it was opened."""
         directory = self._places.get(partition)
-        return directory is None or directory.clean
+        if directory is None:  # a power cut may have taken its name, too
+            return all(one.clean for one in self.all)
+        return directory.clean
 
     def open_partition(
         self,

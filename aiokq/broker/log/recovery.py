@@ -134,6 +134,22 @@ def open_log(
     )
 
 
+def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
+    """How much of a log ``open_log`` checks after an unclean stop; 0 where there is none.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if not files.is_dir(directory):
+        return 0
+    found = [names.parse_segment_file(name) for name in files.listdir(directory)]
+    bases = sorted(base for base, suffix in filter(None, found) if suffix == names.LOG)
+    sound = sum(1 for after in bases[1:] if after <= recovery_point)
+    return sum(
+        files.stat_size(names.segment_file(directory, base, names.LOG)) for base in bases[sound:]
+    )
+
+
 class _Loader:
     """Builds the segments of one log."""
 

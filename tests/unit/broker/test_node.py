@@ -150,8 +150,29 @@ async def test_a_clean_close_leaves_the_marker_and_an_unclean_one_bumps_the_epoc
     files.crash()
     async with Broker(files) as broker:
         assert broker.node.topics.partition("t", 0).leader_epoch == 1
-        assert broker.node.topics.partition("empty", 0).leader_epoch == 0
+        assert broker.node.topics.partition("empty", 0).leader_epoch == 1
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
+
+
+async def test_a_partition_that_lost_all_to_a_power_cut_begins_a_new_epoch():
+    """Also what said that it ever had one is gone. In the same epoch a reader at offset 3 would go
+    on there, in other records, and miss the three before (KIP-320)."""
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t")
+    for life in range(1, 4):
+        await broker.produce("t", batch(3))
+        assert broker.node.topics.partition("t", 0).leader_epoch == life - 1
+        broker.files.power_cut()
+        broker = Broker(broker.files)
+        await broker.node.open()
+        partition = broker.node.topics.partition("t", 0)
+        assert partition.log.log_end_offset == 0
+        assert partition.leader_epoch == life
+        assert partition.end_offset_for_epoch(life - 1) == (life - 1, 0)
+    await broker.create("new")
+    assert broker.node.topics.partition("new", 0).leader_epoch == 0
+    await broker.node.close()
 
 
 def test_more_than_one_broker_is_refused_clearly():
