@@ -299,19 +299,19 @@ class PartitionLog:
             end = active.base_offset
         elif active.next_offset > self.recovery_point:
             older.append(active)
-        if end <= self.recovery_point:
-            return None
-        unsynced: list[tuple[Segment, File]] = []
+        files: list[File] = []
         try:
             for segment in reversed(older):
-                if segment.next_offset <= self.recovery_point:
+                finished = segment is not active
+                if segment.next_offset <= self.recovery_point and not (
+                    finished and segment.needs_sync
+                ):
                     break
-                if segment.needs_sync:
-                    unsynced.append((segment, segment.file))
+                files += segment.begin_sync(finished=finished)
         except OSError as error:
             raise self._refused("flush failed", error) from error
-        for segment, _ in unsynced:
-            segment.begin_sync()
+        if end <= self.recovery_point and not files:
+            return None
         directories: list[str] = []
         if self._renamed:
             self._renamed = False
@@ -319,7 +319,6 @@ class PartitionLog:
         if self.durability.is_new:
             self.durability.is_new = False
             directories.append(self.directory.rpartition("/")[0] or "/")
-        files = [file for _, file in unsynced]
         return PendingFlush(self, end, self.durability.generation, files, directories)
 
     def end_flush(self, done: PendingFlush) -> None:

@@ -262,11 +262,25 @@ class Segment:
     @property
     def needs_sync(self) -> bool:
         """Whether something was written that is not durable."""
-        return self._dirty
+        return self._dirty or self._transactions.needs_sync
 
-    def begin_sync(self) -> None:
-        """Its file is going to be synced: what is written from now on is another sync's."""
+    def begin_sync(self, *, finished: bool) -> list[File]:
+        """The files to sync now: what is written from now on is another sync's.
+
+        Args:
+            finished: nothing is appended any more, so its aborted transactions count, too: until
+                then recovery goes through the whole segment and finds them.
+
+        Raises:
+            OSError: a file cannot be opened or written; everything is still to be synced.
+        """
+        files = []
+        if self._dirty:
+            files.append(self.file)
+        if finished:
+            files += self._transactions.begin_sync()
         self._dirty = False
+        return files
 
     def close(self) -> None:
         """Close the ``.log``; the segment can be used again."""

@@ -15,7 +15,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from aiokq.broker.log.index import IndexCorrupt
-from aiokq.core.files import Files
+from aiokq.core.files import File, Files
 
 __all__ = ["AbortedTransaction", "TransactionIndex"]
 
@@ -90,8 +90,8 @@ class TransactionIndex:
             last = found.last_offset
             columns.extend(entry)
         self._columns = columns
-        self._written = len(self)
-        self._synced = 0
+        # What is read was synced: recovery makes the index of any other segment anew.
+        self._written = self._synced = len(self)
         self._cut = False
 
     def append(self, transaction: AbortedTransaction) -> None:
@@ -147,15 +147,26 @@ class TransactionIndex:
         self._written = len(entries)
         self._cut = False
 
+    @property
+    def needs_sync(self) -> bool:
+        """Whether it has entries that are not durable."""
+        return self._synced != len(self)
+
+    def begin_sync(self) -> list[File]:
+        """The file, if it has to be synced, as it is written now.
+
+        Raises:
+            OSError: it cannot be written; it is still to be synced.
+        """
+        self.flush()
+        if self._synced == self._written:
+            return []
+        file = self._files.open(self.path)
+        self._synced = self._written
+        return [file]
+
     def sync(self) -> None:
         """Make it durable, but for the file's name; an empty one needs not be."""
-        self.flush()
-        written = self._written
-        if self._synced == written:
-            return
-        file = self._files.open(self.path)
-        try:
+        for file in self.begin_sync():
             file.sync()
-        finally:
             file.close()
-        self._synced = written

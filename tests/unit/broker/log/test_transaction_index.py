@@ -212,3 +212,26 @@ def test_offsets_must_rise(files: MemoryFiles) -> None:
     file.pwritev([ENTRY.pack(0, 1, 0, 4, 3) + ENTRY.pack(0, 1, 0, 4, 3)], 0)
     with pytest.raises(IndexCorrupt, match="behind offset 4"):
         TransactionIndex(files, "/d/i", 0).load()
+
+
+@pytest.mark.parametrize("flushed_before", [True, False])
+def test_a_flush_of_a_finished_segment_takes_the_index_along(
+    files: MemoryFiles, flushed_before: bool
+) -> None:
+    """Behind the recovery point nothing is looked at again."""
+    log = open_partition(files)
+    three_transactions(log)
+    for last in (False, True):
+        if last:
+            log.roll(NOW_MS)
+        if flushed_before or last:
+            flush = log.begin_flush(log.segments[-1].base_offset if last else None)
+            assert flush is not None
+            flush.sync(files)
+            log.end_flush(flush)
+    assert log.recovery_point >= 9
+    assert log.begin_flush(None) is None
+    files.sync_dir("/")
+    files.sync_dir("/data")
+    files.power_cut()
+    assert aborted(open_partition(files, clean=False, recovery_point=9)) == ABORTED
