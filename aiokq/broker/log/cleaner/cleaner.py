@@ -158,6 +158,8 @@ class LogCleaner:
         view = view._replace(
             segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
         )
+        # Were a newer record of a key still to be lost, the older one must not go.
+        await self._off_loop(_make_durable, environment, view, log.recovery_point)
         whole = await self._copy_groups(log, view, offsets, statistics)
         statistics.seconds = clock.monotonic() - began
         if whole:
@@ -235,6 +237,19 @@ class LogCleaner:
 
 def _dirty_count(view: LogView) -> int:
     return max(0, view.upper_offset - view.first_dirty_offset)
+
+
+def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
+    files = environment.files
+    unsynced = [one for one in view.segments if one.next_offset > recovery_point]
+    for segment in unsynced:
+        file = files.open(segment.path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+    if unsynced:
+        files.sync_dir(view.directory)
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:

@@ -117,23 +117,12 @@ class CleanedLog:
         self, producer_id: int, sequence: int, *pairs: tuple[bytes, bytes | None], epoch: int = 0
     ) -> int:
         """Append a batch of a transaction, which is open then."""
-        return (
-            self.put(
-                *pairs,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-                attributes=TRANSACTIONAL_MASK,
-                origin=Origin.CLIENT,
-            )
-            if False
-            else self.put(
-                *pairs,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-                attributes=TRANSACTIONAL_MASK,
-            )
+        return self.put(
+            *pairs,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL_MASK,
         )
 
     def end(self, producer_id: int, kind: ControlType, *, epoch: int = 0) -> int:
