@@ -6,6 +6,7 @@ key has no newer one is lost.
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -104,12 +105,13 @@ async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
 ) -> None:
     """Both sets at once would give readers offsets twice; neither would lose what was kept."""
     before, after, _, _, operations = await outcome(None, groups, end)
-    assert after is not None and len(after) < len(before)
+    assert after is not None
+    assert len(after) < len(before)
     reference = await outcome(None, groups, "kill")
     clean = by_segment(reference[3])
     assert len(clean) == groups + 1
     starts = [*sorted(clean), 1 << 62]
-    ranges = list(zip(starts, starts[1:], strict=False))
+    ranges = list(itertools.pairwise(starts))
     outcomes = set()
     for ends_at in range(operations):
         _, _, latest, log, _ = await outcome(ends_at, groups, end, seed=ends_at)
@@ -147,7 +149,7 @@ async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -
         latest = log.latest
         count = 0
 
-        def nth(path: str) -> bool:
+        def nth(path: str, at: int = at) -> bool:
             nonlocal count
             count += "orders-0" in path
             return count == at
