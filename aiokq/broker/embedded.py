@@ -24,11 +24,13 @@ from aiokq.broker.topics import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition
+from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
     import os
 
     from aiokq.core.environment import Environment
+    from aiokq.core.files import Files
 
 __all__ = ["EmbeddedCluster"]
 
@@ -50,6 +52,8 @@ class EmbeddedCluster:
         port: TCP port on 127.0.0.1, 0 for a free one.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
+        restore_from: a snapshot, or the directory of a stopped broker, whose copy is the data to
+            begin with; it is left as it is. A `data_dir` must be empty, then.
 
     Raises:
         ConfigError: a setting that does not exist or is out of range; when entered: the port is
@@ -66,6 +70,7 @@ class EmbeddedCluster:
         port: int = 0,
         profile: str = "dev",
         settings: Mapping[str, object] | None = None,
+        restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
     ) -> None:
         if brokers != 1:
@@ -77,6 +82,8 @@ class EmbeddedCluster:
         self._port = port
         self._given_environment = environment
         self._environment: Environment | None = None
+        self._restore_from = None if restore_from is None else str(restore_from)
+        self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -151,6 +158,18 @@ class EmbeddedCluster:
             )
         await self._on_loop(self._reset)
 
+    async def snapshot(self, path: str | os.PathLike[str]) -> None:
+        """Copy the data, as of this moment, to a directory that is made; the cluster goes on.
+
+        A broker may be started on the copy, here by `restore_from=path`. Finished segments are
+        hard links where the file system allows. From anywhere, as `create_topic`.
+
+        Raises:
+            ConfigError: there is something at `path`.
+            KafkaStorage: the disk refused; nothing is at `path` then.
+        """
+        await self._on_loop(functools.partial(self._snapshot, str(path)))
+
     def run(self, coro: Coroutine[object, object, T], timeout: float | None = STOP_SECONDS) -> T:
         """Run a coroutine on the thread of `with` and wait: `kafka.run(kafka.create_topic("t"))`.
 
@@ -167,6 +186,12 @@ class EmbeddedCluster:
 
     async def _reset(self) -> None:
         await self.node.reset()
+
+    async def _snapshot(self, path: str) -> None:
+        from aiokq.broker.snapshot import take_snapshot
+
+        # Not with the files of an ephemeral cluster: the copy may be wanted for long.
+        await take_snapshot(self.node, path, files=self._lasting_files)
 
     async def _delete(self, name: str) -> None:
         topic = self.node.topics.get(name)
@@ -210,6 +235,7 @@ class EmbeddedCluster:
         if self._node is not None or self._thread is not None:
             raise ConfigError("this embedded cluster is running already")
         environment = self._given_environment or system_environment()
+        self._lasting_files = environment.files
         if self._data_dir is not None:
             directory = str(self._data_dir)
         elif self._given_environment is None:
@@ -218,6 +244,19 @@ class EmbeddedCluster:
         else:
             directory = self._temporary = "/aiokq-ephemeral"
         self._environment = environment
+        if self._restore_from is not None:
+            from aiokq.broker.snapshot import restore_snapshot
+
+            try:
+                await shielded(
+                    environment.offload.run(
+                        restore_snapshot, environment.files, self._restore_from, directory
+                    ),
+                    name="restore a snapshot",
+                )
+            except BaseException:
+                self._let_go()
+                raise
         node = BrokerNode(self._settings, environment, data_dir=directory, port=self._port)
         try:
             await node.start()

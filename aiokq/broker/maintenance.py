@@ -65,14 +65,13 @@ def jobs(node: BrokerNode) -> list[Job]:
         """Let go of what retention allows, and of newest segments that nobody appends to."""
         clock = node.environment.clock
         deleted = 0
-        for topic in list(node.topics):
-            for partition in list(topic.partitions):
-                try:
-                    partition.log.roll_idle(clock.timestamp_ms())
-                    deleted += partition.log.retain(node.retention_policies, clock.timestamp_ms())
-                except KafkaStorage:  # logged, and no reason to keep what others have
-                    continue
-                await asyncio.sleep(0)  # each may read from the disk
+        for log in list(node.storage.directories.logs()):
+            try:
+                log.roll_idle(clock.timestamp_ms())
+                deleted += log.retain(node.retention_policies, clock.timestamp_ms())
+            except KafkaStorage:  # logged, and no reason to keep what others have
+                continue
+            await asyncio.sleep(0)  # each may read from the disk
         if deleted:
             node.counters.segments_deleted += deleted
             node.purge_later()

@@ -144,6 +144,14 @@ class MetadataLog:
                 if copy.is_long:
                     copy.compact(self.image)
 
+    def copy_image(self) -> MetadataImage:
+        """What the records add up to, not to change any more."""
+        with self._lock:
+            image = MetadataImage()
+            for record in self.image.records():
+                image.apply(record)
+            return image
+
     def _append_to(self, copy: MetadataFile, data: bytes) -> KafkaStorage | None:
         if copy.failure is not None:
             return KafkaStorage(copy.failure)

@@ -21,6 +21,7 @@ from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata_records import MetadataImage
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
@@ -173,6 +174,10 @@ class Storage:
             for share in shares:
                 await share
         await offload.run(directory.close, clean)
+
+    def metadata_image(self) -> MetadataImage:
+        """A copy of what the metadata log says; waits for an append in work: for an executor."""
+        return self._metadata.copy_image()
 
     # checkpoints
 

@@ -238,6 +238,16 @@ class TopicRegistry:
                 raise Closed("this broker is stopping: its topics are not changed any more")
             yield
 
+    @contextlib.asynccontextmanager
+    async def unchanged(self) -> AsyncIterator[None]:
+        """No topic is made, changed or deleted until the block ends: who wants to waits.
+
+        Raises:
+            Closed: the node is stopping.
+        """
+        async with self._change():
+            yield
+
     async def create_if_allowed(self, name: str, *, allowed: bool) -> Topic | None:
         """Create a topic because somebody asked for its metadata; None where that may not be.
 

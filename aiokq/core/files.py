@@ -111,6 +111,10 @@ class Files(Protocol):
         """Atomic; a file at `dst` is replaced. Durable after sync_dir of the parents."""
         ...
 
+    def link(self, src: Path, dst: Path) -> None:
+        """Gives a file a second name. Raises OSError where that cannot be, as between disks."""
+        ...
+
     def sync_dir(self, path: Path) -> None:
         """Makes the names in a directory durable."""
         ...
@@ -290,6 +294,9 @@ class OsFiles:
 
     def rename(self, src: Path, dst: Path) -> None:
         os.replace(src, dst)
+
+    def link(self, src: Path, dst: Path) -> None:
+        os.link(src, dst)
 
     def sync_dir(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))

@@ -219,3 +219,20 @@ def test_clients_of_other_makes_stay_connected_over_a_reset():
                 kafka.run(kafka.reset())
         finally:
             consumer.close()
+
+
+def test_a_cluster_begins_with_the_snapshot_of_another(tmp_path: Path):
+    """On real files: finished segments are linked, the rest copied; both go on by themselves."""
+    settings = {"log.segment.bytes": 1_048_576}
+    with EmbeddedCluster(settings=settings) as kafka:
+        produce_and_consume(kafka.bootstrap_servers, "t", 100)
+        kafka.run(kafka.snapshot(tmp_path / "seed"))
+        produce_and_consume(kafka.bootstrap_servers, "t", 100)
+        with pytest.raises(ConfigError, match="there is something at"):
+            kafka.run(kafka.snapshot(tmp_path / "seed"))
+    for _ in range(2):
+        with EmbeddedCluster(restore_from=tmp_path / "seed") as kafka:
+            topic = kafka.node.topics.get("t")
+            assert topic.partitions[0].log.log_end_offset == 100
+            assert len(produce_and_consume(kafka.bootstrap_servers, "t", 100)) == 100
+    assert os.path.exists(tmp_path / "seed" / "meta.properties")

@@ -347,6 +347,15 @@ class MemoryFiles:
         to_parent, to_name = self._parent(new)
         self._change((from_parent, from_name, None), (to_parent, to_name, node))
 
+    def link(self, src: Path, dst: Path) -> None:
+        old, new = _normal(src), _normal(dst)
+        self._check("link", old)
+        inode = self._file(old)
+        if self._lookup(new) is not None:
+            raise _error(errno.EEXIST, new)
+        parent, last = self._parent(new)
+        self._change((parent, last, inode))
+
     def sync_dir(self, path: Path) -> None:
         name = _normal(path)
         self._check("sync_dir", name)
