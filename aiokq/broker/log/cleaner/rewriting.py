@@ -27,7 +27,8 @@ from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath import KeptBatches
 from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
-from aiokq.records.legacy import decode_message_set, encode_message_set
+from aiokq.records.legacy import decode_message_set
+from aiokq.records.record import RawRecord, encode_batch
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.statistics import Statistics
@@ -74,8 +75,8 @@ class GroupRewriter:
     """Copies one group of segments.
 
     Args:
-        legacy_horizon_ms: segments of v0 and v1 messages that were written before keep no
-            tombstones: those formats have no room for a delete horizon.
+        legacy_horizon_ms: segments that were written before keep no tombstones of v0 and v1:
+            those formats have no room for a delete horizon.
         transactions: of the whole run, which goes from group to group.
 
     Attributes:
@@ -267,17 +268,19 @@ class GroupRewriter:
         self._statistics.records_kept += len(stay)
         if not stay:
             return
-        last, largest = stay[-1].offset, max(message.timestamp_ms for message in stay)
-        if len(stay) == len(messages):
-            self._put(batch, last, largest)
-            return
-        self._put(
-            encode_message_set(
-                stay, header.magic, header.codec, timestamp_type=header.timestamp_type
-            ),
-            last,
-            largest,
+        # As Kafka 4, which writes no old formats any more: what stays is converted.
+        plain = encode_batch(
+            (RawRecord(*message[:4]) for message in stay),
+            crc32c=fastpath.crc32c,
+            timestamp_type=header.timestamp_type,
         )
+        block = self._new_block(0, len(plain))
+        self._keep_one(block, plain, fastpath.WALK_KEEP_ALL)  # with tombstones it gets a horizon
+        result = block.filled()
+        found = read_header(result)
+        if header.codec:
+            result = compressed(result, found, header.codec)
+        self._put(result, found.last_offset, found.max_timestamp_ms)
 
     # --- where it goes
 

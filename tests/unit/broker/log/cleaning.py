@@ -14,6 +14,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.settings import broker_settings
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment
+from aiokq.core.files import Files
 from aiokq.core.offload import InlineOffload, Offload
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
@@ -58,18 +59,19 @@ class CleanedLog:
 
     def __init__(
         self,
-        files: MemoryFiles | None = None,
+        files: Files | None = None,
         config: LogConfig | None = None,
         *,
         offload: Offload | None = None,
         clock: SteppedClock | None = None,
+        path: str = "/data",
         **settings: object,
     ) -> None:
         self.clock = clock or SteppedClock()
         self.files = files or MemoryFiles(now_ms=self.clock.timestamp_ms)
         self.counters = BrokerCounters()
         self.directory = LogDirectory.open(
-            self.files, "/data", crc32c=crc32c, random=random.Random(1), now=self.clock.monotonic
+            self.files, path, crc32c=crc32c, random=random.Random(1), now=self.clock.monotonic
         )
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, config or compacted(), now_ms=self.clock.now_ms

@@ -15,7 +15,7 @@ from aiokq.records.header import (
     set_log_append_time,
     verify_crc,
 )
-from aiokq.records.legacy import Message, decode_message_set, encode_message_set
+from aiokq.records.legacy import Message, encode_message_set
 from aiokq.records.record import RawRecord, encode_batch
 from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
 from tests.unit.broker.log.samples import NOW_MS, TP, fetched
@@ -256,19 +256,24 @@ async def test_nothing_of_an_open_transaction_is_cleaned(log: CleanedLog) -> Non
     assert [(o, k) for o, k, v in log.pairs if v and k in (b"a", b"b")] == [(2, b"a"), (4, b"b")]
 
 
+@pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-async def test_old_formats_are_compacted_as_they_are(magic: int, codec: int) -> None:
-    """Kafka keeps the magic: what an old broker wrote is cleaned, not converted."""
+async def test_old_formats_are_converted_as_they_are_compacted(
+    magic: int, codec: int, append_time: bool
+) -> None:
+    """Kafka 4 writes them no more: what stays is of magic 2, and its tombstones get a horizon."""
     log = CleanedLog()
 
     def put(*messages: Message) -> None:
-        data = encode_message_set(messages, magic, codec)
+        data = encode_message_set(messages, magic, codec, timestamp_type=int(append_time and magic))
         segment = log.log.segments[-1]
         segment.prepare()
         segment.write([data])
         for header in iter_headers(data):
             segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+        log.log.high_watermark = log.log.log_end_offset
+        log.roll()
 
     put(
         Message(0, NOW_MS, b"a", b"1"),
@@ -276,30 +281,35 @@ async def test_old_formats_are_compacted_as_they_are(magic: int, codec: int) -> 
         Message(2, NOW_MS, b"b", b"1"),
         Message(3, NOW_MS, b"c", None),
     )
-    log.log.high_watermark = log.log.log_end_offset
-    log.roll()
     put(Message(4, NOW_MS, b"a", b"2"))
+    await log.clean()
+    assert log.pairs == [(2, b"b", b"1"), (3, b"c", None), (4, b"a", b"2")]
+    assert {header.magic for header in log.headers} == {2}
+    assert {header.codec for header in log.headers} == {codec}
+    assert {record.timestamp_ms for record in log.records} == {NOW_MS if magic else -1}
+    assert {header.timestamp_type for header in log.headers} == {int(append_time and magic)}
+    log.clock.now_ms += DAY_MS
+    await log.clean_again()
+    assert log.pairs == [(2, b"b", b"1"), (4, b"a", b"2")]
+
+
+async def test_a_tombstone_of_an_old_format_goes_with_the_age_of_its_segment() -> None:
+    """It has no horizon: what counts is delete.retention.ms before the cleaned part was written."""
+    log = CleanedLog(config=compacted(delete_retention_ms=10))
+    data = encode_message_set([Message(1, NOW_MS, b"c", None), Message(2, NOW_MS, b"d", b"1")], 1)
+    log.put((b"a", b"1"), roll=True)
+    segment = log.log.segments[-1]
+    segment.prepare()
+    segment.write([data])
+    for header in iter_headers(data):
+        segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
     log.log.high_watermark = log.log.log_end_offset
     log.roll()
+    log.put((b"e", b"1"), roll=True)
+    log.files.set_modified_ms(segment.path(".log"), NOW_MS - 11)
+    log.directory.note_cleaned(TP, 1)
     await log.clean()
-    data = fetched(log.log)
-    assert {h.magic for h in iter_headers(data)} == {magic}
-    assert {h.codec for h in iter_headers(data)} == {codec}
-    found = [(m.offset, m.key, m.value) for m in decode_message_set(data)]
-    assert found == [(2, b"b", b"1"), (3, b"c", None), (4, b"a", b"2")]
-    # a tombstone goes when the cleaned part is older than delete.retention.ms
-    log.log.update_config(compacted(delete_retention_ms=10))
-    for segment in log.log.segments[:-1]:
-        log.files.set_modified_ms(segment.path(".log"), NOW_MS - 1000)
-    log.put((b"d", b"1"), roll=True)
-    log.files.set_modified_ms(log.log.segments[0].path(".log"), NOW_MS - 1000)
-    log.files.set_modified_ms(log.log.segments[1].path(".log"), NOW_MS)
-    log.directory.note_cleaned(TP, 5)
-    await log.clean()
-    left = [
-        (m.offset, m.key) for h, b in batches(log) if h.magic < 2 for m in decode_message_set(b)
-    ]
-    assert left == [(2, b"b"), (3, b"c"), (4, b"a")]  # written behind the horizon: it stays
+    assert [offset for offset, _, _ in log.pairs] == [0, 2, 3]
 
 
 def batches(log: CleanedLog):  # type: ignore[no-untyped-def]
