@@ -78,6 +78,8 @@ class EmbeddedCluster:
                 f"an embedded cluster has one broker, not {brokers}: brokers do not replicate yet"
             )
         self._settings = broker_settings(settings, profile=profile)
+        if self._settings.log_dirs is not None:
+            raise ConfigError("log.dirs is for `aiokq broker`: an embedded cluster has data_dir=")
         self._data_dir = data_dir
         self._port = port
         self._given_environment = environment

@@ -142,6 +142,14 @@ class BrokerSettings:
         False, "Let a replica that is not in sync lead when no other is left."
     )
 
+    # Where the data is
+    log_dirs: str | None = _setting(
+        None,
+        "Log directories, separated by commas; --data-dir, which may be repeated, wins.",
+        kind="list",
+        nullable=True,
+    )
+
     # Records and their log (defaults of the topic settings of the same meaning)
     message_max_bytes: int = _setting(
         1048588, "Largest record batch accepted, in bytes after compression.", at_least=0
@@ -400,8 +408,7 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "node.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
     "broker.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
-    "log.dir": "--data-dir, or data_dir= of EmbeddedCluster",
-    "log.dirs": "--data-dir, or data_dir= of EmbeddedCluster",
+    "log.dir": "log.dirs, --data-dir, or data_dir= of EmbeddedCluster",
     "port": "--port, or port= of EmbeddedCluster",
     "listeners": "--host and --port",
     "advertised.listeners": "--advertise HOST[:PORT]",
@@ -439,3 +446,8 @@ def _unknown(spelled: str, name: str) -> str:
 
     near = get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
     return f"unknown broker setting {spelled!r}: did you mean {near[0]}?"
+
+
+def log_directories(settings: BrokerSettings) -> list[str]:
+    """The paths in log.dirs; none if it is not set."""
+    return [path.strip() for path in (settings.log_dirs or "").split(",") if path.strip()]

@@ -144,6 +144,10 @@ class Files(Protocol):
         """Time of the last write, milliseconds since the epoch."""
         ...
 
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        """Bytes of the disk that `path` is on, and how many of them may still be used."""
+        ...
+
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         """What `modified_ms` says from now on: a copy is as old as its original."""
         ...
@@ -332,6 +336,10 @@ class OsFiles:
 
     def modified_ms(self, path: Path) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))

@@ -399,6 +399,11 @@ class MemoryFiles:
     def modified_ms(self, path: Path) -> int:
         return self._file(_normal(path)).modified_ms
 
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        self._check("disk_usage", _normal(path))
+        total = 1 << 40 if self.capacity is None else self.capacity
+        return total, max(0, total - self.used())
+
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         self._file(_normal(path)).modified_ms = timestamp_ms
 
