@@ -558,11 +558,13 @@ class PartitionLog:
         originals' place.
 
         Returns:
-            False if the originals are no longer the log's; then nothing is done.
+            False if the originals are no longer the log's, or it is deleted; nothing is done then.
 
         Raises:
             KafkaStorage: the disk refused; what readers see is changed nevertheless.
         """
+        if self._closed:
+            return False
         self._check_usable()
         known = set(map(id, self._segments.all[:-1]))
         if not known.issuperset(map(id, originals)):
