@@ -5,6 +5,7 @@ Owns leadership and visibility; the bytes are `log.partition_log`'s, the topic i
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -117,7 +118,7 @@ class Partition:
 
         The in-sync replicas stay what they are, as in Kafka: who else could lead it?
         """
-        if hasattr(self, "log"):
+        with contextlib.suppress(AttributeError):  # it had none
             del self.log
         self.unavailable = error
         self.leader = NO_LEADER
