@@ -174,6 +174,8 @@ class Storage:
             for share in shares:
                 await share
         await offload.run(directory.close, clean)
+        for log in logs:
+            log.wake_waiters()  # who still waits for a flush
 
     def metadata_image(self) -> MetadataImage:
         """A copy of what the metadata log says; waits for an append in work: for an executor."""

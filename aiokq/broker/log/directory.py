@@ -413,6 +413,8 @@ class LogDirectory:
         self._save(names.HIGH_WATERMARKS, self._watermarks)
 
     def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if not offsets and name not in self._written:
+            return
         try:
             self._write(name, offsets)
         except OSError as error:
@@ -473,7 +475,8 @@ class LogDirectory:
         try:
             for directory in self._deleted:
                 self._remove(directory)
-            self.write_log_starts()
+            self.note_log_starts()
+            self._write(names.LOG_STARTS, self._starts)
             self._write(names.RECOVERY_POINTS, self._points)
             self._write(names.HIGH_WATERMARKS, self._watermarks)
             self._files.sync_dir(self.path)

@@ -129,13 +129,17 @@ class Flusher:
             else:
                 if one is not None:
                     pending.append(one)
-        if pending:
-            failure = await shielded(self._sync(pending), name="sync logs")
-            if failure is None:
-                for done in pending:
-                    done.log.end_flush(done)
-        for log in wanted:
-            log.wake_waiters()
+        try:
+            if pending:
+                await shielded(self._finish(pending), name="sync logs")
+        finally:
+            for log in wanted:
+                log.wake_waiters()
+
+    async def _finish(self, pending: Sequence[PendingFlush]) -> None:
+        if await self._sync(pending) is None:
+            for done in pending:
+                done.log.end_flush(done)
 
     async def _sync(self, pending: Sequence[PendingFlush]) -> KafkaStorage | None:
         """In some threads, all of which are done when it ends.
