@@ -85,13 +85,25 @@ if TYPE_CHECKING:
         FinalizedFeatureKey,
         SupportedFeatureKey,
     )
+    from aiokq.wire.cluster_metadata_records import (
+        AbortTransactionRecord,
+        BeginTransactionRecord,
+        ConfigRecord,
+        EndTransactionRecord,
+        FeatureLevelRecord,
+        PartitionChangeRecord,
+        PartitionRecord,
+        ProducerIdsRecord,
+        RemoveTopicRecord,
+        TopicRecord,
+    )
     from aiokq.wire.consumer_group_describe import (
         ConsumerGroupDescribeAssignment,
-        ConsumerGroupDescribedGroup,
         ConsumerGroupDescribeMember,
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
         ConsumerGroupDescribeTopicPartitions,
+        ConsumerGroupDescribedGroup,
     )
     from aiokq.wire.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatAssignment,
@@ -171,9 +183,9 @@ if TYPE_CHECKING:
     )
     from aiokq.wire.delete_topics import (
         DeletableTopicResult,
+        DeleteTopicState,
         DeleteTopicsRequest,
         DeleteTopicsResponse,
-        DeleteTopicState,
     )
     from aiokq.wire.describe_acls import (
         AclDescription,
@@ -203,10 +215,10 @@ if TYPE_CHECKING:
         DescribeConfigsSynonym,
     )
     from aiokq.wire.describe_groups import (
-        DescribedGroup,
-        DescribedGroupMember,
         DescribeGroupsRequest,
         DescribeGroupsResponse,
+        DescribedGroup,
+        DescribedGroupMember,
     )
     from aiokq.wire.describe_log_dirs import (
         DescribableLogDirTopic,
@@ -266,7 +278,6 @@ if TYPE_CHECKING:
     from aiokq.wire.end_txn import EndTxnRequest, EndTxnResponse
     from aiokq.wire.fetch import (
         AbortedTransaction,
-        FetchableTopicResponse,
         FetchEpochEndOffset,
         FetchLeaderIdAndEpoch,
         FetchNodeEndpoint,
@@ -276,6 +287,7 @@ if TYPE_CHECKING:
         FetchRequest,
         FetchResponse,
         FetchTopic,
+        FetchableTopicResponse,
         ForgottenTopic,
         SnapshotId,
     )
@@ -319,7 +331,7 @@ if TYPE_CHECKING:
         ListConfigResourcesRequest,
         ListConfigResourcesResponse,
     )
-    from aiokq.wire.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+    from aiokq.wire.list_groups import ListGroupsRequest, ListGroupsResponse, ListedGroup
     from aiokq.wire.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsPartitionResponse,
@@ -462,6 +474,7 @@ __all__ = [
     "Struct",
     # messages and their structs
     # begin generated names
+    "AbortTransactionRecord",
     "AbortedTransaction",
     "AclCreation",
     "AclCreationResult",
@@ -495,9 +508,11 @@ __all__ = [
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "BatchIndexAndErrorMessage",
+    "BeginTransactionRecord",
     "ClassicMemberMetadata",
     "ClassicProtocol",
     "ComponentData",
+    "ConfigRecord",
     "ConfigResource",
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentTopicPartitions",
@@ -622,9 +637,11 @@ __all__ = [
     "ElectLeadersRequest",
     "ElectLeadersResponse",
     "ElectLeadersTopicPartitions",
+    "EndTransactionRecord",
     "EndTxnMarker",
     "EndTxnRequest",
     "EndTxnResponse",
+    "FeatureLevelRecord",
     "FeatureUpdateKey",
     "FetchEpochEndOffset",
     "FetchLeaderIdAndEpoch",
@@ -717,19 +734,23 @@ __all__ = [
     "OffsetForLeaderTopicResult",
     "OngoingPartitionReassignment",
     "OngoingTopicReassignment",
+    "PartitionChangeRecord",
     "PartitionMetadata",
     "PartitionProduceData",
     "PartitionProduceResponse",
+    "PartitionRecord",
     "PartitionsSchema",
     "ProduceLeaderIdAndEpoch",
     "ProduceNodeEndpoint",
     "ProduceRequest",
     "ProduceResponse",
+    "ProducerIdsRecord",
     "ProducerState",
     "ReassignablePartition",
     "ReassignablePartitionResponse",
     "ReassignableTopic",
     "ReassignableTopicResponse",
+    "RemoveTopicRecord",
     "ReplicaElectionResult",
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
@@ -744,6 +765,7 @@ __all__ = [
     "SyncGroupResponse",
     "TopicProduceData",
     "TopicProduceResponse",
+    "TopicRecord",
     "TransactionLogKey",
     "TransactionLogValue",
     "TxnOffsetCommitRequest",
