@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.fetch_sessions import FetchTarget
+from aiokq.broker.log.index import IndexesToRebuild
 from aiokq.broker.partitions import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
@@ -65,8 +66,12 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
     min_bytes = min(request.min_bytes, max_bytes)
     clock = node.environment.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
+
+    def look() -> Pass:
+        return _read_all(node, context.targets, request, call.version, max_bytes)
+
     while True:
-        found = _read_all(node, context.targets, request, call.version, max_bytes)
+        found = await node.index_repair.read(look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
@@ -74,7 +79,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             break
         if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: what came in meanwhile goes along, even if it is too little.
-            found = _read_all(node, context.targets, request, call.version, max_bytes)
+            found = await node.index_repair.read(look)
             break
     node.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
@@ -123,6 +128,8 @@ def _read_all(
             check_leader_epoch(partition, target.current_leader_epoch)
             end = partition.visible_end(replica_id, read_committed)
             data = _read(partition, target, end, left, found, read_committed)
+        except IndexesToRebuild:
+            raise
         except BrokerError as error:
             node.counters.errors[error.name] += 1
             found.immediate = True

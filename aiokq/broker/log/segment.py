@@ -7,12 +7,19 @@ Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.p
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
-from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
+from aiokq.broker.log.index import (
+    MAX_RELATIVE_OFFSET,
+    IndexCorrupt,
+    IndexesToRebuild,
+    OffsetIndex,
+    TimeIndex,
+)
 from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
@@ -24,8 +31,14 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.open_files import OpenFiles
 
+logger = logging.getLogger("aiokq.broker.log")
+
 POSITION_MAX: Final = 2**31 - 1
 """Positions are int32 in the index: a segment is smaller than 2 GiB."""
+
+
+MAX_INDEX_BYTES: Final = 2**31 - 1
+"""For the index of a segment that is not appended to: as much as it needs."""
 
 
 class End(NamedTuple):
@@ -43,6 +56,7 @@ class Segment:
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after its last record; ``base_offset`` if it is empty.
         created_ms: when it was made or last loaded, for rolling a log without timestamps.
+        on_loop: it is used on an event loop, where indexes are not made again.
         open_files: told when its file is opened again; None while one thread of its own loads it.
     """
 
@@ -65,6 +79,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "next_offset",
+        "on_loop",
         "open_files",
         "size",
     )
@@ -87,6 +102,7 @@ class Segment:
         self.created_ms = now_ms
         self._files = files
         self._directory = directory
+        self.on_loop = False
         self.open_files: OpenFiles | None = None
         self._file: File | None = None
         self._reopened = False
@@ -563,6 +579,8 @@ class Segment:
             self._index.load(self.size)
             self._time_index.load(self.next_offset)
         except IndexCorrupt:
+            if self.on_loop:
+                raise IndexesToRebuild(self) from None
             self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
@@ -573,6 +591,33 @@ class Segment:
         for _, header in walk_headers(self.file, 0, size):
             self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
         self.flush_indexes()
+
+    def rebuilt(self) -> Segment:
+        """A copy of it whose indexes are made again, for ``adopt``. For any thread.
+
+        Raises:
+            OSError: the disk refused, or it was deleted.
+            CorruptRecord: it is not sound.
+        """
+        logger.warning("indexes are made anew file=%s", self.path(names.LOG))
+        copy = Segment(
+            self._files,
+            self._directory,
+            self.base_offset,
+            index_interval_bytes=self._interval,
+            index_bytes=MAX_INDEX_BYTES,
+            now_ms=self.created_ms,
+            suffix=self._suffix,
+        )
+        copy.size = self.size
+        copy.rebuild_indexes()
+        copy.close()
+        return copy
+
+    def adopt(self, copy: Segment) -> None:
+        """Take over the indexes of what ``rebuilt`` gave."""
+        self._index, self._time_index = copy._index, copy._time_index
+        self._max_timestamp = copy._max_timestamp
 
     def _load_max_timestamp(self) -> None:
         """From the last time entry, and the batches behind it."""

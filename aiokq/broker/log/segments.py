@@ -67,6 +67,7 @@ class Segments:
         self._bases = tuple(segment.base_offset for segment in segments)
         for segment in segments:
             segment.open_files = self._open_files
+            segment.on_loop = segment is not self.active
 
     def append(self, segment: Segment) -> None:
         """A new active segment."""
