@@ -271,6 +271,15 @@ class BrokerSettings:
         kind="long",
         at_least=1024,
     )
+    log_cleaner_io_buffer_size: int = _setting(
+        524288,
+        "Memory of the read and write buffers of all cleaner threads, in bytes; a larger batch"
+        " makes them larger.",
+        at_least=0,
+    )
+    log_cleaner_io_buffer_load_factor: float = _setting(
+        0.9, "Part of the offset map that is filled.", at_least=0, at_most=1
+    )
     log_cleaner_io_max_bytes_per_second: float = _setting(
         1.7976931348623157e308,
         "Most bytes per second that compaction reads and writes, all threads together.",

@@ -144,13 +144,26 @@ class LogCleaner:
     # --- a run
 
     async def _clean(self, directory: LogDirectory, chosen: LogToClean) -> Statistics:
-        environment, log = self._environment, chosen.log
+        environment, settings, log = self._environment, self._settings, chosen.log
+        threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
-        view = LogView.of(log, chosen.first_dirty_offset, chosen.upper_offset, clock.timestamp_ms())
+        view = LogView.of(
+            log,
+            chosen.first_dirty_offset,
+            chosen.upper_offset,
+            now_ms=clock.timestamp_ms(),
+            buffer_bytes=settings.log_cleaner_io_buffer_size // threads // 2,
+        )
         statistics = Statistics()
         secret = environment.random.getrandbits(128).to_bytes(16, "little")
-        offsets = await self._off_loop(offset_map, self._map_bytes(), _dirty_count(view), secret)
+        offsets = await self._off_loop(
+            offset_map,
+            settings.log_cleaner_dedupe_buffer_size // threads,
+            settings.log_cleaner_io_buffer_load_factor,
+            _dirty_count(view),
+            secret,
+        )
         await self._advance(build_offset_map(environment.files, view, offsets, statistics))
         statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
         cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
@@ -203,11 +216,6 @@ class LogCleaner:
             rewriter.cleaned.release()
             await self._off_loop(files.sync_dir, log.directory)
         return True
-
-    def _map_bytes(self) -> int:
-        return self._settings.log_cleaner_dedupe_buffer_size // max(
-            1, self._settings.log_cleaner_threads
-        )
 
     async def _advance(self, steps: Generator[int, None, None]) -> None:
         """Run a generator to its end, off the loop, as fast as it may go."""

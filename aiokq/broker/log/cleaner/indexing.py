@@ -6,7 +6,7 @@ Source: Kafka ``Cleaner.buildOffsetMap``. Tests: ``tests/unit/broker/log/test_cl
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq import fastpath
 from aiokq.broker.log.cleaner.batches import checked, control_type, uncompressed
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["build_offset_map", "offset_map"]
 
-LOAD_FACTOR: Final = 0.9
-"""Part of the map that is filled. Kafka's ``log.cleaner.io.buffer.load.factor``."""
 
-
-def offset_map(memory_bytes: int, records: int, secret: bytes) -> OffsetMap:
-    """A map for at most ``records`` keys, or as many as fit the memory."""
-    slots = min(memory_bytes // fastpath.OFFSET_MAP_ENTRY, int(records / LOAD_FACTOR) + 2)
+def offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
+    """A map for at most ``records`` keys, or as many as fit a part of the memory."""
+    load_factor = max(load_factor, 0.01)  # 0 is a legal setting
+    slots = min(memory_bytes // fastpath.OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)
-    return fastpath.OffsetMap(slots, max(int(slots * LOAD_FACTOR), 1), secret)
+    return fastpath.OffsetMap(slots, max(int(slots * load_factor), 1), secret)
 
 
 def build_offset_map(
@@ -69,7 +67,7 @@ def _index(
 ) -> Generator[int, None, bool]:
     """One segment; whether the map is full."""
     start = view.first_dirty_offset
-    pieces = chunks(files, segment)
+    pieces = chunks(files, segment, view.buffer_bytes)
     piece = next(pieces, None)
     try:
         while piece is not None:

@@ -21,7 +21,7 @@ from aiokq.broker.log.cleaner.batches import (
     emptied,
     uncompressed,
 )
-from aiokq.broker.log.cleaner.views import CHUNK, LogView, SegmentView, chunks, following
+from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
 from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
@@ -106,7 +106,7 @@ class GroupRewriter:
         # The last batch of each group stays, empty if need be: with it the copy reaches as far
         # as what it takes the place of, and recovery knows what that is.
         self._upper = group[-1].next_offset
-        self._kept = self._new_block(view.config.index_interval_bytes, CHUNK + CHUNK // 8)
+        self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
         self.cleaned = Segment(
             files,
             view.directory,
@@ -171,7 +171,7 @@ class GroupRewriter:
 
     def _copy(self, segment: SegmentView) -> Generator[int, None, None]:
         kept = self._kept
-        pieces = chunks(self._files, segment)
+        pieces = chunks(self._files, segment, self._view.buffer_bytes)
         piece = next(pieces, None)
         try:
             while piece is not None:

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.transaction_index import AbortedTransaction
     from aiokq.core.files import Files
 
-__all__ = ["CHUNK", "LogView", "SegmentView", "chunks", "following"]
-
-CHUNK: Final = 1024 * 1024
-"""Bytes of a read, and of what is kept before it is written. Kafka's ``log.cleaner.io.buffer.size``
-is half of it; memory that is used once per run is not worth a setting."""
+__all__ = ["LogView", "SegmentView", "chunks", "following"]
 
 _SIZE_KNOWN: Final = 17
 """Bytes of a batch from which its size and magic can be read."""
@@ -66,6 +62,7 @@ class LogView(NamedTuple):
         last_offsets: of each live producer with records the last offset it wrote.
         marker_epochs: the epoch of each live producer without any.
         now_ms: the time of the run.
+        buffer_bytes: to be read at a time, and as many to be kept before they are written.
     """
 
     name: str
@@ -78,9 +75,12 @@ class LogView(NamedTuple):
     last_offsets: Mapping[int, int]
     marker_epochs: Mapping[int, int]
     now_ms: int
+    buffer_bytes: int
 
     @classmethod
-    def of(cls, log: PartitionLog, first_dirty: int, upper: int, now_ms: int) -> LogView:
+    def of(
+        cls, log: PartitionLog, first_dirty: int, upper: int, *, now_ms: int, buffer_bytes: int
+    ) -> LogView:
         """The log as it is now. On its loop."""
         segments = tuple(
             SegmentView.of(segment) for segment in log.segments if segment.base_offset < upper
@@ -97,6 +97,7 @@ class LogView(NamedTuple):
             {p.producer_id: p.batches[-1].last_offset for p in producers if p.batches},
             {p.producer_id: p.producer_epoch for p in producers if not p.batches},
             now_ms,
+            max(buffer_bytes, 1),
         )
 
     @property
@@ -105,7 +106,7 @@ class LogView(NamedTuple):
         return [one for one in self.segments if one.next_offset > self.first_dirty_offset]
 
 
-def chunks(files: Files, view: SegmentView) -> Generator[memoryview, int, None]:
+def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memoryview, int, None]:
     """The bytes of a segment, piece by piece, each beginning with a batch.
 
     To be sent how many bytes of the piece were used; the next one begins behind them.
@@ -116,7 +117,7 @@ def chunks(files: Files, view: SegmentView) -> Generator[memoryview, int, None]:
     """
     file = files.open(view.path, writable=False)
     try:
-        buffer = bytearray(min(CHUNK, view.size))
+        buffer = bytearray(min(max(buffer_bytes, _SIZE_KNOWN), view.size))
         position = 0
         while position < view.size:
             wanted = min(len(buffer), view.size - position)

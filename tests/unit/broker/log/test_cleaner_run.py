@@ -11,7 +11,6 @@ import pytest
 from aiokq import wire
 from aiokq.broker.log import names
 from aiokq.broker.log.cleaner import cleaner as cleaner_module
-from aiokq.broker.log.cleaner import views
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
@@ -51,11 +50,11 @@ class SteppedOffload:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of kilobytes takes as many steps as one of gigabytes."""
-    monkeypatch.setattr(views, "CHUNK", 400)
     monkeypatch.setattr(cleaner_module, "STEP", 300)
 
 
 def filled(offload: SteppedOffload | None = None, **settings: object) -> CleanedLog:
+    settings = {"log_cleaner_io_buffer_size": 800, **settings}
     log = CleanedLog(offload=offload, config=compacted(segment_bytes=1500), **settings)
     for turn in range(6):
         for n in range(8):
