@@ -99,11 +99,11 @@ if TYPE_CHECKING:
     )
     from aiokq.wire.consumer_group_describe import (
         ConsumerGroupDescribeAssignment,
+        ConsumerGroupDescribedGroup,
         ConsumerGroupDescribeMember,
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
         ConsumerGroupDescribeTopicPartitions,
-        ConsumerGroupDescribedGroup,
     )
     from aiokq.wire.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatAssignment,
@@ -183,9 +183,9 @@ if TYPE_CHECKING:
     )
     from aiokq.wire.delete_topics import (
         DeletableTopicResult,
-        DeleteTopicState,
         DeleteTopicsRequest,
         DeleteTopicsResponse,
+        DeleteTopicState,
     )
     from aiokq.wire.describe_acls import (
         AclDescription,
@@ -215,10 +215,10 @@ if TYPE_CHECKING:
         DescribeConfigsSynonym,
     )
     from aiokq.wire.describe_groups import (
-        DescribeGroupsRequest,
-        DescribeGroupsResponse,
         DescribedGroup,
         DescribedGroupMember,
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
     )
     from aiokq.wire.describe_log_dirs import (
         DescribableLogDirTopic,
@@ -278,6 +278,7 @@ if TYPE_CHECKING:
     from aiokq.wire.end_txn import EndTxnRequest, EndTxnResponse
     from aiokq.wire.fetch import (
         AbortedTransaction,
+        FetchableTopicResponse,
         FetchEpochEndOffset,
         FetchLeaderIdAndEpoch,
         FetchNodeEndpoint,
@@ -287,7 +288,6 @@ if TYPE_CHECKING:
         FetchRequest,
         FetchResponse,
         FetchTopic,
-        FetchableTopicResponse,
         ForgottenTopic,
         SnapshotId,
     )
@@ -331,7 +331,7 @@ if TYPE_CHECKING:
         ListConfigResourcesRequest,
         ListConfigResourcesResponse,
     )
-    from aiokq.wire.list_groups import ListGroupsRequest, ListGroupsResponse, ListedGroup
+    from aiokq.wire.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
     from aiokq.wire.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsPartitionResponse,

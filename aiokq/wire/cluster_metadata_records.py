@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from aiokq.wire.fields import array, i16, i32, i64, i8, string, uuid_
+from aiokq.wire.fields import array, i8, i16, i32, i64, string, uuid_
 from aiokq.wire.struct import Message
 
 __all__ = [
