@@ -106,7 +106,11 @@ class CompactionMachine(RuleBasedStateMachine):
         self.clock.now_ms += passed_ms
         if again:
             self.log.directory.note_cleaned(TP, self.log.log.log_start_offset)
-        asyncio.run(self.log.clean())
+        done = asyncio.run(self.log.clean())
+        cleaned = self.log.directory.cleaned_offset(TP)
+        if done is not None and self.keys == 1000 and cleaned is not None:
+            keys = [key for offset, key, _ in self.visible() if offset < cleaned]
+            assert len(keys) == len(set(keys)), "an older record of a key was left"
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:

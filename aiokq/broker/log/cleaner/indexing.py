@@ -43,9 +43,13 @@ def build_offset_map(
         CorruptRecord: a batch is not sound; or the keys of one batch do not fit the map.
         OSError: the disk refused; FileNotFoundError: a segment was deleted.
     """
-    transactions = CleanedTransactions(view.aborted)
+    dirty = view.dirty
+    # Not those that were over before: nothing in the dirty part would end them.
+    transactions = CleanedTransactions(
+        found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
+    )
     offsets.latest_offset = view.first_dirty_offset - 1
-    for segment in view.dirty:
+    for segment in dirty:
         full = yield from _index(files, segment, view, offsets, transactions, statistics)
         if full:
             break

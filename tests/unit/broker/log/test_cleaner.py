@@ -242,6 +242,24 @@ async def test_the_marker_keeps_the_epoch_of_a_producer_without_records() -> Non
     assert (empty.count, empty.producer_epoch, empty.is_control) == (0, 3, True)
 
 
+async def test_a_commit_counts_also_after_an_abort_that_was_cleaned_before(
+    log: CleanedLog,
+) -> None:
+    """The dirty part holds no marker of the old transaction: its producer has gone on since."""
+    log.put((b"a", b"old"))
+    log.transact(1, 0, (b"a", b"aborted"))
+    log.end(1, ControlType.ABORT)
+    log.roll()
+    await log.clean()
+    log.put((b"b", b"1"))
+    log.transact(1, 1, (b"b", b"2"))
+    log.end(1, ControlType.COMMIT)
+    log.roll()
+    await log.clean()
+    assert (3, b"b", b"1") not in log.pairs
+    assert (4, b"b", b"2") in log.pairs
+
+
 async def test_nothing_of_an_open_transaction_is_cleaned(log: CleanedLog) -> None:
     """How it ends decides whether its records count at all."""
     log.put((b"a", b"1"), roll=True)
