@@ -164,11 +164,9 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
         batch = _read_batch(data, at, flags)
         if not isinstance(batch, _Batch):
             return at, WALK_END if batch is None else batch
-        size = batch.end - batch.at
-        if kept.used and kept.used + size > kept.room:
-            return at, WALK_FULL
         try:
-            _keep_batch(kept, data, batch, flags)
+            if not _keep_batch(kept, data, batch, flags):
+                return at, WALK_FULL
         except Malformed:
             return at, WALK_CORRUPT
         at = batch.end
@@ -176,7 +174,8 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
             return at, WALK_END
 
 
-def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> None:
+def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
+    """False if there is no room: with a horizon a batch may be larger than it was."""
     offsets, latest = kept.map, kept.map.latest_offset
     attributes = batch.attributes
     base, largest_known = batch.fields[7], batch.fields[8]
@@ -201,7 +200,7 @@ def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> None:
         largest = largest_known
     moved = bool(staying and (tombstones or flags & HORIZON) and not attributes & _HAS_HORIZON)
     if staying and len(staying) == batch.fields[12] and not moved:
-        kept.put(data[batch.at : batch.end], batch.last_offset, largest_known)
+        fits = kept.put(data[batch.at : batch.end], batch.last_offset, largest_known)
     elif staying:
         parts: list[bytes] = []
         for record in staying:
@@ -215,13 +214,17 @@ def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> None:
             parts += [delta, rest]
         attributes |= _HAS_HORIZON if moved else 0
         base = kept.horizon if moved else base
-        _put(kept, batch, b"".join(parts), attributes, base, largest, len(staying))
+        fits = _put(kept, batch, b"".join(parts), attributes, base, largest, len(staying))
     elif kept.stays_empty(batch.fields[9], batch.last_offset):
         attributes &= ~(_CODEC | _HAS_HORIZON)
-        _put(kept, batch, b"", attributes, -1, largest_known, 0)
-    kept.read += batch.fields[12]
-    kept.kept += len(staying)
-    kept.keyless += keyless
+        fits = _put(kept, batch, b"", attributes, -1, largest_known, 0)
+    else:
+        fits = True
+    if fits:
+        kept.read += batch.fields[12]
+        kept.kept += len(staying)
+        kept.keyless += keyless
+    return fits
 
 
 def _put(
@@ -232,7 +235,7 @@ def _put(
     base: int,
     largest: int,
     count: int,
-) -> None:
+) -> bool:
     fields = batch.fields
     length = _HEADER.size - 12 + len(records)
 
@@ -243,4 +246,5 @@ def _put(
         )  # fmt: skip
 
     checksum = crc32c(head(0)[21:] + records, 0)
-    kept.put(head(checksum) + records, batch.last_offset, largest)
+    fits: bool = kept.put(head(checksum) + records, batch.last_offset, largest)
+    return fits
