@@ -198,6 +198,7 @@ def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
         largest = max(largest, base + record.timestamp_delta)
     if attributes & _APPEND_TIME:
         largest = largest_known
+    fits: bool = True
     moved = bool(staying and (tombstones or flags & HORIZON) and not attributes & _HAS_HORIZON)
     if staying and len(staying) == batch.fields[12] and not moved:
         fits = kept.put(data[batch.at : batch.end], batch.last_offset, largest_known)
@@ -218,8 +219,6 @@ def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
     elif kept.stays_empty(batch.fields[9], batch.last_offset):
         attributes &= ~(_CODEC | _HAS_HORIZON)
         fits = _put(kept, batch, b"", attributes, -1, largest_known, 0)
-    else:
-        fits = True
     if fits:
         kept.read += batch.fields[12]
         kept.kept += len(staying)
