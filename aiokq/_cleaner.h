@@ -92,9 +92,38 @@ static inline void aiokq_sip(const uint64_t secret[2], const unsigned char *at, 
     *low = a ^ b ^ c ^ d;
 }
 
+/* Where the search for a hash begins. */
+static inline uint64_t aiokq_map_first(const aiokq_map *map, uint64_t high) {
+#if defined(__SIZEOF_INT128__)
+    return (uint64_t)(((unsigned __int128)high * map->count) >> 64);
+#else
+    return high % map->count;
+#endif
+}
+
+/* A key, hashed, whose slot is on its way from memory. */
+typedef struct {
+    uint64_t high;
+    uint64_t low;
+    int64_t offset;
+    int32_t index; /* of the record in its batch */
+} aiokq_pending;
+
+/* As many as memory can be asked for at a time, about: a map of many keys is in no cache, and a
+ * slot that is waited for takes longer than all else about a record. */
+#define AIOKQ_AHEAD 16
+
+static inline void aiokq_map_ask(const aiokq_map *map, aiokq_pending *pending,
+                                 const unsigned char *key, int64_t size) {
+    aiokq_sip(map->secret, key, size, &pending->high, &pending->low);
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(map->slots + aiokq_map_first(map, pending->high), 1);
+#endif
+}
+
 /* The slot of a hash, or the free one where it would go. Some are always free. */
 static inline aiokq_slot *aiokq_map_slot(const aiokq_map *map, uint64_t high, uint64_t low) {
-    uint64_t at = high % map->count;
+    uint64_t at = aiokq_map_first(map, high);
     for (;;) {
         aiokq_slot *slot = map->slots + at;
         if (slot->behind == 0 || (slot->high == high && slot->low == low))
@@ -117,21 +146,25 @@ static void aiokq_map_free(aiokq_map *map) {
     map->slots = NULL;
 }
 
-/* 0 if it is a new key and there is no room. Offsets come in their order: the last one counts. */
-static int aiokq_map_put(aiokq_map *map, const unsigned char *key, int64_t size, int64_t offset) {
-    uint64_t high, low;
-    aiokq_slot *slot;
-    aiokq_sip(map->secret, key, size, &high, &low);
-    slot = aiokq_map_slot(map, high, low);
+static inline int aiokq_map_set(aiokq_map *map, const aiokq_pending *pending) {
+    aiokq_slot *slot = aiokq_map_slot(map, pending->high, pending->low);
     if (slot->behind == 0) {
         if (map->used >= map->most)
             return 0;
         map->used++;
-        slot->high = high;
-        slot->low = low;
+        slot->high = pending->high;
+        slot->low = pending->low;
     }
-    slot->behind = offset + 1;
+    slot->behind = pending->offset + 1;
     return 1;
+}
+
+/* 0 if it is a new key and there is no room. Offsets come in their order: the last one counts. */
+static int aiokq_map_put(aiokq_map *map, const unsigned char *key, int64_t size, int64_t offset) {
+    aiokq_pending pending;
+    pending.offset = offset;
+    aiokq_map_ask(map, &pending, key, size);
+    return aiokq_map_set(map, &pending);
 }
 
 static int64_t aiokq_map_get(const aiokq_map *map, const unsigned char *key, int64_t size) {
@@ -210,8 +243,10 @@ static int aiokq_map_index(aiokq_map *map, const unsigned char *data, Py_ssize_t
                            int64_t start_offset, int flags, aiokq_indexing *walk) {
     aiokq_batch batch;
     aiokq_record record;
+    aiokq_pending pending[AIOKQ_AHEAD];
     while (aiokq_is_whole(data, walk->at, end)) {
         int state = aiokq_read_batch(data, walk->at, end, flags, &batch);
+        int asked = 0;
         const unsigned char *at;
         if (state != AIOKQ_WALK_END)
             return state;
@@ -224,9 +259,16 @@ static int aiokq_map_index(aiokq_map *map, const unsigned char *data, Py_ssize_t
                 int64_t offset = aiokq_add(batch.base_offset, record.offset_delta);
                 if (offset < batch.base_offset || offset > batch.last_offset)
                     return AIOKQ_WALK_CORRUPT;
-                if (offset >= start_offset &&
-                    !aiokq_map_put(map, record.key, record.key_size, offset))
-                    return AIOKQ_WALK_FULL;
+                if (offset >= start_offset) {
+                    pending[asked].offset = offset;
+                    aiokq_map_ask(map, pending + asked++, record.key, record.key_size);
+                }
+            }
+            if (asked == AIOKQ_AHEAD || n == batch.count - 1) {
+                for (int i = 0; i < asked; i++)
+                    if (!aiokq_map_set(map, pending + i))
+                        return AIOKQ_WALK_FULL;
+                asked = 0;
             }
         }
         if (at != batch.end)
@@ -326,35 +368,55 @@ static int aiokq_mark(aiokq_keeping *keeping, const aiokq_batch *batch, int flag
         !(batch->attributes & AIOKQ_HORIZON_BIT) || keeping->now < batch->base_timestamp;
     int64_t keyless = 0;
     aiokq_record record;
+    struct {
+        aiokq_pending key;
+        int64_t timestamp;
+        int has_value;
+    } pending[AIOKQ_AHEAD];
+    int asked = 0;
     *kept = 0;
     *tombstones = 0;
     *largest = -1;
     for (int32_t n = 0; n < batch->count; n++) {
         int64_t offset, timestamp;
-        int stays;
+        int stays = 0;
         if (!aiokq_parse_record(at, batch->end, &record))
             return AIOKQ_WALK_CORRUPT;
         at = record.end;
         offset = aiokq_add(batch->base_offset, record.offset_delta);
         if (offset < batch->base_offset || offset > batch->last_offset)
             return AIOKQ_WALK_CORRUPT;
+        timestamp = aiokq_add(batch->base_timestamp, record.timestamp_delta);
         if (flags & AIOKQ_KEEP_ALL || offset > keeping->latest) {
             stays = 1;
         } else if (record.key_size < 0) {
-            stays = 0;
             keyless++;
-        } else {
-            stays = (record.value_size >= 0 || keeps_deletes) &&
-                    offset >= aiokq_map_get(keeping->map, record.key, record.key_size);
+        } else if (record.value_size >= 0 || keeps_deletes) {
+            pending[asked].key.offset = offset;
+            pending[asked].key.index = n;
+            pending[asked].timestamp = timestamp;
+            pending[asked].has_value = record.value_size >= 0;
+            aiokq_map_ask(keeping->map, &pending[asked++].key, record.key, record.key_size);
         }
         keeping->marks[n] = (unsigned char)stays;
         if (stays) {
             ++*kept;
-            if (record.value_size < 0)
-                *tombstones = 1;
-            timestamp = aiokq_add(batch->base_timestamp, record.timestamp_delta);
+            *tombstones |= record.value_size < 0;
             if (timestamp > *largest)
                 *largest = timestamp;
+        }
+        if (asked == AIOKQ_AHEAD || n == batch->count - 1) {
+            for (int i = 0; i < asked; i++) {
+                const aiokq_pending *key = &pending[i].key;
+                if (key->offset < aiokq_map_slot(keeping->map, key->high, key->low)->behind - 1)
+                    continue;
+                keeping->marks[key->index] = 1;
+                ++*kept;
+                *tombstones |= !pending[i].has_value;
+                if (pending[i].timestamp > *largest)
+                    *largest = pending[i].timestamp;
+            }
+            asked = 0;
         }
     }
     if (at != batch->end)
