@@ -52,10 +52,12 @@ public class ReadLog {
         scheduler.startup();
         var config = new LogConfig(Map.of(
             "segment.bytes", arguments[2], "index.interval.bytes", arguments[3]));
+        long began = System.nanoTime();
         UnifiedLog log = UnifiedLog.create(
             directory, config, 0L, 0L, scheduler, new BrokerTopicStats(), new Fixed(Long.parseLong(arguments[4])),
             900_000, new ProducerStateManagerConfig(Integer.MAX_VALUE, false), 600_000, failures,
             arguments[1].equals("clean"), Optional.empty());
+        System.out.println("seconds " + (System.nanoTime() - began) / 1e9);
         log.updateHighWatermark(log.logEndOffset());
         System.out.println("log " + log.logStartOffset() + " " + log.logEndOffset() + " " + log.lastStableOffset());
         for (var segment : log.logSegments()) System.out.println("segment " + segment.baseOffset() + " " + segment.size());
