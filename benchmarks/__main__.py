@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, micro
+from benchmarks.suites import broker, clients, groups, logs, micro
 
-SUITES = ("mock", "embedded", "broker", "groups", "micro")
+SUITES = ("mock", "embedded", "broker", "log", "groups", "micro")
 
 
 def main() -> None:
@@ -32,6 +32,8 @@ def main() -> None:
             sections += clients.against_embedded(options.records, options.rounds, status.update)
         if "broker" in chosen:
             sections += broker.raw_load(options.megabytes, options.rounds, status.update)
+        if "log" in chosen:
+            sections += logs.logs(options.rounds, status.update)
         if "groups" in chosen:
             sections += groups.groups(options.rounds, status.update)
         if "micro" in chosen:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
+    "AppendsCounted",
     "GroupConfigsRecord",
     "MetadataImage",
     "MetadataRecord",
     "ProducerIdsReserved",
     "SettingChanged",
+    "StartedUnclean",
     "TopicDeleted",
     "TopicRecord",
     "decode_records",
@@ -64,8 +66,30 @@ class GroupConfigsRecord(NamedTuple):
     configs: Mapping[str, str]
 
 
+class StartedUnclean(NamedTuple):
+    """The node started so many times after it was not stopped clean.
+
+    No leader epoch after such a start is below this number: what a power cut took cannot take the
+    epoch along that readers know.
+    """
+
+    unclean_starts: int
+
+
+class AppendsCounted(NamedTuple):
+    """So many appends were made until here: a compacted log has fewer lines."""
+
+    appends: int
+
+
 MetadataRecord: TypeAlias = (
-    TopicRecord | TopicDeleted | ProducerIdsReserved | SettingChanged | GroupConfigsRecord
+    TopicRecord
+    | TopicDeleted
+    | ProducerIdsReserved
+    | SettingChanged
+    | GroupConfigsRecord
+    | StartedUnclean
+    | AppendsCounted
 )
 
 _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
@@ -74,6 +98,8 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "producer-ids": ProducerIdsReserved,
     "setting": SettingChanged,
     "group": GroupConfigsRecord,
+    "unclean-start": StartedUnclean,
+    "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -120,15 +146,32 @@ class MetadataImage:
         next_producer_id: the first id that was never reserved.
         settings: cluster-wide settings by Kafka's names.
         group_configs: settings of single groups, by group id.
+        unclean_starts: starts of the node after it was killed or lost its power.
+        appends: how often something was appended since the log began.
     """
 
-    __slots__ = ("group_configs", "next_producer_id", "settings", "topics")
+    __slots__ = (
+        "appends",
+        "group_configs",
+        "next_producer_id",
+        "settings",
+        "topics",
+        "unclean_starts",
+    )
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.next_producer_id = 0
         self.settings: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.unclean_starts = 0
+        self.appends = 0
+
+    def apply_all(self, records: Iterable[MetadataRecord]) -> None:
+        """Take over the records of one append."""
+        self.appends += 1
+        for record in records:
+            self.apply(record)
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over one record."""
@@ -149,13 +192,20 @@ class MetadataImage:
                 self.group_configs[group_id] = configs
             case GroupConfigsRecord():
                 self.group_configs.pop(record.group_id, None)
+            case StartedUnclean(unclean_starts):
+                self.unclean_starts = max(self.unclean_starts, unclean_starts)
+            case AppendsCounted(appends):
+                self.appends = appends
 
     def records(self) -> Iterator[MetadataRecord]:
         """The fewest records that give this image."""
         if self.next_producer_id:
             yield ProducerIdsReserved(self.next_producer_id)
+        if self.unclean_starts:
+            yield StartedUnclean(self.unclean_starts)
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         for group_id, configs in self.group_configs.items():
             yield GroupConfigsRecord(group_id, configs)
         yield from self.topics.values()
+        yield AppendsCounted(self.appends)  # the last: each line counts

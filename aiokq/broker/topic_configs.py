@@ -117,7 +117,7 @@ _ROWS: Final = (
     _row(
         "file.delete.delay.ms",
         "long",
-        "How long the file of a deleted segment is kept.",
+        "How long the files of a deleted segment are kept, renamed to `.deleted`.",
         "log.segment.delete.delay.ms",
         at_least=0,
         unit="ms",
@@ -221,7 +221,8 @@ _ROWS: Final = (
     _row(
         "preallocate",
         "boolean",
-        "Taken for Kafka's sake: a segment's file grows as it is written.",
+        "Give the file of a new segment its whole size at once; what is not used is cut off when"
+        " it is finished.",
         "log.preallocate",
     ),
     _row(
@@ -235,7 +236,7 @@ _ROWS: Final = (
     _row(
         "retention.ms",
         "long",
-        "Age at which records may go; -1 for never.",
+        "Age at which segments go, by their newest record; -1 for never.",
         "log.retention.ms",
         "log.retention.minutes",
         "log.retention.hours",
@@ -270,7 +271,8 @@ _ROWS: Final = (
     _row(
         "segment.ms",
         "long",
-        "Age, by its records' timestamps, at which a segment is no longer appended to.",
+        "Age, by its records' timestamps, at which a segment is no longer appended to; where"
+        " nothing is appended, by the clock.",
         "log.roll.ms",
         "log.roll.hours",
         at_least=1,

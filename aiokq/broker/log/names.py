@@ -21,6 +21,9 @@ DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
+TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
+"""Of files that a crash leaves and the next start finishes or removes."""
+
 CORRUPT: Final = ".corrupt-"
 """Before the position from which recovery moved bytes out of a ``.log``."""
 
@@ -36,6 +39,7 @@ LOCK: Final = ".lock"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 MAX_NAME: Final = 255
 """Bytes a file name may have on the file systems in use."""

@@ -332,7 +332,7 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
-def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles) -> None:
+def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(files: MemoryFiles) -> None:
     """The lock must be free and the other logs synced, whatever one of them has."""
     directory = open_directory(files)
     for name in ("a", "b"):
@@ -343,7 +343,7 @@ def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles)
         partition(directory, TopicPartition(name, 0))
     append(directory.logs[TopicPartition("b", 0)], batch(b"y"))
     directory.logs[TopicPartition("a", 0)].delete_records(1)
-    files.corrupt(names.segment_file(f"{PATH}/a-0", 0, names.LOG), 16)
+    files.fail("pwritev", matches=lambda path: path.startswith(f"{PATH}/a-0/"))
     with pytest.raises(KafkaStorage):
         directory.close()
     directory = open_directory(files)  # the lock is free
