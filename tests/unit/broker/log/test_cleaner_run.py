@@ -102,6 +102,38 @@ async def test_a_read_that_began_before_the_swap_ends_over_the_old_files() -> No
     assert count == 49
 
 
+async def test_a_reader_slower_than_the_delete_retention_sees_final_values_in_order() -> None:
+    """It misses tombstones that are over, as Kafka says, but no value and no order."""
+    log = CleanedLog(config=compacted(delete_retention_ms=1000))
+    found: dict[bytes | None, bytes | None] = {}
+    offset, last = 0, -1
+    for turn in range(30):
+        for n in range(4):
+            log.put((b"k%d" % n, b"%d" % turn), (b"k%d" % (n + 4), None if n % 2 else b"x"))
+        log.roll()
+        log.clock.now_ms += 2000
+        await log.clean_again()
+        await log.clean_again()
+        [(header, data), *_] = read_batches(log.log.read(offset, 1).fragments)
+        for record in iter_records(data, header):
+            assert record.offset > last
+            last = record.offset
+            found[record.key] = record.value
+        offset = header.next_offset
+    while offset < log.log.log_end_offset:
+        for header, data in read_batches(log.log.read(offset, 1).fragments):
+            for record in iter_records(data, header):
+                assert record.offset > last
+                last = record.offset
+                found[record.key] = record.value
+            offset = header.next_offset
+    assert {key: value for key, value in found.items() if value is not None} == log.latest
+    assert log.latest == {b"k0": b"29", b"k1": b"29", b"k2": b"29", b"k3": b"29"} | {
+        b"k4": b"x",
+        b"k6": b"x",
+    }
+
+
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_retention_in_the_middle_of_a_run_wins(step: int) -> None:
     """What was deleted must not come back with the copy of it."""
