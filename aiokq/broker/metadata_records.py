@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "AppendsCounted",
+    "KafkaTakenOver",
     "MetadataImage",
     "MetadataRecord",
     "ProducerIdsReserved",
@@ -30,12 +31,21 @@ __all__ = [
 
 
 class TopicRecord(NamedTuple):
-    """A topic exists, with so many partitions and these settings: new, grown or altered."""
+    """A topic exists, with so many partitions and these settings: new, grown or altered.
+
+    Attributes:
+        elsewhere: partitions that other nodes of Apache Kafka have, and this one never had.
+        kafka_epochs: the leader epoch that Apache Kafka will give each of its partitions next. They
+            have it here, too: clients take an older one for old news, and a newer one, when Kafka
+            has the directory again, for records that were lost.
+    """
 
     name: str
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str] = MappingProxyType({})
+    elsewhere: tuple[int, ...] = ()
+    kafka_epochs: tuple[int, ...] = ()
 
 
 class TopicDeleted(NamedTuple):
@@ -68,6 +78,18 @@ class StartedUnclean(NamedTuple):
     unclean_starts: int
 
 
+class KafkaTakenOver(NamedTuple):
+    """The metadata of Apache Kafka in this directory was taken over, up to this end of it.
+
+    Attributes:
+        topic_ids: of the topics that it had: one that is missing later was deleted there.
+    """
+
+    end_offset: int
+    epoch: int
+    topic_ids: tuple[str, ...]
+
+
 class AppendsCounted(NamedTuple):
     """So many appends were made until here: a compacted log has fewer lines."""
 
@@ -80,6 +102,7 @@ MetadataRecord: TypeAlias = (
     | ProducerIdsReserved
     | SettingChanged
     | StartedUnclean
+    | KafkaTakenOver
     | AppendsCounted
 )
 
@@ -89,6 +112,7 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "producer-ids": ProducerIdsReserved,
     "setting": SettingChanged,
     "unclean-start": StartedUnclean,
+    "kafka": KafkaTakenOver,
     "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -110,7 +134,8 @@ def decode_records(text: str) -> list[MetadataRecord]:
 def _to_json(record: MetadataRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
     for name, value in zip(record._fields, record, strict=True):
-        values[name] = str(value) if isinstance(value, uuid.UUID) else value
+        if value or name not in ("elsewhere", "kafka_epochs"):  # mostly there is none
+            values[name] = str(value) if isinstance(value, uuid.UUID) else value
     return values
 
 
@@ -122,6 +147,9 @@ def _from_json(values: object) -> MetadataRecord:
         raise ValueError("a kind of record that this version does not know")
     if "topic_id" in values:
         values["topic_id"] = uuid.UUID(values["topic_id"])
+    for name in ("elsewhere", "kafka_epochs", "topic_ids"):
+        if name in values:
+            values[name] = tuple(values[name])
     try:
         return kind(**values)
     except TypeError as error:
@@ -136,16 +164,18 @@ class MetadataImage:
         next_producer_id: the first id that was never reserved.
         settings: cluster-wide settings by Kafka's names.
         unclean_starts: starts of the node after it was killed or lost its power.
+        kafka: what was taken over of Apache Kafka's metadata, and when; None if nothing was.
         appends: how often something was appended since the log began.
     """
 
-    __slots__ = ("appends", "next_producer_id", "settings", "topics", "unclean_starts")
+    __slots__ = ("appends", "kafka", "next_producer_id", "settings", "topics", "unclean_starts")
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.next_producer_id = 0
         self.settings: dict[str, str] = {}
         self.unclean_starts = 0
+        self.kafka: KafkaTakenOver | None = None
         self.appends = 0
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
@@ -171,6 +201,8 @@ class MetadataImage:
                 self.settings[name] = str(value)
             case StartedUnclean(unclean_starts):
                 self.unclean_starts = max(self.unclean_starts, unclean_starts)
+            case KafkaTakenOver():
+                self.kafka = record
             case AppendsCounted(appends):
                 self.appends = appends
 
@@ -180,6 +212,8 @@ class MetadataImage:
             yield ProducerIdsReserved(self.next_producer_id)
         if self.unclean_starts:
             yield StartedUnclean(self.unclean_starts)
+        if self.kafka is not None:
+            yield self.kafka
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         yield from self.topics.values()
