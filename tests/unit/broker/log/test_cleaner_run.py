@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
@@ -14,6 +15,7 @@ from aiokq.broker.log.cleaner import cleaner as cleaner_module
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
+from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch, iter_records
@@ -235,6 +237,23 @@ async def test_an_unlimited_cleaner_takes_whole_steps() -> None:
     throttle = Throttle(lambda: 1.7976931348623157e308, lambda: 0.0)
     assert throttle.portion(4 << 20) == 4 << 20
     await throttle.spent(1 << 40)
+
+
+async def test_a_full_disk_only_puts_compaction_off() -> None:
+    """Records can still be read, and the next run may find room; another error is the disk's."""
+    log = filled()
+    latest = log.latest
+    log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(names.CLEANED))
+    with pytest.raises(KafkaStorage, match="needs room"):
+        await log.clean()
+    assert log.directory.disk.failure is None
+    assert not [name for name in log.names if name.endswith(LEFTOVERS)]
+    log.files.fail("pwritev", errno.EIO, matches=lambda path: path.endswith(names.CLEANED))
+    with pytest.raises(KafkaStorage):
+        await log.clean()
+    assert log.directory.disk.failure is not None
+    assert log.latest == latest
+    assert await log.clean() is None  # an offline directory is left alone
 
 
 async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
