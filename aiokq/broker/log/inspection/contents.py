@@ -217,6 +217,8 @@ def _checkpoint(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     """The rows of a checkpoint. Raises ValueError for anything else."""
+    if not data:
+        return []  # as Kafka makes it, until it has something to write
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[0] != "0":
         raise ValueError(f"version {lines[0]!r}, not 0")
