@@ -20,7 +20,7 @@ from aiokq.broker.metadata_records import MetadataImage, decode_records, encode_
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import File, Files
 
-__all__ = ["MetadataFile", "line_of"]
+__all__ = ["MetadataFile", "line_of", "read_image"]
 
 logger = logging.getLogger("aiokq.broker")
 
@@ -58,7 +58,7 @@ class MetadataFile:
             if not files.exists(path):
                 files.write_atomic(path, line_of(_HEADER))
             data = files.read_bytes(path)
-            image, size = _replay(data, path)
+            image, size = read_image(data, path)
             file = files.open(path)
             if size < len(data):
                 _cut(files, file, path, size, data)
@@ -168,8 +168,12 @@ def _text(line: bytes) -> str | None:
     return line[9:].decode("ascii")
 
 
-def _replay(data: bytes, path: str) -> tuple[MetadataImage, int]:
-    """The image of a file's content, and how many of its bytes are sound."""
+def read_image(data: bytes, path: str) -> tuple[MetadataImage, int]:
+    """The image of a file's content, and how many of its bytes are sound.
+
+    Raises:
+        KafkaStorage: it is damaged other than at its end.
+    """
     image = MetadataImage()
     lines = data.split(b"\n")
     if _text(lines[0]) != _HEADER:

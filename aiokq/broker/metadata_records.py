@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 __all__ = [
     "AppendsCounted",
     "GroupConfigsRecord",
+    "KafkaTakenOver",
     "MetadataImage",
     "MetadataRecord",
     "ProducerIdsReserved",
@@ -31,12 +32,21 @@ __all__ = [
 
 
 class TopicRecord(NamedTuple):
-    """A topic exists, with so many partitions and these settings: new, grown or altered."""
+    """A topic exists, with so many partitions and these settings: new, grown or altered.
+
+    Attributes:
+        elsewhere: partitions that other nodes of Apache Kafka have, and this one never had.
+        kafka_epochs: the leader epoch that Apache Kafka will give each of its partitions next. They
+            have it here, too: clients take an older one for old news, and a newer one, when Kafka
+            has the directory again, for records that were lost.
+    """
 
     name: str
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str] = MappingProxyType({})
+    elsewhere: tuple[int, ...] = ()
+    kafka_epochs: tuple[int, ...] = ()
 
 
 class TopicDeleted(NamedTuple):
@@ -76,6 +86,18 @@ class StartedUnclean(NamedTuple):
     unclean_starts: int
 
 
+class KafkaTakenOver(NamedTuple):
+    """The metadata of Apache Kafka in this directory was taken over, up to this end of it.
+
+    Attributes:
+        topic_ids: of the topics that it had: one that is missing later was deleted there.
+    """
+
+    end_offset: int
+    epoch: int
+    topic_ids: tuple[str, ...]
+
+
 class AppendsCounted(NamedTuple):
     """So many appends were made until here: a compacted log has fewer lines."""
 
@@ -89,6 +111,7 @@ MetadataRecord: TypeAlias = (
     | SettingChanged
     | GroupConfigsRecord
     | StartedUnclean
+    | KafkaTakenOver
     | AppendsCounted
 )
 
@@ -99,6 +122,7 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "setting": SettingChanged,
     "group": GroupConfigsRecord,
     "unclean-start": StartedUnclean,
+    "kafka": KafkaTakenOver,
     "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -120,7 +144,8 @@ def decode_records(text: str) -> list[MetadataRecord]:
 def _to_json(record: MetadataRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
     for name, value in zip(record._fields, record, strict=True):
-        values[name] = str(value) if isinstance(value, uuid.UUID) else value
+        if value or name not in ("elsewhere", "kafka_epochs"):  # mostly there is none
+            values[name] = str(value) if isinstance(value, uuid.UUID) else value
     return values
 
 
@@ -132,6 +157,9 @@ def _from_json(values: object) -> MetadataRecord:
         raise ValueError("a kind of record that this version does not know")
     if "topic_id" in values:
         values["topic_id"] = uuid.UUID(values["topic_id"])
+    for name in ("elsewhere", "kafka_epochs", "topic_ids"):
+        if name in values:
+            values[name] = tuple(values[name])
     try:
         return kind(**values)
     except TypeError as error:
@@ -147,12 +175,14 @@ class MetadataImage:
         settings: cluster-wide settings by Kafka's names.
         group_configs: settings of single groups, by group id.
         unclean_starts: starts of the node after it was killed or lost its power.
+        kafka: what was taken over of Apache Kafka's metadata, and when; None if nothing was.
         appends: how often something was appended since the log began.
     """
 
     __slots__ = (
         "appends",
         "group_configs",
+        "kafka",
         "next_producer_id",
         "settings",
         "topics",
@@ -165,6 +195,7 @@ class MetadataImage:
         self.settings: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.unclean_starts = 0
+        self.kafka: KafkaTakenOver | None = None
         self.appends = 0
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
@@ -194,6 +225,8 @@ class MetadataImage:
                 self.group_configs.pop(record.group_id, None)
             case StartedUnclean(unclean_starts):
                 self.unclean_starts = max(self.unclean_starts, unclean_starts)
+            case KafkaTakenOver():
+                self.kafka = record
             case AppendsCounted(appends):
                 self.appends = appends
 
@@ -203,6 +236,8 @@ class MetadataImage:
             yield ProducerIdsReserved(self.next_producer_id)
         if self.unclean_starts:
             yield StartedUnclean(self.unclean_starts)
+        if self.kafka is not None:
+            yield self.kafka
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         for group_id, configs in self.group_configs.items():

@@ -142,13 +142,22 @@ class LogOpening:
                 is_new=False,
                 progress=None if attempt is None else progress,
             )
-            if attempt is not None:
-                # What a kill took away may be written anew, with the same offsets and other
-                # records: a new epoch lets readers find out (KIP-320).
-                log.assign_epoch(max(log.epochs.latest_epoch + 1, self._least_epoch))
+            epoch = self._next_epoch(partition, log.epochs.latest_epoch, clean=attempt is None)
+            if epoch > log.epochs.latest_epoch:
+                log.assign_epoch(epoch)
         except KafkaStorage as error:
             return error
         return log
+
+    def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
+        kafka_epochs = partition.topic.kafka_epochs
+        if partition.index < len(kafka_epochs):
+            return max(latest, kafka_epochs[partition.index])
+        if clean:
+            return latest
+        # What a kill took away may be written anew, with the same offsets and other records: a
+        # new epoch lets readers find out (KIP-320).
+        return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | KafkaStorage) -> None:
         if isinstance(log, KafkaStorage):

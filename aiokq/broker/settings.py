@@ -91,6 +91,8 @@ class Setting:
             raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
 
     def _check_choices(self, value: str) -> None:
+        if self.kind == "list" and not value.strip():
+            return  # none of them
         parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
         for part in parts:
             if self.choices and part not in self.choices:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.group_configs import GroupConfigs
+from aiokq.broker.kraft.takeover import take_over
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
@@ -96,6 +97,7 @@ class Storage:
             )
             try:
                 metadata = _open_metadata(environment, directories)
+                take_over(environment.files, directories, metadata, random=environment.random)
                 directories.find(_owned(metadata))
             except BaseException:
                 for directory in directories.all:

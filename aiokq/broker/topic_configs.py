@@ -18,7 +18,14 @@ from aiokq.broker.log.config import LONG_MAX, LogConfig
 from aiokq.broker.settings import BrokerSettings, Setting, SettingValue
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
-__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "config_text", "log_config"]
+__all__ = [
+    "TOPIC_CONFIGS",
+    "TopicConfig",
+    "check_topic_configs",
+    "config_text",
+    "log_config",
+    "server_text",
+]
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -70,7 +77,7 @@ _ROWS: Final = (
         "cleanup.policy",
         "list",
         "What bounds the log: `delete` old segments by time and size, `compact` to the newest"
-        " record per key, or both.",
+        " record per key, or both. Empty, everything is kept.",
         "log.cleanup.policy",
         choices=("compact", "delete"),
     ),
@@ -346,13 +353,24 @@ def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
         value = settings.value_of(name)
         if value is None:
             continue
-        if isinstance(value, int) and value >= 0 and not isinstance(value, bool):
-            if name.endswith(".hours"):
-                return value * _HOUR_MS
-            if name.endswith(".minutes"):
-                return value * _MINUTE_MS
-        return value
+        return _in_ms(name, value)
     return row.default
+
+
+def server_text(name: str, text: str) -> str:
+    """What a broker setting says, as the value of the topic setting that it is the default of."""
+    if name.endswith((".hours", ".minutes")) and text.strip().isdigit():
+        return str(_in_ms(name, int(text)))
+    return text
+
+
+def _in_ms(name: str, value: SettingValue) -> SettingValue:
+    if isinstance(value, int) and value >= 0 and not isinstance(value, bool):
+        if name.endswith(".hours"):
+            return value * _HOUR_MS
+        if name.endswith(".minutes"):
+            return value * _MINUTE_MS
+    return value
 
 
 def _parse(row: TopicConfig, text: str) -> SettingValue:

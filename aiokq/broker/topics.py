@@ -63,6 +63,7 @@ class Topic:
 
     Attributes:
         configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
+        kafka_epochs: as in its `TopicRecord`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Topic:
     configs: Mapping[str, str]
     config: LogConfig
     partitions: list[Partition] = field(default_factory=list)
+    kafka_epochs: tuple[int, ...] = ()
 
     @property
     def is_internal(self) -> bool:
@@ -178,11 +180,26 @@ class TopicRegistry:
         replicas = (self._node_id,)
         for record in list(self._metadata.image.topics.values()):
             config = log_config(record.configs, self._settings)
-            topic = Topic(record.name, record.topic_id, record.configs, config)
+            topic = Topic(
+                record.name,
+                record.topic_id,
+                record.configs,
+                config,
+                kafka_epochs=record.kafka_epochs,
+            )
             for index in range(record.partitions):
-                topic.partitions.append(Partition.unopened(topic, index, replicas))
+                topic.partitions.append(
+                    Partition.offline(topic, index, replicas, _elsewhere(topic, index))
+                    if index in record.elsewhere
+                    else Partition.unopened(topic, index, replicas)
+                )
             self._add(topic)
-        partitions = [found for topic in self._topics.values() for found in topic.partitions]
+        partitions = [
+            found
+            for topic in self._topics.values()
+            for found in topic.partitions
+            if found.is_recovering
+        ]
         if any(not self._directories.was_clean(partition.name) for partition in partitions):
             await self._count_unclean_start()
         self._opening = LogOpening(
@@ -429,7 +446,10 @@ class TopicRegistry:
     # on disk
 
     async def _record(self, topic: Topic, count: int, configs: Mapping[str, str]) -> None:
+        known = self._metadata.image.topics.get(topic.name)
         record = TopicRecord(topic.name, topic.topic_id, count, dict(configs))
+        if known is not None:
+            record = record._replace(elsewhere=known.elsewhere, kafka_epochs=known.kafka_epochs)
         await self._offload.run(self._metadata.append, record)
 
     async def _remove(self, topic: Topic) -> None:
@@ -536,3 +556,10 @@ class TopicRegistry:
     def _check_present(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is not topic:
             raise UnknownTopicOrPartition(f"topic {topic.name!r} was deleted")
+
+
+def _elsewhere(topic: Topic, index: int) -> KafkaStorage:
+    return KafkaStorage(
+        f"{topic.name}-{index} is on other nodes of the cluster that this directory comes from",
+        topic_partition=TopicPartition(topic.name, index),
+    )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from aiokq.cli.administering import Administering, administering
+from aiokq.cli.group_moves import print_resets
 from aiokq.cli.group_targets import check_given, named_partitions, offsets_file, target
-from aiokq.cli.options import NOT_DONE, DryRun, Execute, GroupIds, IfExists, Yes, executing, once
+from aiokq.cli.options import DryRun, Execute, GroupIds, IfExists, Yes, executing, once
 from aiokq.cli.output import Json, Output, error_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from aiokq.admin.group_types import GroupOffsetReset
     from aiokq.admin.results import Results
     from aiokq.core.types import TopicPartition
+
+    Resets: TypeAlias = Results[TopicPartition, GroupOffsetReset]
 
 __all__ = ["delete", "reset", "rewind"]
 
@@ -41,9 +44,13 @@ def _moving(doc: str, *, live: bool) -> Callable[..., None]:
 
     def command(
         call: Administering,
-        group_id: Annotated[
-            str, typer.Argument(metavar="GROUP", help="Group id.", show_default=False)
-        ],
+        group_ids: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="[GROUP]...", help="Group ids.", show_default=False),
+        ] = None,
+        all_groups: Annotated[
+            bool, typer.Option("--all-groups", help="All groups of consumers that there are.")
+        ] = False,
         topics: Topics = None,
         all_topics: Annotated[
             bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
@@ -85,9 +92,20 @@ def _moving(doc: str, *, live: bool) -> Callable[..., None]:
                 help="To the offsets in a file: topic,partition,offset a line.",
             ),
         ] = None,
+        export: Annotated[
+            bool,
+            typer.Option(
+                "--export", help="Print the new offsets as lines for --from-file, not a table."
+            ),
+        ] = False,
         dry_run: DryRun = False,
         execute: Execute = False,
     ) -> None:
+        if bool(group_ids) == all_groups:
+            raise typer.BadParameter("which groups? give either their ids or --all-groups")
+        if export and call.out.as_json:
+            raise typer.BadParameter("--export and --json exclude each other")
+        wanted = once(group_ids or [])
         where = target(
             to_earliest=to_earliest,
             to_latest=to_latest,
@@ -99,24 +117,31 @@ def _moving(doc: str, *, live: bool) -> Callable[..., None]:
             now_ms=call.session.now_ms(),
         )
         check_given(where, topics, all_topics=all_topics, from_file=from_file)
-        to: ResetToLike | dict[TopicPartition, ResetToLike]
-        partitions: list[str | TopicPartition] | None = None
-        if where is not None:
-            to = where
-            partitions = None if all_topics else named_partitions(topics or [])
-        else:
-            assert from_file is not None
-            to = {**offsets_file(from_file, group_id)}
+        if from_file is not None and all_groups:
+            raise typer.BadParameter("--from-file is for groups that are named")
+        partitions = named_partitions(topics or []) or None
+        files: dict[str, dict[TopicPartition, ResetToLike]] = {}
+        if from_file is not None:
+            files = {group_id: {**offsets_file(from_file, group_id)} for group_id in wanted}
         doing = executing(dry_run=dry_run, execute=execute)
 
-        async def run(admin: Admin) -> None:
+        async def move(admin: Admin, group_id: str) -> Resets:
+            to = files[group_id] if where is None else where
             if live and doing:
-                results = await admin.rewind_group(group_id, to, partitions)
+                return await admin.rewind_group(group_id, to, partitions)
+            return await admin.reset_group_offsets(
+                group_id, to, partitions, dry_run=not doing, live=live
+            )
+
+        async def run(admin: Admin) -> None:
+            if all_groups:
+                moved = await _each(call.out, admin, await _consumers(call.out, admin), move)
+            elif len(wanted) > 1:
+                moved = await _each(call.out, admin, wanted, move)
             else:
-                results = await admin.reset_group_offsets(
-                    group_id, to, partitions, dry_run=not doing, live=live
-                )
-            _print_resets(call.out, group_id, results, done=doing)
+                moved = {wanted[0]: await move(admin, wanted[0])}
+            by_group = all_groups or len(wanted) > 1
+            print_resets(call.out, moved, done=doing, by_group=by_group, export=export)
 
         call.run(run)
 
@@ -144,40 +169,37 @@ rewind = _moving(
 )
 
 
-def _print_resets(
-    out: Output, group_id: str, results: Results[TopicPartition, GroupOffsetReset], *, done: bool
-) -> None:
-    for tp, error in results.errors.items():
-        out.problem(f"{group_id}: {tp}", error)
-    if out.as_json:
-        documents: list[Json] = [
-            {
-                "group": group_id,
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "previous": each.previous,
-                "offset": each.offset,
-                "clipped": each.clipped,
-                "committed": done and each.error is None,
-                "error": error_json(each.error),
-            }
-            for tp, each in results.items()
-        ]
-        out.document(documents)
-        return
-    out.table(
-        ("topic", "partition", "previous", "offset"),
-        [(*tp, each.previous, each.offset) for tp, each in results.items() if each.error is None],
-    )
-    clipped = [str(tp) for tp, each in results.items() if each.clipped]
-    if clipped:
-        out.note(
-            f"set to the nearest end of the log, as it has no such offset: {', '.join(clipped)}"
-        )
-    if not results:
-        out.note(f"group {group_id!r} has committed nothing: there is nothing to set")
-    if not done:
-        out.note(NOT_DONE)
+async def _consumers(out: Output, admin: Admin) -> list[str]:
+    """The groups that commit offsets of consumers; not those of Connect or of share consumers."""
+    found = await admin.list_groups()
+    for node, error in found.errors.items():
+        out.problem(f"broker {node}", error)
+    return [
+        group.group_id
+        for group in found.values()
+        if group.type not in _OTHER_TYPES and group.protocol_type in ("", "consumer")
+    ]
+
+
+_OTHER_TYPES: Final = ("Share", "Streams")
+
+
+async def _each(
+    out: Output,
+    admin: Admin,
+    group_ids: list[str],
+    move: Callable[[Admin, str], Awaitable[Resets]],
+) -> dict[str, Resets]:
+    """One after the other; one that is refused takes nothing from the others."""
+    from aiokq.core.errors import KafkaError
+
+    moved: dict[str, Resets] = {}
+    for group_id in group_ids:
+        try:
+            moved[group_id] = await move(admin, group_id)
+        except KafkaError as error:
+            out.problem(group_id, error)
+    return moved
 
 
 # -- delete

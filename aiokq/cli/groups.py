@@ -9,6 +9,7 @@ import typer
 from aiokq.cli.administering import Administering, administering
 from aiokq.cli.examples import examples
 from aiokq.cli.group_changes import delete, reset, rewind
+from aiokq.cli.group_configs import alter, configs
 from aiokq.cli.group_import import import_zookeeper
 from aiokq.cli.options import GroupIds, ReadCommitted, once
 from aiokq.cli.output import Json, Output, error_json
@@ -22,7 +23,7 @@ __all__ = ["groups"]
 
 groups = typer.Typer(
     no_args_is_help=True,
-    help="List, describe, reset, rewind and delete consumer groups; import from ZooKeeper.",
+    help="List, describe, alter, reset, rewind and delete consumer groups; import from ZooKeeper.",
 )
 
 # -- list
@@ -235,7 +236,17 @@ def _partitions_json(partitions: tuple[TopicPartition, ...]) -> Json:
     return [{"topic": topic, "partition": number} for topic, number in partitions]
 
 
-# -- reset, rewind, delete, import
+# -- configs, reset, rewind, delete, import
+
+groups.command(
+    epilog=examples("aiokq groups configs billing", "aiokq groups configs billing audit --json")
+)(configs)
+groups.command(
+    epilog=examples(
+        "aiokq groups alter billing --set consumer.session.timeout.ms=60000",
+        "aiokq groups alter billing --delete consumer.session.timeout.ms",
+    )
+)(alter)
 
 groups.command(
     "reset",
@@ -245,7 +256,9 @@ groups.command(
         "aiokq groups reset billing --topic orders --shift-by -100 --execute",
         "aiokq groups reset billing --all-topics --to-datetime 2026-01-31T12:00:00Z --execute",
         "aiokq groups reset billing --all-topics --by-duration PT1H --execute",
+        "aiokq groups reset billing --all-topics --to-current --export > offsets.csv",
         "aiokq groups reset billing --from-file offsets.csv --execute",
+        "aiokq groups reset --all-groups --topic orders --to-earliest --execute",
     ),
 )(reset)
 groups.command(

@@ -10,8 +10,10 @@ import typer
 __all__ = [
     "NOT_DONE",
     "AsJson",
+    "Assignments",
     "BootstrapServers",
     "ConfigFile",
+    "Deletions",
     "DryRun",
     "Execute",
     "GroupIds",
@@ -19,6 +21,8 @@ __all__ = [
     "ReadCommitted",
     "TopicNames",
     "Yes",
+    "assigned",
+    "config_changes",
     "executing",
     "once",
 ]
@@ -63,6 +67,14 @@ Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask first, as is done on a terminal.")
 ]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="What does not exist is no error.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A config by Kafka's name; repeatable."),
+]
+Deletions = Annotated[
+    list[str] | None,
+    typer.Option("--delete", metavar="NAME", help="Give a config its default again; repeatable."),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what it would do; so it is without --execute.")
 ]
@@ -79,6 +91,37 @@ def executing(*, dry_run: bool, execute: bool) -> bool:
     if dry_run and execute:
         raise typer.BadParameter("--dry-run and --execute exclude each other")
     return execute
+
+
+def assigned(assignments: list[str] | None) -> dict[str, str]:
+    """What `--set` says, by name.
+
+    Raises:
+        typer.BadParameter: one is no NAME=VALUE.
+    """
+    found: dict[str, str] = {}
+    for text in assignments or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found
+
+
+def config_changes(
+    assignments: list[str] | None, deletions: list[str] | None
+) -> dict[str, str | None]:
+    """What `--set` and `--delete` say together; None where it is deleted.
+
+    Raises:
+        typer.BadParameter: one is no NAME=VALUE, or both name the same config.
+    """
+    changes: dict[str, str | None] = dict(assigned(assignments))
+    for name in deletions or []:
+        if name in changes:
+            raise typer.BadParameter(f"{name} is given to both --set and --delete")
+        changes[name] = None
+    return changes
 
 
 def once(names: list[str]) -> list[str]:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.administering import Administering, administering
-from aiokq.cli.options import IfExists, TopicNames, Yes, once
+from aiokq.cli.options import (
+    Assignments,
+    Deletions,
+    IfExists,
+    TopicNames,
+    Yes,
+    assigned,
+    config_changes,
+    once,
+)
 from aiokq.cli.output import Json, Output, error_json
 
 if TYPE_CHECKING:
@@ -19,10 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["alter", "create", "delete"]
 
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A topic config by Kafka's name; repeatable."),
-]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
 ]
@@ -90,7 +95,7 @@ def create(
     """Create topics."""
     from aiokq.admin.topics import NewTopic
 
-    configs = _assigned(assignments)
+    configs = assigned(assignments)
     new = [
         NewTopic(
             name,
@@ -163,20 +168,11 @@ def alter(
         _partitions("Grow to so many. Keys go to other partitions from then on."),
     ] = None,
     assignments: Assignments = None,
-    deletions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delete", metavar="NAME", help="Give a topic config its default again; repeatable."
-        ),
-    ] = None,
+    deletions: Deletions = None,
     dry_run: DryRun = False,
 ) -> None:
     """Add partitions to topics, and set or delete their configs."""
-    changes: dict[str, str | None] = dict(_assigned(assignments))
-    for name in deletions or []:
-        if name in changes:
-            raise typer.BadParameter(f"{name} is given to both --set and --delete")
-        changes[name] = None
+    changes = config_changes(assignments, deletions)
     if partitions is None and not changes:
         raise typer.BadParameter("nothing to alter: give --partitions, --set or --delete")
     wanted = once(names)
@@ -200,13 +196,3 @@ def alter(
         outcomes.print()
 
     call.run(run)
-
-
-def _assigned(texts: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
-        found[name] = value
-    return found

@@ -1,4 +1,4 @@
-"""What a log costs beside its appends and fetches: recovery after a kill, start with many of them.
+"""What a log costs beside its appends and fetches: recovery, start with many of them, compaction.
 
 Each figure is of a process of its own; the same logs are given to Apache Kafka where it is there.
 """
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks.report import Section
+from benchmarks.suites.compaction import compaction
 from tests.peers.apache_kafka import why_absent
 
 RECOVERED_MEGABYTES = 2000
@@ -34,8 +35,8 @@ def _run(module: str, *arguments: str, pure: bool = False) -> dict[str, float]:
 
 
 def logs(rounds: int, progress: Callable[[str], None]) -> list[Section]:
-    """Recovery and start-up."""
-    return [_recovery(rounds, progress), _start(rounds, progress)]
+    """Recovery, start-up, compaction."""
+    return [_recovery(rounds, progress), _start(rounds, progress), compaction(rounds, progress)]
 
 
 def _recovery(rounds: int, progress: Callable[[str], None]) -> Section:

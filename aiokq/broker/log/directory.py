@@ -87,6 +87,7 @@ class LogDirectory:
         self._points = self._read(names.RECOVERY_POINTS)
         self._watermarks = self._read(names.HIGH_WATERMARKS)
         self._cleaned = self._read(names.CLEANED_OFFSETS)
+        self._broker_epoch = NO_BROKER_EPOCH
         self._not_closed: list[KafkaStorage] = []
         self._closed = self._unlocked = False
         self._unrecovered = False
@@ -129,6 +130,7 @@ class LogDirectory:
             properties = _adopt(files, path, node_id, cluster_id, random)
             marker = f"{path}/{names.CLEAN_SHUTDOWN}"
             clean = files.exists(marker)
+            broker_epoch = _broker_epoch(files, marker) if clean else NO_BROKER_EPOCH
             if clean:
                 # gone at once: a crash while loading is no clean stop (KAFKA-10471)
                 files.remove(marker)
@@ -143,6 +145,7 @@ class LogDirectory:
                 now=now,
                 clean=clean,
             )
+            directory._broker_epoch = broker_epoch
             directory._remove_leftovers()
         except OSError as error:
             lock.release()
@@ -299,6 +302,30 @@ class LogDirectory:
             OSError: the disk refused.
         """
         return self._rename_away(partition, names.STRAY_DIRECTORY)
+
+    def strays(self) -> dict[tuple[uuid.UUID, int], str]:
+        """The directories that were set aside, by topic id and partition number."""
+        found: dict[tuple[uuid.UUID, int], str] = {}
+        for name in self._files.listdir(self.path):
+            number = names.parse_stray_directory(name)
+            if number is None:
+                continue
+            try:
+                topic_id = read_partition_metadata(self._files, f"{self.path}/{name}")
+            except CorruptRecord:
+                continue
+            if topic_id is not None:
+                found[topic_id, number] = f"{self.path}/{name}"
+        return found
+
+    def take_back(self, partition: TopicPartition, path: str) -> None:
+        """Give a directory that was set aside its partition's name again.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._files.rename(path, f"{self.path}/{names.partition_directory(partition)}")
+        self._files.sync_dir(self.path)
 
     def _rename_away(self, partition: TopicPartition, suffix: str) -> str:
         """Give a partition's directory a name that is no partition's; the new path."""
@@ -480,7 +507,7 @@ class LogDirectory:
             self._write(names.RECOVERY_POINTS, self._points)
             self._write(names.HIGH_WATERMARKS, self._watermarks)
             self._files.sync_dir(self.path)
-            marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
+            marker = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch})
             self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
         except OSError as error:
             raise unusable(self.path, error) from error
@@ -538,6 +565,19 @@ class _Removal:
             except OSError as error:
                 path = segment.path(names.LOG)
                 logger.warning("deleted segment not removed file=%s error=%s", path, error)
+
+
+def _broker_epoch(files: Files, marker: str) -> int:
+    """The epoch that Apache Kafka had when it stopped: it looks for it when it starts again here.
+
+    Where another one is found, it takes its last stop for unclean, and its replicas for stale.
+    """
+    try:
+        values = json.loads(files.read_bytes(marker))
+    except ValueError:
+        return NO_BROKER_EPOCH
+    epoch = values.get("brokerEpoch") if isinstance(values, dict) else None
+    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
 
 
 def _adopt(

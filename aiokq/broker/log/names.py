@@ -34,6 +34,9 @@ STRAY_DIRECTORY: Final = "-stray"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
+CLUSTER_METADATA: Final = "__cluster_metadata-0"
+"""Apache Kafka's own metadata log: a directory, but no topic's."""
+
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -45,6 +48,7 @@ MAX_NAME: Final = 255
 """Bytes a file name may have on the file systems in use."""
 
 _BASE: Final = re.compile(r"^(\d{20})(\..+)$")
+_STRAY: Final = re.compile(r"^.+-(\d+)\.[0-9a-f]{32}-stray$")
 
 
 def segment_file(directory: str, base_offset: int, suffix: str) -> str:
@@ -68,9 +72,20 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit():
         return None
+    if name == CLUSTER_METADATA:
+        return None
     if number != str(int(number)):
         return None
     return TopicPartition(topic, int(number))
+
+
+def parse_stray_directory(name: str) -> int | None:
+    """The partition number of a directory that was set aside; None for any other name.
+
+    The topic's name is not told: a long one was cut.
+    """
+    match = _STRAY.match(name)
+    return None if match is None else int(match[1])
 
 
 def renamed_directory(partition: TopicPartition, unique: str, suffix: str) -> str:

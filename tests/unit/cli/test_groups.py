@@ -340,3 +340,78 @@ def test_a_live_zookeeper_takes_an_extra(
     done = alone("groups", "import-zookeeper", "--zookeeper", "127.0.0.1:1")
     assert done.code == 1
     assert "pip install 'aiokq[zookeeper]'" in done.complaint
+
+
+def test_what_is_exported_can_be_reset_from(orders: CommandLine, tmp_path: Path) -> None:
+    """A way back, before a reset that may turn out to be the wrong one."""
+    command = ["groups", "reset", "g", "--all-topics"]
+    done = orders(*command, "--to-current", "--export")
+    assert (done.code, done.lines) == (0, ["orders,0,4", "orders,1,0"])
+    saved = tmp_path / "saved.csv"
+    saved.write_bytes(done.out)
+    assert orders(*command, "--to-latest", "--export", "--execute").lines[0] == "orders,0,10"
+    assert orders("groups", "reset", "g", "--from-file", str(saved), "--execute").code == 0
+    assert orders(*command, "--to-current", "--export").lines == done.lines
+
+
+def test_all_groups_are_reset_but_those_with_members(orders: CommandLine) -> None:
+    """One group that is at work kept the others from being reset."""
+    orders("groups", "reset", "a,b", "--topic", "orders:0", "--to-offset", "2", "--execute")
+    joined(orders)
+    command = ["groups", "reset", "--all-groups", "--topic", "orders:0", "--to-earliest"]
+    done = orders(*command, "--export", "--execute")
+    assert done.code == 1
+    assert done.lines == ['"a,b",orders,0,0', "g,orders,0,0"]
+    assert "live: " in done.complaint
+    done = orders("groups", "reset", "g", "a,b", "--all-topics", "--to-current")
+    assert [line.split() for line in done.lines] == [
+        ["group", "topic", "partition", "previous", "offset"],
+        ["g", "orders", "0", "0", "0"],
+        ["g", "orders", "1", "0", "0"],
+        ["a,b", "orders", "0", "0", "0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--topic", "t", "--to-latest"], "which groups?"),
+        (["g", "--all-groups", "--topic", "t", "--to-latest"], "which groups?"),
+        (["g", "--topic", "t", "--to-latest", "--export", "--json"], "exclude each other"),
+        (["--all-groups", "--from-file", "f"], "groups that are named"),
+    ],
+)
+def test_a_reset_of_no_clear_groups_is_refused(
+    alone: CommandLine, arguments: list[str], text: str
+) -> None:
+    """Before anything is asked."""
+    done = alone("groups", "reset", *arguments)
+    assert done.code == 2
+    assert text in done.err
+
+
+def test_the_settings_of_a_group_are_altered_and_shown(cli: CommandLine) -> None:
+    """They could be set by Kafka's own tools only."""
+    session = "consumer.session.timeout.ms"
+    done = cli("groups", "alter", "g", "--set", f"{session}=50000", "--dry-run")
+    assert (done.code, done.lines) == (0, ["g: could be altered"])
+    done = cli("groups", "alter", "g", "--set", f"{session}=50000")
+    assert (done.code, done.lines) == (0, ["g: altered"])
+    rows = [line.split() for line in cli("groups", "configs", "g").lines]
+    assert ["g", session, "50000", "group"] in rows
+    assert ["consumer.heartbeat.interval.ms", "broker"] in [[row[1], row[-1]] for row in rows]
+    (document,) = cli("groups", "configs", "g", "--json").json
+    assert document["configs"][session] == {"value": "50000", "own": True}
+    assert cli("groups", "alter", "g", "--delete", session, "--json").json == [
+        {"group": "g", "altered": True, "error": None}
+    ]
+    (document,) = cli("groups", "configs", "g", "--json").json
+    assert not document["configs"][session]["own"]
+
+
+def test_an_alteration_of_groups_that_fails_hides_no_other(cli: CommandLine) -> None:
+    """Exit code 1, a line for each, and the broker's own words."""
+    done = cli("groups", "alter", "g", "--set", "consumer.session.timeout.ms=1")
+    assert done.code == 1
+    assert "group.consumer.min.session.timeout.ms" in done.complaint
+    assert "nothing to alter" in cli("groups", "alter", "g").err

@@ -313,7 +313,7 @@ def test_a_broker_that_names_its_members_gives_the_id() -> None:
 
 
 def test_who_leaves_during_its_first_join_does_so_by_its_id_on_any_version() -> None:
-    """Under heartbeat version 0 it had none yet, and stayed in the group until its session ended."""
+    """Under heartbeat version 0 it had none yet: it stayed in the group until its session ended."""
     play = Play()
     play.member.subscribe(frozenset({"t"}), play.now)
     play.poll()

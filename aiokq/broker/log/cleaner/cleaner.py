@@ -9,6 +9,7 @@ Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
@@ -38,6 +39,8 @@ Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 logger = logging.getLogger("aiokq.broker.log")
+
+_FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 STEP: Final = 4 * 1024 * 1024
 """Bytes read and written between two looks at whether to stop: some 10 ms in the executor."""
@@ -109,9 +112,12 @@ class LogCleaner:
             logger.info("compaction given up partition=%s: %s", name, error)
             return Statistics()
         except OSError as error:
-            raise KafkaStorage(
-                f"{name} not compacted: {error.strerror or error}", topic_partition=name
-            ) from error
+            if error.errno in _FULL:  # what is there can be read and written on: it waits
+                raise KafkaStorage(
+                    f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
+                    topic_partition=name,
+                ) from error
+            raise directory.disk.refused(name, "not compacted", error, log.log.directory) from error
         finally:
             self._busy.discard(name)
 

@@ -98,8 +98,16 @@ async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0):  #
     return before, after, latest, again, operations
 
 
-@pytest.mark.parametrize("end", ["kill", "power", "pages"])
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(
+    ("groups", "end"),
+    [
+        (1, "kill"),
+        (1, "power"),
+        (3, "kill"),
+        (3, "pages"),
+        *(pytest.param(g, e, marks=pytest.mark.torture) for g, e in [(1, "pages"), (3, "power")]),
+    ],
+)
 async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
     groups: int, end: str
 ) -> None:

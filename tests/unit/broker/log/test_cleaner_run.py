@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
@@ -14,6 +15,7 @@ from aiokq.broker.log.cleaner import cleaner as cleaner_module
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
+from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch, iter_records
@@ -100,6 +102,38 @@ async def test_a_read_that_began_before_the_swap_ends_over_the_old_files() -> No
         1 for header, data in read_batches(before.fragments) for _ in iter_records(data, header)
     )
     assert count == 49
+
+
+async def test_a_reader_slower_than_the_delete_retention_sees_final_values_in_order() -> None:
+    """It misses tombstones that are over, as Kafka says, but no value and no order."""
+    log = CleanedLog(config=compacted(delete_retention_ms=1000))
+    found: dict[bytes | None, bytes | None] = {}
+    offset, last = 0, -1
+    for turn in range(30):
+        for n in range(4):
+            log.put((b"k%d" % n, b"%d" % turn), (b"k%d" % (n + 4), None if n % 2 else b"x"))
+        log.roll()
+        log.clock.now_ms += 2000
+        await log.clean_again()
+        await log.clean_again()
+        [(header, data), *_] = read_batches(log.log.read(offset, 1).fragments)
+        for record in iter_records(data, header):
+            assert record.offset > last
+            last = record.offset
+            found[record.key] = record.value
+        offset = header.next_offset
+    while offset < log.log.log_end_offset:
+        for header, data in read_batches(log.log.read(offset, 1).fragments):
+            for record in iter_records(data, header):
+                assert record.offset > last
+                last = record.offset
+                found[record.key] = record.value
+            offset = header.next_offset
+    assert {key: value for key, value in found.items() if value is not None} == log.latest
+    assert log.latest == {b"k0": b"29", b"k1": b"29", b"k2": b"29", b"k3": b"29"} | {
+        b"k4": b"x",
+        b"k6": b"x",
+    }
 
 
 @pytest.mark.parametrize("step", range(1, 40, 3))
@@ -203,6 +237,23 @@ async def test_an_unlimited_cleaner_takes_whole_steps() -> None:
     throttle = Throttle(lambda: 1.7976931348623157e308, lambda: 0.0)
     assert throttle.portion(4 << 20) == 4 << 20
     await throttle.spent(1 << 40)
+
+
+async def test_a_full_disk_only_puts_compaction_off() -> None:
+    """Records can still be read, and the next run may find room; another error is the disk's."""
+    log = filled()
+    latest = log.latest
+    log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(names.CLEANED))
+    with pytest.raises(KafkaStorage, match="needs room"):
+        await log.clean()
+    assert log.directory.disk.failure is None
+    assert not [name for name in log.names if name.endswith(LEFTOVERS)]
+    log.files.fail("pwritev", errno.EIO, matches=lambda path: path.endswith(names.CLEANED))
+    with pytest.raises(KafkaStorage):
+        await log.clean()
+    assert log.directory.disk.failure is not None
+    assert log.latest == latest
+    assert await log.clean() is None  # an offline directory is left alone
 
 
 async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:

@@ -332,7 +332,9 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
-def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(files: MemoryFiles) -> None:
+def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(
+    files: MemoryFiles,
+) -> None:
     """The lock must be free and the other logs synced, whatever one of them has."""
     directory = open_directory(files)
     for name in ("a", "b"):

@@ -1,0 +1,102 @@
+"""`aiokq groups configs` and `alter`: the settings that a group has at the broker (KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.administering import Administering, administering
+from aiokq.cli.options import Assignments, Deletions, GroupIds, config_changes, once
+from aiokq.cli.output import Json, Output, error_json
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+    from aiokq.admin.config_types import ConfigResource
+
+__all__ = ["alter", "configs"]
+
+
+@administering
+def configs(call: Administering, group_ids: GroupIds) -> None:
+    """Show the settings that brokers have for groups, and which were set for a group itself."""
+    wanted = once(group_ids)
+    call.run(lambda admin: _describe(admin, call.out, wanted))
+
+
+async def _describe(admin: Admin, out: Output, group_ids: list[str]) -> None:
+    from aiokq.admin.config_types import ConfigSource
+
+    found = await admin.describe_configs(_resources(group_ids))
+    documents: list[Json] = []
+    rows: list[tuple[object, ...]] = []
+    for resource, described in found.items():
+        document: dict[str, Json] = {"group": resource.name}
+        document["error"] = error_json(described.error)
+        if described.error is not None:
+            out.problem(resource.name, described.error)
+        entries = sorted(described.entries.values(), key=lambda entry: entry.name)
+        document["configs"] = {
+            entry.name: {"value": entry.value, "own": entry.source is ConfigSource.GROUP_CONFIG}
+            for entry in entries
+        }
+        documents.append(document)
+        rows += [
+            (
+                resource.name,
+                entry.name,
+                entry.value,
+                "group" if entry.source is ConfigSource.GROUP_CONFIG else "broker",
+            )
+            for entry in entries
+        ]
+    if out.as_json:
+        out.document(documents)
+    else:
+        out.table(("group", "config", "value", "set for"), rows)
+
+
+@administering
+def alter(
+    call: Administering,
+    group_ids: GroupIds,
+    assignments: Assignments = None,
+    deletions: Deletions = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the cluster check it; change nothing.")
+    ] = False,
+) -> None:
+    """Set or delete the settings of groups. A group need not exist yet."""
+    changes = config_changes(assignments, deletions)
+    if not changes:
+        raise typer.BadParameter("nothing to alter: give --set or --delete")
+    wanted = once(group_ids)
+
+    async def run(admin: Admin) -> None:
+        altered = await admin.alter_configs(
+            dict.fromkeys(_resources(wanted), changes), validate_only=dry_run
+        )
+        documents: list[Json] = []
+        for resource, result in altered.items():
+            error = result.error
+            documents.append(
+                {
+                    "group": resource.name,
+                    "altered": error is None and not dry_run,
+                    "error": error_json(error),
+                }
+            )
+            if error is not None:
+                call.out.problem(resource.name, error)
+            elif not call.out.as_json:
+                call.out.line(f"{resource.name}: {'could be altered' if dry_run else 'altered'}")
+        if call.out.as_json:
+            call.out.document(documents)
+
+    call.run(run)
+
+
+def _resources(group_ids: list[str]) -> list[ConfigResource]:
+    from aiokq.admin.config_types import ConfigResource, ConfigResourceType
+
+    return [ConfigResource(ConfigResourceType.GROUP, group_id) for group_id in group_ids]

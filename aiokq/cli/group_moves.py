@@ -1,0 +1,95 @@
+"""What became of `aiokq groups reset` and `rewind`: a table, JSON, or lines for --from-file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiokq.cli.options import NOT_DONE
+from aiokq.cli.output import Json, Output, error_json
+
+if TYPE_CHECKING:
+    from aiokq.admin.group_types import GroupOffsetReset
+    from aiokq.admin.results import Results
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["print_resets"]
+
+
+def print_resets(
+    out: Output,
+    moved: Mapping[str, Results[TopicPartition, GroupOffsetReset]],
+    *,
+    done: bool,
+    by_group: bool,
+    export: bool,
+) -> None:
+    """Print what was done, or would be.
+
+    Args:
+        by_group: the group is said with each partition.
+        export: as CSV.
+    """
+    resets = [(group_id, tp, each) for group_id in moved for tp, each in moved[group_id].items()]
+    for group_id, tp, each in resets:
+        if each.error is not None:
+            out.problem(f"{group_id}: {tp}", each.error)
+    if out.as_json:
+        out.document([_json(*reset, done=done) for reset in resets])
+        return
+    named = [
+        ((group_id,) if by_group else (), tp, each)
+        for group_id, tp, each in resets
+        if each.error is None
+    ]
+    if export:
+        for group, tp, each in named:
+            out.line(_csv((*group, *tp, each.offset)))
+    else:
+        out.table(
+            (*(("group",) if by_group else ()), "topic", "partition", "previous", "offset"),
+            [(*group, *tp, each.previous, each.offset) for group, tp, each in named],
+        )
+    _notes(out, moved, done=done)
+
+
+def _notes(
+    out: Output,
+    moved: Mapping[str, Results[TopicPartition, GroupOffsetReset]],
+    *,
+    done: bool,
+) -> None:
+    for group_id, results in moved.items():
+        clipped = [str(tp) for tp, each in results.items() if each.clipped]
+        if clipped:
+            prefix = f"{group_id}: " if len(moved) > 1 else ""
+            out.note(
+                f"{prefix}set to the nearest end of the log, as it has no such offset: "
+                f"{', '.join(clipped)}"
+            )
+        if not results:
+            out.note(f"group {group_id!r} has committed nothing: there is nothing to set")
+    if not done:
+        out.note(NOT_DONE)
+
+
+def _json(group_id: str, tp: TopicPartition, each: GroupOffsetReset, *, done: bool) -> Json:
+    return {
+        "group": group_id,
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "previous": each.previous,
+        "offset": each.offset,
+        "clipped": each.clipped,
+        "committed": done and each.error is None,
+        "error": error_json(each.error),
+    }
+
+
+def _csv(fields: tuple[object, ...]) -> str:
+    """One line; a group id may have a comma in it, or a quote."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
