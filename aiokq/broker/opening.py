@@ -140,6 +140,7 @@ class LogOpening:
                 partition.topic.config,
                 now_ms=self._clock.timestamp_ms(),
                 is_new=False,
+                is_kafkas=bool(partition.topic.kafka_epochs),
                 progress=None if attempt is None else progress,
             )
             epoch = self._next_epoch(partition, log.epochs.latest_epoch, clean=attempt is None)

@@ -1,4 +1,4 @@
-"""What a power cut leaves of a log: all that was flushed, and nothing that is not in its place."""
+"""What a power cut leaves of a log: a prefix of it that holds all that was flushed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def until_online(broker: Broker) -> None:
 
 
 async def read(broker: Broker) -> dict[int, bytes]:
-    """The records by offset. Where a finished segment was not synced, there may be a hole."""
+    """The records by offset."""
     values: dict[int, bytes] = {}
     offset = 0
     end = broker.node.topics.partition("t", 0).log.high_watermark
@@ -64,7 +64,7 @@ def contents(data: bytes) -> dict[int, bytes]:
 
 @settings(max_examples=40, deadline=None)
 @given(lives=st.lists(st.tuples(STEPS, st.integers(0, 2**32)), min_size=1, max_size=3))
-def test_a_power_cut_takes_nothing_that_was_flushed(lives) -> None:
+def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_flushed(lives) -> None:
     """With flush.messages=1 that is every acknowledged record, whatever the cut takes else."""
     asyncio.run(play(lives))
 
@@ -112,8 +112,9 @@ async def play(lives: list[tuple[list[tuple[str, int]], int]]) -> None:
         await again.node.open()
         await until_online(again)
         found = await read(again)
+        assert list(found) == list(range(len(found)))
         assert found.items() <= acknowledged.items()
-        assert acknowledged.keys() - found.keys() <= set(range(flushed, log.log_end_offset))
+        assert len(found) >= flushed
         if every == 1:
             assert found == acknowledged
         acknowledged = found

@@ -174,6 +174,8 @@ class LogDirectories:
                     if belongs(partition, topic_id):
                         self._found(partition, directory)
                         continue
+                    if not directory.has_segments(partition):
+                        continue  # called like a partition, but nothing that a broker made
                     logger.warning(
                         "no topic owns partition=%s topic_id=%s: its directory is now %s",
                         partition,
@@ -225,6 +227,7 @@ class LogDirectories:
         *,
         now_ms: int,
         is_new: bool,
+        is_kafkas: bool = False,
         progress: Progress | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
@@ -233,7 +236,7 @@ class LogDirectories:
 
         Args:
             is_new: it was never there before, so no directory that is offline may have it.
-            topic_id, progress: as ``LogDirectory.open_partition``.
+            topic_id, is_kafkas, progress: as ``LogDirectory.open_partition``.
 
         Raises:
             KafkaStorage: the disk refused, or its directory is offline.
@@ -243,7 +246,12 @@ class LogDirectories:
             if directory.disk.failure is not None:
                 raise KafkaStorage(directory.disk.failure.message, topic_partition=partition)
             return directory.open_partition(
-                partition, topic_id, config, now_ms=now_ms, progress=progress
+                partition,
+                topic_id,
+                config,
+                now_ms=now_ms,
+                is_kafkas=is_kafkas,
+                progress=progress,
             )
         offline = self.offline
         if offline and not is_new:

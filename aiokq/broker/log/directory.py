@@ -22,7 +22,7 @@ from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
 from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.log.recovery import Progress, open_log, unchecked_bytes
+from aiokq.broker.log.recovery import GAPS_ANYWHERE, Progress, open_log, unchecked_bytes
 from aiokq.broker.log.text_files import (
     format_uuid,
     read_offsets,
@@ -175,6 +175,15 @@ class LogDirectory:
                 found[partition] = topic_id
         return found
 
+    def has_segments(self, partition: TopicPartition) -> bool:
+        """Whether the directory of a partition has a log in it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        found = self._files.listdir(f"{self.path}/{names.partition_directory(partition)}")
+        return any(name.endswith(names.LOG) for name in found)
+
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """The open logs."""
@@ -192,6 +201,7 @@ class LogDirectory:
         config: LogConfig,
         *,
         now_ms: int,
+        is_kafkas: bool = False,
         progress: Progress | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
@@ -199,6 +209,7 @@ class LogDirectory:
         Args:
             topic_id: written down for a new one; a directory of another id is set aside. None
                 takes whatever is there.
+            is_kafkas: Apache Kafka has written to it.
             progress: told of a recovery's progress, from the thread that runs this.
 
         Raises:
@@ -223,6 +234,7 @@ class LogDirectory:
                 clean=self.clean or not exists,
                 log_start_offset=self._starts.get(partition, 0),
                 recovery_point=self._points.get(partition, 0),
+                gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 progress=progress,
             )
             if topic_id is not None and not self._files.exists(
@@ -250,6 +262,18 @@ class LogDirectory:
             ) from error
         self._logs[partition] = log
         return log
+
+    def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
+        """Up to where compaction may have left gaps between the segments of a log.
+
+        What was compacted was synced before: no power cut takes it.
+        """
+        cleaned = self._cleaned.get(partition)
+        # Without a policy it is a log that was found: nobody knows whether it was compacted.
+        found = not config.cleanup_policy
+        if found or (is_kafkas and (cleaned is not None or config.compacted)):
+            return GAPS_ANYWHERE
+        return cleaned or 0
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
         """How much of a log a recovery reads, from the recovery point on; 0 if nobody knows."""

@@ -2,9 +2,15 @@
 
 Synchronous, for an executor: it may read every byte. What it does, in order: leftovers of an
 interrupted cleaning are finished or removed; after an unclean stop each batch is checked (CRC,
-offsets that rise), the log cut at the first bad one, and what was behind it kept aside if any of
-it may have been acknowledged; indexes are made again where they do not fit; epochs, producer
-state and aborted transactions follow from the log and the last snapshot before it.
+offsets that rise), the log cut at the first bad one, or where a segment ends before the next one
+begins, and what was behind it kept aside if any of it may have been acknowledged; indexes are made
+again where they do not fit; epochs, producer state and aborted transactions follow from the log and
+the last snapshot before it.
+
+A segment begins where the one before it ends: what compaction leaves of a group keeps its last
+batch. If one ends too early, a power cut took what was not synced of it, while pages of later ones
+had reached the disk. Apache Kafka lets the last batches of a segment go when it compacts them, so
+gaps that may be its work are let be, and cannot be told from such a loss.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -62,6 +68,9 @@ class RecoveryProgress(NamedTuple):
 
 Progress = Callable[[RecoveryProgress], None]
 
+GAPS_ANYWHERE: Final = 2**63 - 1
+"""For ``gaps_before``: Apache Kafka has compacted the log, nobody knows how far."""
+
 
 def open_log(
     files: Files,
@@ -76,6 +85,7 @@ def open_log(
     clean: bool,
     log_start_offset: int = 0,
     recovery_point: int = 0,
+    gaps_before: int = 0,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """The log in ``directory``, which is made with an empty segment if nothing is there.
@@ -85,13 +95,25 @@ def open_log(
         clean: the last stop was clean: nothing is scanned.
         log_start_offset: what DeleteRecords or retention left, from the checkpoint.
         recovery_point: records before it are known to be sound; whole segments are skipped.
+        gaps_before: segments that begin up to here may begin behind the end of the one before
+            them. Others that do are behind a hole: the log ends there.
         progress: called now and then while batches are checked, from this thread.
 
     Raises:
         OSError: the disk refused.
     """
     files.mkdirs(directory)
-    loader = _Loader(files, directory, topic_partition, config, crc32c, now_ms, progress)
+    loader = _Loader(
+        files,
+        directory,
+        topic_partition,
+        config,
+        crc32c,
+        now_ms,
+        progress,
+        # synced, so whatever is missing there was removed
+        gaps_before=max(gaps_before, recovery_point),
+    )
     try:
         finish_interrupted(files, directory)
         segments, producers = loader.load(
@@ -162,6 +184,8 @@ class _Loader:
         crc32c: Checksum,
         now_ms: int,
         progress: Progress | None,
+        *,
+        gaps_before: int,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -170,6 +194,7 @@ class _Loader:
         self._crc32c = crc32c
         self._now_ms = now_ms
         self._progress = progress
+        self._gaps_before = gaps_before
         self._checked = self._total = 0
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
 
@@ -323,6 +348,9 @@ class _Loader:
         replay = self._replay_to(expected, segments, remove_later=True)
         known_epoch = self.epochs.latest_epoch
         for index in range(sound, len(bases)):
+            if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
+                self._set_aside_later(bases[index:])
+                break
             segment = self._segment(bases[index])
             bad = self._recover(segment, max(expected, bases[index]), replay)
             segments.append(segment)
@@ -369,6 +397,23 @@ class _Loader:
             self._checked += end
             self._report(self._checked)
         return None
+
+    def _may_have_gap(self, end: int, base_offset: int) -> bool:
+        """Whether compaction can have left the gap between two segments."""
+        if base_offset <= self._gaps_before:
+            if self._gaps_before == GAPS_ANYWHERE:
+                logger.warning(
+                    "gap between segments, taken for compaction's partition=%s offsets=%s",
+                    self._name,
+                    _offsets(end, base_offset - 1),
+                )
+            return True
+        logger.error(
+            "hole in the log, cut there partition=%s lost_offsets=%s",
+            self._name,
+            _offsets(end, base_offset - 1),
+        )
+        return False
 
     def _report(self, checked: int) -> None:
         if self._progress is not None:

@@ -19,6 +19,7 @@ from aiokq.records.header import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     computed_crc,
     pack_header,
@@ -26,7 +27,7 @@ from aiokq.records.header import (
 )
 from aiokq.records.record import iter_records
 
-__all__ = ["checked", "compressed", "control_type", "emptied", "uncompressed"]
+__all__ = ["checked", "closing", "compressed", "control_type", "emptied", "uncompressed"]
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
 """The most a batch may decompress to, in bytes: what the broker accepts at an append."""
@@ -88,6 +89,18 @@ def emptied(header: BatchHeader) -> bytes:
             count=0,
         ),
         b"",
+    )
+
+
+def closing(header: BatchHeader) -> bytes:
+    """An empty v2 batch at the last offset of one of an old format, which has no empty ones."""
+    return emptied(
+        header._replace(
+            base_offset=header.last_offset,
+            magic=2,
+            attributes=header.attributes & TIMESTAMP_TYPE_MASK,
+            last_offset_delta=0,
+        )
     )
 
 

@@ -16,6 +16,7 @@ from aiokq import fastpath
 from aiokq.broker.log import names
 from aiokq.broker.log.cleaner.batches import (
     checked,
+    closing,
     compressed,
     control_type,
     emptied,
@@ -27,7 +28,7 @@ from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath import KeptBatches
 from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
-from aiokq.records.legacy import decode_message_set
+from aiokq.records.legacy import Message, decode_message_set
 from aiokq.records.record import RawRecord, encode_batch
 
 if TYPE_CHECKING:
@@ -266,8 +267,13 @@ class GroupRewriter:
             stay.append(message)
         self._statistics.records_read += len(messages)
         self._statistics.records_kept += len(stay)
-        if not stay:
-            return
+        if stay:
+            self._put_converted(header, stay)
+        last = stay[-1].offset if stay else -1
+        if header.next_offset == self._upper > last + 1:
+            self._put(closing(header), header.last_offset, header.max_timestamp_ms)
+
+    def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
         # As Kafka 4, which writes no old formats any more: what stays is converted.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),

@@ -311,6 +311,27 @@ async def test_old_formats_are_converted_as_they_are_compacted(
     assert log.pairs == [(2, b"b", b"1"), (4, b"a", b"2")]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+async def test_what_is_left_of_an_old_format_ends_where_the_next_segment_begins(codec: int) -> None:
+    """A gap there would look as if a power cut had taken the end of the segment."""
+    log = CleanedLog()
+    messages = [Message(0, NOW_MS, b"a", b"1"), Message(1, NOW_MS, b"b", b"1")]
+    data = encode_message_set(messages, 1, codec)
+    segment = log.log.segments[-1]
+    segment.prepare()
+    segment.write([data])
+    for header in iter_headers(data):
+        segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+    log.log.high_watermark = log.log.log_end_offset
+    log.roll()
+    log.put((b"b", b"2"), roll=True)
+    log.log.update_config(compacted(segment_bytes=1))  # no merging of neighbours
+    await log.clean()
+    assert log.pairs == [(0, b"a", b"1"), (2, b"b", b"2")]
+    walked = [[h.next_offset for _, h in segment.headers()] for segment in log.log.segments]
+    assert [found[-1] for found in walked if found] == [2, 3]
+
+
 async def test_a_tombstone_of_an_old_format_goes_with_the_age_of_its_segment() -> None:
     """It has no horizon: what counts is delete.retention.ms before the cleaned part was written."""
     log = CleanedLog(config=compacted(delete_retention_ms=10))
