@@ -38,7 +38,8 @@ class TopicRecord(NamedTuple):
         elsewhere: partitions that other nodes of Apache Kafka have, and this one never had.
         kafka_epochs: the leader epoch that Apache Kafka will give each of its partitions next. They
             have it here, too: clients take an older one for old news, and a newer one, when Kafka
-            has the directory again, for records that were lost.
+            has the directory again, for records that were lost. -1 where it gives none any more;
+            empty for a topic that was made here.
     """
 
     name: str

@@ -152,7 +152,7 @@ class LogOpening:
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
         kafka_epochs = partition.topic.kafka_epochs
-        if partition.index < len(kafka_epochs):
+        if partition.index < len(kafka_epochs) and kafka_epochs[partition.index] >= 0:
             return max(latest, kafka_epochs[partition.index])
         if clean:
             return latest

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.meta_properties import random_id
-from aiokq.broker.log.names import CLUSTER_METADATA, LOG, partition_directory
+from aiokq.broker.log.names import CLUSTER_METADATA
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.broker.metadata_records import (
     KafkaTakenOver,
@@ -57,6 +57,9 @@ PRODUCER_ID_BITS: Final = 48
 Kafka goes on with its own where it stopped. A producer that got an id a second time would be taken
 for the first one, and its records for repeated ones."""
 
+NO_EPOCH: Final = -1
+"""Where Kafka will give no epoch to the partitions of a topic."""
+
 MOST_PARTITIONS: Final = 100_000
 """A directory with a higher number was not made by a broker."""
 
@@ -80,10 +83,11 @@ def take_over(
                 _follow(found, directories, metadata)
                 return
         topics = metadata.image.topics.values()
-        if any(topic.kafka_epochs for topic in topics) and not directories.offline:
+        bound = any(max(topic.kafka_epochs, default=NO_EPOCH) > NO_EPOCH for topic in topics)
+        if bound and not directories.offline:
             _forget(metadata)
         elif not metadata.image.appends:
-            _serve_as_found(files, directories, metadata, random)
+            _serve_as_found(directories, metadata, random)
     except OSError as error:
         raise unusable(path, error) from error
 
@@ -120,7 +124,10 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
 
 def _forget(metadata: MetadataLog) -> None:
     """Kafka's metadata was removed: it will not come back, and its epochs bind no longer."""
-    topics = [topic._replace(kafka_epochs=()) for topic in metadata.image.topics.values()]
+    topics = [
+        topic._replace(kafka_epochs=(NO_EPOCH,) * len(topic.kafka_epochs))
+        for topic in metadata.image.topics.values()
+    ]
     metadata.append(*topics, KafkaTakenOver(0, 0, ()))
 
 
@@ -206,14 +213,12 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
 # --- where nobody knows anything
 
 
-def _serve_as_found(
-    files: Files, directories: LogDirectories, metadata: MetadataLog, random: Random
-) -> None:
+def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
     """Make topics of the partitions that are there."""
     topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
     for directory in directories.online:
         for partition, topic_id in directory.partitions().items():
-            if _is_log(files, f"{directory.path}/{partition_directory(partition)}", partition):
+            if _may_be_served(partition) and directory.has_segments(partition):
                 found = topics.setdefault(partition.topic, {})
                 found.setdefault(partition.partition, (topic_id, directory))
     if not topics:
@@ -225,6 +230,7 @@ def _serve_as_found(
             max(found) + 1,
             KEPT,
             tuple(number for number in range(max(found)) if number not in found),
+            (NO_EPOCH,) * (max(found) + 1),
         )
         for name, found in sorted(topics.items())
     ]
@@ -238,15 +244,13 @@ def _serve_as_found(
     )
 
 
-def _is_log(files: Files, path: str, partition: TopicPartition) -> bool:
-    """Whether a directory was made by a broker, and is not just called like that."""
+def _may_be_served(partition: TopicPartition) -> bool:
+    """Whether a topic may have this name, and so many partitions."""
     try:
         check_topic_name(partition.topic)
     except InvalidTopic:
         return False
-    return partition.partition < MOST_PARTITIONS and any(
-        name.endswith(LOG) for name in files.listdir(path)
-    )
+    return partition.partition < MOST_PARTITIONS
 
 
 def _topic_id(
