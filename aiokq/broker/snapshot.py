@@ -129,8 +129,11 @@ class _Copy:
                 if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                     await asyncio.sleep(0)
             # The moment: nothing is awaited until all logs are noted.
+            directory_of = node.storage.directories.directory_of
             for partition in partitions:
-                log = capture(partition.log, self._source, node.crc32c)
+                directory = directory_of(partition.name)
+                cleaned = None if directory is None else directory.cleaned_offset(partition.name)
+                log = capture(partition.log, self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
             # Ids of producers are reserved before they are used: a later image has all of them.
             image = await offload.run(node.storage.metadata_image)
@@ -154,6 +157,7 @@ class _Copy:
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         watermarks: dict[TopicPartition, int] = {}
+        cleaned: dict[TopicPartition, int] = {}
         for topic_id, captured_log in captured:
             partition = captured_log.log.topic_partition
             self._write_log(
@@ -163,10 +167,13 @@ class _Copy:
             watermarks[partition] = captured_log.high_watermark
             if captured_log.start:
                 starts[partition] = captured_log.start
+            if captured_log.cleaned is not None:
+                cleaned[partition] = captured_log.cleaned
         _write_root(files, root, image, ids)
         write_offsets(files, f"{root}/{names.RECOVERY_POINTS}", ends)
         write_offsets(files, f"{root}/{names.HIGH_WATERMARKS}", watermarks)
         write_offsets(files, f"{root}/{names.LOG_STARTS}", starts)
+        write_offsets(files, f"{root}/{names.CLEANED_OFFSETS}", cleaned)
 
     def _write_log(self, directory: str, captured: CapturedLog, topic_id: uuid.UUID) -> None:
         files = self._target

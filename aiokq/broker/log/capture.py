@@ -39,7 +39,11 @@ class CapturedFile(NamedTuple):
 
 
 class CapturedLog(NamedTuple):
-    """A log at one moment."""
+    """A log at one moment.
+
+    Attributes:
+        cleaned: the offset before which it was compacted; None if it never was.
+    """
 
     log: PartitionLog
     segments: tuple[Segment, ...]
@@ -49,6 +53,7 @@ class CapturedLog(NamedTuple):
     start: int
     end: int
     high_watermark: int
+    cleaned: int | None
 
     @property
     def is_there(self) -> bool:
@@ -56,7 +61,7 @@ class CapturedLog(NamedTuple):
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))
 
 
-def capture(log: PartitionLog, files: Files, crc32c: Checksum) -> CapturedLog:
+def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None) -> CapturedLog:
     """Take note of a log as it is. Touches the disk a little: to be called on the log's loop.
 
     Raises:
@@ -86,4 +91,5 @@ def capture(log: PartitionLog, files: Files, crc32c: Checksum) -> CapturedLog:
         log.log_start_offset,
         log.log_end_offset,
         log.high_watermark,
+        cleaned,
     )

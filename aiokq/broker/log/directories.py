@@ -94,7 +94,6 @@ class LogDirectories:
                 except KafkaStorage as error:
                     if isinstance(error.__cause__, BlockingIOError):
                         raise  # no broken disk: somebody's mistake
-                    logger.error("log directory offline path=%s error=%s", path, error.message)
                     unopened[path] = error
                 else:
                     directories.append(directory)
@@ -102,6 +101,8 @@ class LogDirectories:
                     cluster_id = directory.properties.cluster_id
             if not directories:
                 raise next(iter(unopened.values()))
+            for path, failure in unopened.items():
+                logger.error("log directory offline path=%s error=%s", path, failure.message)
             directories.sort(key=lambda directory: paths.index(directory.path))
             found = cls(directories, unopened)
             found._check_ids()

@@ -105,6 +105,19 @@ async def test_groups_and_producers_are_in_it():
             assert await copy.committed() == {("t", 0): 2}
 
 
+async def test_what_is_compacted_is_known_to_be():
+    """Or the copy's cleaner would begin with the first record of each log."""
+    async with Broker() as broker:
+        await filled(broker)
+        [directory] = broker.node.storage.directories.all
+        t, u = (broker.node.topics.partition(name, 0).name for name in "tu")
+        directory.note_cleaned(t, 4)
+        await take_snapshot(broker.node, "/copy")
+        async with At(broker.files) as copy:
+            [directory] = copy.node.storage.directories.all
+            assert (directory.cleaned_offset(t), directory.cleaned_offset(u)) == (4, None)
+
+
 async def test_all_partitions_are_of_one_moment():
     """A committed offset behind the end of its partition would make a consumer lose its place."""
 
