@@ -405,7 +405,10 @@ class Segment:
             OSError: a part may be behind ``size``: ``cut_tail`` removes it.
         """
         self._dirty = True
-        self.file.pwritev(buffers, self.size)
+        file = self._file
+        if file is None or file.closed:
+            file = self.file
+        file.pwritev(buffers, self.size)  # hot: not via `file`, which takes note of each use
 
     def cut_tail(self) -> None:
         """Truncate the file to the batches that were noted."""
@@ -645,8 +648,6 @@ class RollLimits(NamedTuple):
         """
         segment_ms = config.segment_ms
         if config.compacted:  # only what is not appended to any more can be compacted
-            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-        if config.compacted:  # the newest segment is never compacted
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
