@@ -33,7 +33,7 @@ def main() -> None:
         if "broker" in chosen:
             sections += broker.raw_load(options.megabytes, options.rounds, status.update)
         if "log" in chosen:
-            sections += logs.logs(options.rounds, status.update)
+            sections += logs.logs(options.megabytes, options.rounds, status.update)
         if "groups" in chosen:
             sections += groups.groups(options.rounds, status.update)
         if "micro" in chosen:

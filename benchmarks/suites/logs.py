@@ -1,4 +1,4 @@
-"""What a log costs beside its appends and fetches: recovery, start with many of them, compaction.
+"""What a log costs: appends, fetches, recovery, start with many of them, compaction.
 
 Each figure is of a process of its own; the same logs are given to Apache Kafka where it is there.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from benchmarks.report import Section
 from benchmarks.suites.compaction import compaction
+from benchmarks.suites.log_load import load
 from tests.peers.apache_kafka import why_absent
 
 RECOVERED_MEGABYTES = 2000
@@ -34,9 +35,14 @@ def _run(module: str, *arguments: str, pure: bool = False) -> dict[str, float]:
     return figures
 
 
-def logs(rounds: int, progress: Callable[[str], None]) -> list[Section]:
-    """Recovery, start-up, compaction."""
-    return [_recovery(rounds, progress), _start(rounds, progress), compaction(rounds, progress)]
+def logs(megabytes: int, rounds: int, progress: Callable[[str], None]) -> list[Section]:
+    """Appends and fetches of so many megabytes, recovery, start-up, compaction."""
+    return [
+        *load(megabytes, rounds, progress),
+        _recovery(rounds, progress),
+        _start(rounds, progress),
+        compaction(rounds, progress),
+    ]
 
 
 def _recovery(rounds: int, progress: Callable[[str], None]) -> Section:
