@@ -84,7 +84,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(places, rows, stable, ids["cluster.id"])
 
 
-@pytest.fixture(params=["clean", "killed"])
+@pytest.fixture(params=[pytest.param("clean", marks=pytest.mark.full), "killed"])
 def taken(request: pytest.FixtureRequest, written: Written, tmp_path: Path) -> Path:
     """A copy of the directory."""
     copy(written.directories[request.param], tmp_path / "data")
