@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "AppendsCounted",
+    "DirectoriesKnown",
     "GroupConfigsRecord",
     "KafkaTakenOver",
     "MetadataImage",
@@ -99,6 +100,13 @@ class KafkaTakenOver(NamedTuple):
     topic_ids: tuple[str, ...]
 
 
+class DirectoriesKnown(NamedTuple):
+    """The node has these log directories, by directory.id, each with its path: at first sight of a
+    second one, and whenever they change."""
+
+    directories: Mapping[str, str]
+
+
 class AppendsCounted(NamedTuple):
     """So many appends were made until here: a compacted log has fewer lines."""
 
@@ -113,6 +121,7 @@ MetadataRecord: TypeAlias = (
     | GroupConfigsRecord
     | StartedUnclean
     | KafkaTakenOver
+    | DirectoriesKnown
     | AppendsCounted
 )
 
@@ -124,6 +133,7 @@ _KINDS: Final[Mapping[str, type[MetadataRecord]]] = {
     "group": GroupConfigsRecord,
     "unclean-start": StartedUnclean,
     "kafka": KafkaTakenOver,
+    "directories": DirectoriesKnown,
     "appends": AppendsCounted,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -177,11 +187,13 @@ class MetadataImage:
         group_configs: settings of single groups, by group id.
         unclean_starts: starts of the node after it was killed or lost its power.
         kafka: what was taken over of Apache Kafka's metadata, and when; None if nothing was.
+        directories: the log directories that the node has, if it ever had more than one.
         appends: how often something was appended since the log began.
     """
 
     __slots__ = (
         "appends",
+        "directories",
         "group_configs",
         "kafka",
         "next_producer_id",
@@ -197,6 +209,7 @@ class MetadataImage:
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.unclean_starts = 0
         self.kafka: KafkaTakenOver | None = None
+        self.directories: Mapping[str, str] = {}
         self.appends = 0
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
@@ -228,6 +241,8 @@ class MetadataImage:
                 self.unclean_starts = max(self.unclean_starts, unclean_starts)
             case KafkaTakenOver():
                 self.kafka = record
+            case DirectoriesKnown(directories):
+                self.directories = directories
             case AppendsCounted(appends):
                 self.appends = appends
 
@@ -239,6 +254,8 @@ class MetadataImage:
             yield StartedUnclean(self.unclean_starts)
         if self.kafka is not None:
             yield self.kafka
+        if self.directories:
+            yield DirectoriesKnown(self.directories)
         for name, value in self.settings.items():
             yield SettingChanged(name, value)
         for group_id, configs in self.group_configs.items():

@@ -137,6 +137,7 @@ class _Copy:
                 captured.append((partition.topic.topic_id, log))
             # Ids of producers are reserved before they are used: a later image has all of them.
             image = await offload.run(node.storage.metadata_image)
+        image.directories = {}  # the copy is one, and another
         properties = node.storage.directories.properties
         ids = properties._replace(directory_id=format_uuid(random_id(node.environment.random)))
         try:

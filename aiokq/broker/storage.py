@@ -16,6 +16,7 @@ from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.missing_directories import look_for_missing
 from aiokq.broker.producer_ids import ProducerIds
 from aiokq.broker.topics import TopicRegistry
 from aiokq.core.supervisor import Supervisor, shielded
@@ -99,6 +100,7 @@ class Storage:
                 metadata = _open_metadata(environment, directories)
                 take_over(environment.files, directories, metadata, random=environment.random)
                 directories.find(_owned(metadata))
+                look_for_missing(directories, metadata)
             except BaseException:
                 for directory in directories.all:
                     directory.close(clean=False)

@@ -12,6 +12,7 @@ import pytest
 from aiokq.broker import metadata_file
 from aiokq.broker.metadata_log import MetadataLog
 from aiokq.broker.metadata_records import (
+    DirectoriesKnown,
     MetadataImage,
     ProducerIdsReserved,
     SettingChanged,
@@ -32,6 +33,7 @@ RECORDS = [
     ProducerIdsReserved(4000),
     SettingChanged("größe", "42"),
     SettingChanged("größe", None),
+    DirectoriesKnown({"AAAA": "/a"}),
 ]
 
 
