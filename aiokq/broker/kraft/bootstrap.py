@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from aiokq.broker.kraft.metadata_image import TOPIC_CONFIG, encode_metadata_record
+from aiokq.broker.kraft.metadata_image import GROUP_CONFIG, TOPIC_CONFIG, encode_metadata_record
 from aiokq.broker.log import names
 from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.epochs import LeaderEpochs
@@ -110,6 +110,13 @@ def _hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedO
     records = [
         *(kafka.FeatureLevelRecord(name=name, feature_level=n) for name, n in FEATURES.items()),
         *_topics(files, image, places, ids[0].node_id),
+        *(
+            kafka.ConfigRecord(
+                resource_type=GROUP_CONFIG, resource_name=group_id, name=name, value=value
+            )
+            for group_id, configs in image.group_configs.items()
+            for name, value in configs.items()
+        ),
     ]
     if image.next_producer_id:
         records.append(

@@ -36,6 +36,7 @@ from aiokq.wire.struct import Message
 
 __all__ = [
     "BROKER_CONFIG",
+    "GROUP_CONFIG",
     "TOPIC_CONFIG",
     "KafkaMetadata",
     "KafkaPartition",
@@ -46,6 +47,7 @@ __all__ = [
 
 TOPIC_CONFIG: Final = 2
 BROKER_CONFIG: Final = 4
+GROUP_CONFIG: Final = 32
 """Types of resources in ``ConfigRecord``."""
 
 FRAME_VERSION: Final = 1
@@ -143,6 +145,10 @@ class KafkaMetadata:
         """The dynamic settings of a node: its own over those of all."""
         everywhere = self.configs.get((BROKER_CONFIG, ""), {})
         return {**everywhere, **self.configs.get((BROKER_CONFIG, str(node_id)), {})}
+
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings given for groups, by group id."""
+        return {name: given for (kind, name), given in self.configs.items() if kind == GROUP_CONFIG}
 
     def replay(self, value: Buffer | None) -> None:
         """Take over one record. Those of a transaction count together, when it ends.

@@ -24,6 +24,7 @@ from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.names import CLUSTER_METADATA
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.broker.metadata_records import (
+    GroupConfigsRecord,
     KafkaTakenOver,
     MetadataRecord,
     ProducerIdsReserved,
@@ -141,11 +142,18 @@ def _records(kafka: KafkaMetadata, image: MetadataImage, node_id: int) -> Iterat
 
     Topics that Kafka never knew stay: they were made here.
     """
+    from aiokq.broker.group_configs import GROUP_CONFIGS
+
+    groups = kafka.group_configs()
+    for group_id in {**image.group_configs, **groups}:
+        given = groups.get(group_id, {})
+        known = {name: value for name, value in given.items() if name in GROUP_CONFIGS}
+        yield GroupConfigsRecord(group_id, known)
     before = set() if image.kafka is None else set(image.kafka.topic_ids)
     ids = {topic.topic_id for topic in kafka.topics.values()}
     for ours in image.topics.values():
-        known = format_uuid(ours.topic_id) in before
-        if ours.topic_id not in ids and (known or ours.name in kafka.topics):
+        was_kafkas = format_uuid(ours.topic_id) in before
+        if ours.topic_id not in ids and (was_kafkas or ours.name in kafka.topics):
             yield TopicDeleted(ours.name, ours.topic_id)
     brokers = kafka.broker_configs(node_id)
     for topic in kafka.topics.values():

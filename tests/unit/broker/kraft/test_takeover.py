@@ -118,6 +118,20 @@ async def test_dynamic_settings_of_the_broker_become_the_topics(log: KafkaLog, c
     assert "remote.storage.enable" in caplog.text
 
 
+async def test_settings_of_groups_are_taken_over(log: KafkaLog) -> None:
+    """And go with Kafka's."""
+    log.append(
+        config("consumer.session.timeout.ms", "50000", "workers", 32),
+        config("share.session.timeout.ms", "1", "workers", 32),
+    )
+    async with Broker(log.files) as broker:
+        image = broker.node.storage.metadata_image()
+        assert image.group_configs == {"workers": {"consumer.session.timeout.ms": "50000"}}
+    log.append(config("consumer.session.timeout.ms", None, "workers", 32))
+    async with Broker(log.files) as broker:
+        assert broker.node.storage.metadata_image().group_configs == {}
+
+
 async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
     """An empty log in their place would look as if all was lost."""
     log.append(partition(2, replicas=[7, 8], leader=7))
