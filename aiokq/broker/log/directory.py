@@ -248,9 +248,13 @@ class LogDirectory:
             if self._cleaned.get(partition, 0) > log.log_end_offset:
                 self._cleaned[partition] = log.log_start_offset
             log.durability.recovery_point = min(self._points.get(partition, 0), log.log_end_offset)
-            log.durability.is_new = not exists
+            # also after a kill: nobody knows whether it came to the sync of its name
+            log.durability.is_new = not exists or not self.clean
             if log.durability.has_policy and log.recovery_point < log.log_end_offset:
-                log.flush()  # readers see it all from now on: no power cut may take it
+                # readers see it all from now on: no power cut may take it
+                log.flush()
+                for path in (directory, self.path):
+                    self._files.sync_dir(path)
             if self._flusher is not None:
                 log.durability.attach(self._flusher)
         except OSError as error:

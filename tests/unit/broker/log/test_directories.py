@@ -15,6 +15,8 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.log.samples import NOW_MS, TP, append, config, values
+from tests.unit.broker.log.samples import batch as sample
 
 A, B = "/a", "/b"
 
@@ -308,3 +310,40 @@ def test_a_partition_is_not_placed_where_nothing_can_be_written() -> None:
     directories.open_partition(partition, None, LogConfig(), now_ms=0, is_new=True)
     assert directories.directory_of(partition) is directories.all[1]
     assert list(directories.offline) == [A]
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_after_a_kill_the_names_of_what_is_flushed_are_made_durable_too(every: int) -> None:
+    """The kill came before the first flush: what is synced later, no power cut may take."""
+    files, settings = MemoryFiles(), config(flush_messages=every)
+    written = open_directories(files, A).open_partition(
+        TP, None, settings, now_ms=NOW_MS, is_new=True
+    )
+    append(written, sample(b"kept"))
+    files.crash()
+    again = open_directories(files, A).open_partition(
+        TP, None, settings, now_ms=NOW_MS, is_new=False
+    )
+    assert again.recovery_point == 1
+    files.power_cut()
+    found = open_directories(files, A)
+    found.find(lambda partition, topic_id: True)
+    assert found.directory_of(TP) is not None
+    log = found.open_partition(TP, None, settings, now_ms=NOW_MS, is_new=False)
+    assert values(log) == [(0, b"kept")]
+
+
+def test_the_first_flush_after_a_kill_syncs_the_name_of_the_partition() -> None:
+    """Without a flush policy nothing was synced when it was opened."""
+    files = MemoryFiles()
+    append(
+        open_directories(files, A).open_partition(TP, None, config(), now_ms=NOW_MS, is_new=True),
+        sample(b"kept"),
+    )
+    files.crash()
+    directories = open_directories(files, A)
+    directories.find(lambda partition, topic_id: True)
+    log = directories.open_partition(TP, None, config(), now_ms=NOW_MS, is_new=False)
+    pending = log.begin_flush(None)
+    assert pending is not None
+    assert set(pending.directories) == {log.directory, A}
