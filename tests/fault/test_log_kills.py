@@ -2,7 +2,7 @@
 
 The broker is a process of its own on a disk of the machine, killed with SIGKILL whenever another
 share of the records was acknowledged, and started again on the same port. Ours and librdkafka, both
-with acks=all and idempotence. Every record must be acknowledged in the end, where it was said to be.
+with acks=all and idempotence. Every record must be acknowledged in the end, and be where that said.
 """
 
 from __future__ import annotations
