@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiokq
 from benchmarks.rounds import SERVER_CORE, bind_to_core
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.mock_cluster import mock_cluster
@@ -55,6 +57,9 @@ def mock() -> Iterator[Server]:
 @contextmanager
 def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
     """`aiokq broker` with Kafka's defaults and its log in a temporary directory."""
+    # As an installed package has it. PYTHONDONTWRITEBYTECODE, as containers set it, would have a
+    # checkout compiled with each start.
+    compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
         command += ["--data-dir", directory, "--set", "num.partitions=4", *arguments]

@@ -10,6 +10,7 @@ Tests: ``tests/unit/broker/test_maintenance.py``.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aiokq.core.errors import KafkaStorage
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.cleaner.cleaner import LogCleaner
     from aiokq.broker.node import BrokerNode
     from aiokq.core.supervisor import Supervisor
 
@@ -78,21 +80,26 @@ def jobs(node: BrokerNode) -> list[Job]:
 
     cleaners: list[Job] = []
     if settings.log_cleaner_enable:
-        from aiokq.broker.log.cleaner.cleaner import LogCleaner
 
-        cleaner = LogCleaner(
-            node.environment,
-            settings,
-            lambda: node.storage.directories.online,
-            swapped=node.purge_later,
-            counters=node.counters,
-        )
-        cleaners = [
-            Job(
-                f"log cleaner {number}",
-                lambda: settings.log_cleaner_backoff_ms,
-                cleaner.clean_all,
+        @functools.cache
+        def cleaner() -> LogCleaner:
+            """Imported and made when it runs first: a start does without."""
+            from aiokq.broker.log.cleaner.cleaner import LogCleaner
+
+            return LogCleaner(
+                node.environment,
+                settings,
+                lambda: node.storage.directories.online,
+                swapped=node.purge_later,
+                counters=node.counters,
             )
+
+        async def clean() -> None:
+            """Compact what is dirty enough."""
+            await cleaner().clean_all()
+
+        cleaners = [
+            Job(f"log cleaner {number}", lambda: settings.log_cleaner_backoff_ms, clean)
             for number in range(settings.log_cleaner_threads)
         ]
     return [
