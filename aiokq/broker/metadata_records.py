@@ -36,7 +36,7 @@ class TopicRecord(NamedTuple):
     """A topic exists, with so many partitions and these settings: new, grown or altered.
 
     Attributes:
-        elsewhere: partitions that other nodes of Apache Kafka have, and this one never had.
+        elsewhere: partitions that other nodes or other directories of Apache Kafka have.
         kafka_epochs: the leader epoch that Apache Kafka will give each of its partitions next. They
             have it here, too: clients take an older one for old news, and a newer one, when Kafka
             has the directory again, for records that were lost. -1 where it gives none any more;

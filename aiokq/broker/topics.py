@@ -560,6 +560,7 @@ class TopicRegistry:
 
 def _elsewhere(topic: Topic, index: int) -> KafkaStorage:
     return KafkaStorage(
-        f"{topic.name}-{index} is on other nodes of the cluster that this directory comes from",
+        f"{topic.name}-{index} is on another node of the cluster that these directories come from,"
+        " or in another directory of this one",
         topic_partition=TopicPartition(topic.name, index),
     )

@@ -53,6 +53,8 @@ GROUP_CONFIG: Final = 32
 FRAME_VERSION: Final = 1
 """What a record's value begins with; then come its type and version, as unsigned varints."""
 
+RESERVED_IDS: Final = 100
+
 NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
 """As leader in a ``PartitionChangeRecord``: it is who it was."""
@@ -89,11 +91,23 @@ class KafkaPartition(NamedTuple):
         replicas: node ids, in order of preference.
         leader: -1 for none.
         leader_epoch: grows with each change of it, to none as well.
+        directories: ids of the log directory of each replica; none before Kafka 3.7.
     """
 
     replicas: tuple[int, ...]
     leader: int
     leader_epoch: int
+    directories: tuple[uuid.UUID, ...] = ()
+
+    def directory_of(self, node_id: int) -> uuid.UUID | None:
+        """The directory in which a node has it, if that is known.
+
+        Source: Kafka's ``DirectoryId``: the ids below 100 stand for states.
+        """
+        if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
+            return None
+        found = self.directories[self.replicas.index(node_id)]
+        return found if found.int >= RESERVED_IDS else None
 
     @property
     def next_epoch(self) -> int:
@@ -185,7 +199,7 @@ class KafkaMetadata:
                 partitions = self._topic(record.topic_id).partitions
                 replicas = tuple(record.replicas)
                 partitions[record.partition_id] = KafkaPartition(
-                    replicas, record.leader, record.leader_epoch
+                    replicas, record.leader, record.leader_epoch, tuple(record.directories)
                 )
             case PartitionChangeRecord():
                 self._change(record)
@@ -214,6 +228,8 @@ class KafkaMetadata:
             )
         if record.replicas is not None:
             known = known._replace(replicas=tuple(record.replicas))
+        if record.directories is not None:
+            known = known._replace(directories=tuple(record.directories))
         if record.leader != NO_CHANGE:
             known = known._replace(leader=record.leader, leader_epoch=known.leader_epoch + 1)
         partitions[record.partition_id] = known

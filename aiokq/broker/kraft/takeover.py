@@ -38,7 +38,7 @@ from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.kraft.metadata_files import MetadataFiles
-    from aiokq.broker.kraft.metadata_image import KafkaMetadata
+    from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata_log import MetadataLog
@@ -82,13 +82,15 @@ def take_over(
             found = MetadataFiles.find(files, paths, crc32c)
             if found is not None:
                 _follow(found, directories, metadata)
+                _find_again(directories, metadata)
                 return
         topics = metadata.image.topics.values()
         bound = any(max(topic.kafka_epochs, default=NO_EPOCH) > NO_EPOCH for topic in topics)
-        if bound and not directories.offline:
+        if bound and _all_there(directories, metadata):
             _forget(metadata)
         elif not metadata.image.appends:
             _serve_as_found(directories, metadata, random)
+        _find_again(directories, metadata)
     except OSError as error:
         raise unusable(path, error) from error
 
@@ -103,7 +105,7 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
         return
     kafka = found.read()
     node_id = directories.properties.node_id
-    records = list(_records(kafka, metadata.image, node_id))
+    records = list(_records(kafka, metadata.image, directories))
     topic_ids = tuple(sorted(format_uuid(topic.topic_id) for topic in kafka.topics.values()))
     reserved = ((kafka.next_producer_id >> PRODUCER_ID_BITS) + 1) << PRODUCER_ID_BITS
     # In one append: after a kill in the middle it is begun anew.
@@ -123,6 +125,12 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     )
 
 
+def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
+    """Whether no directory of the node is missing: Kafka's metadata may be in that."""
+    present = {directory.properties.directory_id for directory in directories.all}
+    return not directories.offline and present.issuperset(metadata.image.directories)
+
+
 def _forget(metadata: MetadataLog) -> None:
     """Kafka's metadata was removed: it will not come back, and its epochs bind no longer."""
     topics = [
@@ -137,7 +145,9 @@ def _left_out(kafka: KafkaMetadata) -> str:
     return f"; NOT enforced here: {', '.join(said)}" if said else ""
 
 
-def _records(kafka: KafkaMetadata, image: MetadataImage, node_id: int) -> Iterator[MetadataRecord]:
+def _records(
+    kafka: KafkaMetadata, image: MetadataImage, directories: LogDirectories
+) -> Iterator[MetadataRecord]:
     """What has to be said so that the image has Kafka's topics as Kafka has them now.
 
     Topics that Kafka never knew stay: they were made here.
@@ -155,7 +165,7 @@ def _records(kafka: KafkaMetadata, image: MetadataImage, node_id: int) -> Iterat
         was_kafkas = format_uuid(ours.topic_id) in before
         if ours.topic_id not in ids and (was_kafkas or ours.name in kafka.topics):
             yield TopicDeleted(ours.name, ours.topic_id)
-    brokers = kafka.broker_configs(node_id)
+    brokers = kafka.broker_configs(directories.properties.node_id)
     for topic in kafka.topics.values():
         present = image.topics.get(topic.name)
         if present is not None and present.topic_id != topic.topic_id:
@@ -170,13 +180,46 @@ def _records(kafka: KafkaMetadata, image: MetadataImage, node_id: int) -> Iterat
             tuple(
                 number
                 for number, partition in sorted(topic.partitions.items())
-                if node_id not in partition.replicas
+                if _is_elsewhere(partition, directories)
             ),
             tuple(
                 topic.partitions[number].next_epoch if number in topic.partitions else 0
                 for number in range(count)
             ),
         )
+
+
+def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> bool:
+    """Whether Kafka has a partition on other nodes only, or in another directory of this one."""
+    node_id = directories.properties.node_id
+    directory = partition.directory_of(node_id)
+    ours = {one.properties.directory_id for one in directories.all}
+    return node_id not in partition.replicas or (
+        directory is not None and format_uuid(directory) not in ours
+    )
+
+
+def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
+    """Partitions that were elsewhere are here once somebody has put them here, or says where."""
+    missing = [topic for topic in metadata.image.topics.values() if topic.elsewhere]
+    if not missing:
+        return
+    present = {
+        partition for directory in directories.online for partition in directory.partitions()
+    }
+    records = []
+    for topic in missing:
+        left = tuple(n for n in topic.elsewhere if TopicPartition(topic.name, n) not in present)
+        if left != topic.elsewhere:
+            records.append(topic._replace(elsewhere=left))
+        if left:
+            logger.warning(
+                "partitions are in none of these directories and offline topic=%s partitions=%s",
+                topic.name,
+                ",".join(map(str, left)),
+            )
+    if records:
+        metadata.append(*records)
 
 
 def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 from aiokq.broker.kraft.bootstrap import BOOTSTRAP, encode_snapshot, hand_over
 from aiokq.broker.kraft.metadata_files import MetadataFiles
 from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
+from aiokq.broker.log.text_files import parse_uuid
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
@@ -35,6 +36,8 @@ async def test_kafka_is_told_of_every_topic() -> None:
         await broker.produce("orders", batch(2))
         await broker.node.producer_ids.next()
         cluster_id = broker.node.cluster_id
+        everywhere = broker.node.storage.directories.all
+        ids = [parse_uuid(one.properties.directory_id) for one in everywhere]
         with pytest.raises(KafkaStorage, match="in use"):
             hand_over(files, directories, 0)
     done = hand_over(files, directories, 0)
@@ -43,7 +46,9 @@ async def test_kafka_is_told_of_every_topic() -> None:
     assert metadata.features["metadata.version"] == 25
     found = metadata.topics["orders"]
     assert found.topic_id == orders.topic_id
-    assert found.partitions == {number: KafkaPartition((0,), -1, 0) for number in range(3)}
+    plain = {n: one._replace(directories=()) for n, one in found.partitions.items()}
+    assert plain == {number: KafkaPartition((0,), -1, 0) for number in range(3)}
+    assert {one.directory_of(0) for one in found.partitions.values()} == set(ids)
     assert metadata.topic_configs("orders") == {"retention.ms": "9"}
     assert metadata.next_producer_id == 1000
     async with Broker(files, directories=directories) as broker:

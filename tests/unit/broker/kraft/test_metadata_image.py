@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from aiokq.broker.kraft.metadata_image import (
@@ -65,6 +67,19 @@ def test_the_next_epoch_follows_from_the_leader() -> None:
     """A node that was stopped gave its partitions up; one that was killed leads them still."""
     assert KafkaPartition((3,), 3, 6).next_epoch == 6
     assert KafkaPartition((3,), -1, 7).next_epoch == 8
+
+
+def test_the_directory_of_a_replica_is_its_nodes() -> None:
+    """Ids below 100 say that it has none yet, or lost it."""
+    here, there = uuid.UUID(int=1000), uuid.UUID(int=1001)
+    record = partition(replicas=[3, 4])
+    record.directories = [here, uuid.UUID(int=2)]
+    metadata = replayed(topic(), record)
+    found = metadata.topics["orders"].partitions[0]
+    assert [found.directory_of(node) for node in (3, 4, 5)] == [here, None, None]
+    change = PartitionChangeRecord(partition_id=0, topic_id=ORDERS, directories=[there, here])
+    metadata.replay(encode_metadata_record(change))
+    assert metadata.topics["orders"].partitions[0].directory_of(3) == there
 
 
 def test_a_removed_topic_takes_its_settings_along() -> None:

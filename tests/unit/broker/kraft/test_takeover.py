@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 import pytest
 
@@ -139,10 +140,25 @@ async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
         async with Broker(log.files) as broker:
             orders = broker.node.topics.get("orders")
             assert [one.is_online for one in orders.partitions] == [True, True, False]
-            with pytest.raises(KafkaStorage, match="on other nodes"):
+            with pytest.raises(KafkaStorage, match="on another node"):
                 orders.partitions[2].log  # noqa: B018
             await broker.node.topics.alter_configs(orders, lambda given: given)
     assert not log.files.exists("/data/orders-2")
+
+
+async def test_partitions_of_a_directory_that_was_not_named_are_offline(log: KafkaLog) -> None:
+    """Made anew here, they would be there twice when it is named; then they are served."""
+    here, there = uuid.UUID("00000000-0000-4000-8000-000000000001"), uuid.UUID(int=1000)
+    third, fourth = partition(2), partition(3)
+    third.directories, fourth.directories = [there], [here]
+    log.append(third, fourth)
+    for _ in range(2):
+        async with Broker(log.files) as broker:
+            orders = broker.node.topics.get("orders")
+            assert [one.is_online for one in orders.partitions] == [True, True, False, True]
+    log.make_partition("orders-2", ORDERS, b"x")
+    async with Broker(log.files) as broker:
+        assert broker.node.topics.partition("orders", 2).log.log_end_offset == 1
 
 
 async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
