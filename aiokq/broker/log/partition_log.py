@@ -147,6 +147,11 @@ class PartitionLog:
         return self._disk.failure is not None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or deleted: what is at its paths may be another one's."""
+        return self._closed
+
+    @property
     def recovery_point(self) -> int:
         """Records before it are durable."""
         return self.durability.recovery_point

@@ -181,7 +181,8 @@ class LogCleaner:
         await self._off_loop(_make_durable, environment, view, log.recovery_point)
         whole = await self._copy_groups(log, view, offsets, statistics)
         statistics.seconds = clock.monotonic() - began
-        if whole:
+        # Deleted meanwhile, there may be another log of the name, of which nothing is cleaned.
+        if whole and directory.logs.get(log.topic_partition) is log:
             directory.note_cleaned(log.topic_partition, cleaned_to)
             await self._off_loop(directory.save_cleaned_offsets)
         self._count(statistics)
@@ -197,6 +198,8 @@ class LogCleaner:
         groups = await self._off_loop(group_segments, files, view)
         horizon_ms = await self._off_loop(_legacy_horizon, self._environment, view)
         for group in groups:
+            if log.is_closed:  # its paths may be another log's by now
+                return False
             rewriter = GroupRewriter(
                 files,
                 view,

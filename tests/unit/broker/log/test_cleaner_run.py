@@ -13,6 +13,7 @@ from aiokq import wire
 from aiokq.broker.log import names
 from aiokq.broker.log.cleaner import cleaner as cleaner_module
 from aiokq.broker.log.cleaner.throttle import Throttle
+from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
 from aiokq.core.errors import KafkaStorage
@@ -22,7 +23,7 @@ from aiokq.records.record import RawRecord, encode_batch, iter_records
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.harness import Broker
 from tests.unit.broker.log.cleaning import CleanedLog, compacted
-from tests.unit.broker.log.samples import NOW_MS, TP
+from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, values
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -173,6 +174,28 @@ async def test_a_deleted_topic_ends_its_run(step: int) -> None:
     offload.before = delete
     await log.clean()
     assert log.log.topic_partition not in log.directory.logs or offload.steps < step
+
+
+@pytest.mark.parametrize("step", range(1, 50))
+async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> None:
+    """It has the paths of the old one, whose checkpoint and files would be taken for its own."""
+    offload = SteppedOffload()
+    log = filled(offload)
+    made: list[PartitionLog] = []
+
+    def make_anew(now: int) -> None:
+        if now == step:
+            log.directory.delete_partition(TP)
+            made.append(log.directory.open_partition(TP, None, compacted(), now_ms=NOW_MS))
+            append(made[0], batch(b"of another"))
+
+    offload.before = make_anew
+    await log.clean()
+    if made:
+        assert log.directory.cleaned_offset(TP) is None
+        left = log.files.listdir(made[0].directory)
+        assert not [name for name in left if name.endswith(names.TEMPORARY_SUFFIXES)]
+        assert values(made[0]) == [(0, b"of another")]
 
 
 @pytest.mark.parametrize("step", range(1, 45, 4))
