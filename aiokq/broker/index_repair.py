@@ -44,7 +44,7 @@ class IndexRepair:
             try:
                 return look()
             except IndexesToRebuild as wanted:
-                await self._repair(wanted.segment)
+                await self.repair(wanted.segment)
 
     async def read_from(self, look: Callable[[], Awaitable[R]]) -> R:
         """As ``read``, where ``look`` awaits something itself."""
@@ -52,9 +52,10 @@ class IndexRepair:
             try:
                 return await look()
             except IndexesToRebuild as wanted:
-                await self._repair(wanted.segment)
+                await self.repair(wanted.segment)
 
-    async def _repair(self, segment: Segment) -> None:
+    async def repair(self, segment: Segment) -> None:
+        """Make a segment's indexes again, unless somebody has; what fails is logged."""
         async with self._lock:
             if not segment.on_loop:
                 return  # somebody else's read has waited for the same

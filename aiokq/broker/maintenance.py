@@ -70,7 +70,9 @@ def jobs(node: BrokerNode) -> list[Job]:
         for log in list(node.storage.directories.logs()):
             try:
                 log.roll_idle(clock.timestamp_ms())
-                deleted += log.retain(node.retention_policies, clock.timestamp_ms())
+                deleted += await node.index_repair.read(
+                    functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
+                )
             except KafkaStorage:  # logged, and no reason to keep what others have
                 continue
             await asyncio.sleep(0)  # each may read from the disk
@@ -91,6 +93,7 @@ def jobs(node: BrokerNode) -> list[Job]:
                 settings,
                 lambda: node.storage.directories.online,
                 swapped=node.purge_later,
+                repair=node.index_repair.repair,
                 counters=node.counters,
             )
 

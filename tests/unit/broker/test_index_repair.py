@@ -8,6 +8,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.log import names
+from aiokq.broker.maintenance import jobs
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, watch_offload
 
@@ -57,6 +58,39 @@ async def test_a_fetch_waits_for_the_index(suffix: str):
         moved = watch_offload(broker)
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert moved == []  # it is on disk, too
+
+
+async def test_retention_waits_for_the_index():
+    """It asks each segment for its newest record: without an answer nothing would ever go."""
+    files = await damaged()
+    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    files.corrupt(path, files.stat_size(path) - 4, 0x7F)  # the offset of the last entry
+    async with Broker(files) as broker:
+        topic = broker.node.topics.get("t")
+        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+        moved = watch_offload(broker)
+        await retention.run()
+        assert [fn.__name__ for fn in moved] == ["rebuilt"]
+        assert topic.partitions[0].log.log_start_offset > 0
+
+
+async def test_compaction_waits_for_the_index():
+    """With min.compaction.lag.ms it asks how old a segment is."""
+    files = await damaged()
+    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    files.corrupt(path, files.stat_size(path) - 4, 0x7F)
+    async with Broker(files) as broker:
+        topic = broker.node.topics.get("t")
+        change = {"cleanup.policy": "compact", "min.compaction.lag.ms": "1"}
+        await broker.node.topics.alter_configs(topic, lambda old: old | change)
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        [cleaner] = [job for job in jobs(broker.node) if job.name == "log cleaner 0"]
+        moved = watch_offload(broker)
+        await cleaner.run()
+        assert moved[0].__name__ == "rebuilt"
+        assert broker.node.counters.cleaner_runs == 1
 
 
 @pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from aiokq.broker.log.cleaner.choice import LogToClean, dirtiest, log_to_clean
@@ -21,12 +21,14 @@ from aiokq.broker.log.cleaner.statistics import Statistics
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.cleaner.transactions import CleanedTransactions
 from aiokq.broker.log.cleaner.views import LogView
+from aiokq.broker.log.index import IndexesToRebuild
 from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.segment import Segment
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
@@ -52,6 +54,7 @@ class LogCleaner:
     Args:
         directories: the log directories that can be used now.
         swapped: called when segments were let go, whose files are to be removed some time.
+        repair: makes the damaged indexes of a segment again; by default that is left to others.
         counters: of the node.
     """
 
@@ -63,12 +66,15 @@ class LogCleaner:
         *,
         swapped: Callable[[], None],
         counters: BrokerCounters,
+        repair: Callable[[Segment], Awaitable[None]] | None = None,
     ) -> None:
         self._environment = environment
         self._settings = settings
         self._directories = directories
         self._swapped = swapped
         self._counters = counters
+        self._repair = repair
+        self._damaged: list[Segment] = []
         self._busy: set[TopicPartition] = set()
         # logs with a batch that is not sound: nothing of them is lost, and nothing cleaned
         self._unsound: dict[TopicPartition, PartitionLog] = {}
@@ -92,6 +98,10 @@ class LogCleaner:
             KafkaStorage: the disk refused; the log is as it was, or as far cleaned as it came.
         """
         chosen = self._choose()
+        while self._damaged and self._repair is not None:
+            await self._repair(self._damaged.pop())
+            if not self._damaged:
+                chosen = self._choose()
         if chosen is None:
             return None
         directory, log = chosen
@@ -133,10 +143,13 @@ class LogCleaner:
                     continue
                 try:
                     yield directory, log_to_clean(log, directory.cleaned_offset(name), now_ms)
+                except IndexesToRebuild as wanted:
+                    self._damaged.append(wanted.segment)
                 except (OSError, KafkaError) as error:
                     logger.warning("log not looked at partition=%s error=%s", name, error)
 
     def _choose(self) -> tuple[LogDirectory, LogToClean] | None:
+        self._damaged.clear()
         found = [(directory, candidate) for directory, candidate in self._candidates()]
         live = {id(log) for d in self._directories() for log in d.logs.values()}
         self._unsound = {n: log for n, log in self._unsound.items() if id(log) in live}
