@@ -197,6 +197,7 @@ def read(bootstrap: str, topics: dict[str, int], isolation: str = "read_uncommit
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
             "auto.offset.reset": "earliest",
         }
     )
