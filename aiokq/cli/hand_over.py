@@ -50,6 +50,6 @@ def hand_over(
             }
         )
         return
-    out.line(f"Kafka will find {done.topics} topics with {done.partitions} partitions.")
+    out.line(f"Kafka will find topics={done.topics} partitions={done.partitions}")
     out.line(f"node.id={done.node_id}")
     out.line(f"log.dirs={','.join(paths)}")
