@@ -248,6 +248,18 @@ class DiskMachine(RuleBasedStateMachine):
         self.abandon(lambda: None)
         self.cut_power(seed)
 
+    @rule(
+        partition=PARTITIONS,
+        sizes=st.lists(st.integers(0, 120), min_size=3, max_size=10),
+        seed=st.integers(0, 2**16),
+    )
+    def power_cut_under_load(self, partition: TopicPartition, sizes: list[int], seed: int) -> None:
+        """Several segments are finished before the disk has synced the first."""
+        self.sync_slowly(True)
+        for size in sizes:
+            self.append(partition, [(b"k1", size), (b"k2", size)], None, errno.EIO)
+        self.power_cut(seed)
+
     def cut_power(self, seed: int) -> None:
         self.files.power_cut(random.Random(seed))
         self.open()
