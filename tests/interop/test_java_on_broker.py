@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.peers.apache_kafka import java_command, run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
-from tests.peers.ports import free_ports
 
 REASON = why_absent()
 pytestmark = [
@@ -174,30 +174,10 @@ def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (),
-        ("flush.messages=1",),
-        ("segment.ms=300", "flush.ms=100"),
-        ("cleanup.policy=compact,delete", "segment.ms=300", "min.cleanable.dirty.ratio=0.01"),
-    ],
-    ids=["defaults", "every record flushed", "small segments", "compact,delete"],
-)
-def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path, settings):
-    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset.
-
-    Where the log is compacted meanwhile, all of it that no later record of its key replaced.
-    """
-    properties = tmp_path / "producer.properties"
-    properties.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")
-    compacted = any("compact" in setting for setting in settings)
-    broker = BrokerProcess(
-        tmp_path / "data", "--profile", "dev", "--set", "log.cleaner.backoff.ms=100",
-        port=free_ports(1)[0],
-    )  # fmt: skip
-    broker.start()
+def verifiable_producer_over_kills(
+    broker: BrokerProcess, properties: Path, settings: tuple[str, ...]
+) -> tuple[dict[int, tuple[str, int]], dict[int, tuple[str, int]]]:
+    """Key and value by offset: what it was told is there, and what is."""
     configs = [word for setting in settings for word in ("--config", setting)]
     tool(broker, "TopicCommand", "--create", "--topic", "kills", *configs)
     acknowledged: dict[int, tuple[str, int]] = {}
@@ -238,18 +218,43 @@ def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path, se
             "--offset", "earliest", "--timeout-ms", "3000",
             "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
         )  # fmt: skip
-        segments = sorted((tmp_path / "data" / "kills-0").glob("*.log"))
     finally:
         producer.kill()
         producer.wait()
         producer.stdout.close()
-        broker.stop(signal.SIGKILL)
     logged: dict[int, tuple[str, int]] = {}
     for line in consumed.splitlines():
         offset, key, value = line.split("\t")
         assert int(offset.removeprefix("Offset:")) not in logged
         logged[int(offset.removeprefix("Offset:"))] = (key, int(value))
     assert kills == 3
+    return acknowledged, logged
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("flush.messages=1",),
+        ("segment.ms=300", "flush.ms=100"),
+        ("cleanup.policy=compact,delete", "segment.ms=300", "min.cleanable.dirty.ratio=0.01"),
+    ],
+    ids=["defaults", "every record flushed", "small segments", "compact,delete"],
+)
+def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path, settings):
+    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset.
+
+    Where the log is compacted meanwhile, all of it that no later record of its key replaced.
+    """
+    properties = tmp_path / "producer.properties"
+    properties.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")
+    compacted = any("compact" in setting for setting in settings)
+    arguments = ("--profile", "dev", "--set", "log.cleaner.backoff.ms=100")
+    with broker_process(tmp_path / "data", *arguments) as broker:
+        broker.port = int(broker.bootstrap_servers.rpartition(":")[2])
+        acknowledged, logged = verifiable_producer_over_kills(broker, properties, settings)
+    segments = sorted((tmp_path / "data" / "kills-0").glob("*.log"))
     values = [value for _, value in logged.values()]
     if not compacted:
         assert {offset: logged[offset] for offset in acknowledged} == acknowledged
