@@ -49,7 +49,7 @@ def extensions() -> list[Extension]:
     core = Extension(
         "aiokq._compiled",
         ["aiokq/_core.py"],
-        depends=["aiokq/_native.h", "aiokq/_native.pxd", "aiokq/_compiled.pxd"],
+        depends=["aiokq/_cleaner.h", "aiokq/_native.h", "aiokq/_native.pxd", "aiokq/_compiled.pxd"],
         include_dirs=["aiokq"],
         define_macros=[("AIOKQ_SOURCE_HASH", f'"{source_hash}"')],
         extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"] if unix else [],

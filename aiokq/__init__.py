@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         MemberRemoved,
         PartitionLag,
     )
+    from aiokq.admin.log_dirs import BrokerLogDirs, LogDirDescription, ReplicaInfo
     from aiokq.admin.offsets import OffsetListing
     from aiokq.admin.partitions import NewPartitions, PartitionsCreated
     from aiokq.admin.records import RecordsDeleted
@@ -188,6 +189,7 @@ __all__ = [
     # what the admin client is given and gives
     "AlterOperation",
     "BrokerDescription",
+    "BrokerLogDirs",
     "ClusterDescription",
     "ConfigChange",
     "ConfigDescription",
@@ -210,6 +212,7 @@ __all__ = [
     "GroupState",
     "GroupType",
     "ItemResult",
+    "LogDirDescription",
     "MemberDescription",
     "MemberRemoved",
     "NewPartitions",
@@ -219,6 +222,7 @@ __all__ = [
     "PartitionLag",
     "PartitionsCreated",
     "RecordsDeleted",
+    "ReplicaInfo",
     "ResetTo",
     "Results",
     "TopicCreated",
@@ -302,6 +306,7 @@ _HOMES = {
     ],
     "aiokq.admin.offsets": ["OffsetListing"],
     "aiokq.admin.partitions": ["NewPartitions", "PartitionsCreated"],
+    "aiokq.admin.log_dirs": ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo"],
     "aiokq.admin.records": ["RecordsDeleted"],
     "aiokq.admin.results": ["ItemResult", "Results"],
     "aiokq.admin.settings": ["AdminSettings"],

@@ -1,6 +1,6 @@
 # Owns the C types of _core.py's classes where it is compiled; uncompiled, their __slots__ stand in.
 
-from aiokq._native cimport aiokq_record, uint64_t
+from aiokq._native cimport aiokq_keeping, aiokq_map, aiokq_record, uint64_t
 
 
 cdef class RecordMetadata:
@@ -199,6 +199,20 @@ cdef class Columns:
     cdef readonly object timestamp
     cdef readonly object timestamp_type
     cdef readonly object headers
+
+
+cdef class OffsetMap:
+    cdef aiokq_map map
+    cdef bytes secret
+    cdef public long long latest_offset
+
+
+cdef class KeptBatches:
+    cdef aiokq_keeping keeping
+    cdef OffsetMap map
+    cdef object block
+    cdef bytes note_block
+    cdef bytes producers
 
 
 cdef class RecordStream:

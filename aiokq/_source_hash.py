@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-SOURCES = ("_core.py", "_compiled.pxd", "_native.pxd", "_native.h")
+SOURCES = ("_core.py", "_compiled.pxd", "_native.pxd", "_native.h", "_cleaner.h")
 
 
 def source_hash(package: Path) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, micro
+from benchmarks.suites import broker, clients, groups, logs, micro
 
-SUITES = ("mock", "embedded", "broker", "groups", "micro")
+SUITES = ("mock", "embedded", "broker", "log", "groups", "micro")
 
 
 def main() -> None:
@@ -26,20 +26,26 @@ def main() -> None:
     chosen = options.suites or SUITES
     sections: list[report.Section] = []
     with console.status("measuring") as status:
-        if "mock" in chosen:
-            sections += clients.against_mock(options.records, options.rounds, status.update)
-        if "embedded" in chosen:
-            sections += clients.against_embedded(options.records, options.rounds, status.update)
-        if "broker" in chosen:
-            sections += broker.raw_load(options.megabytes, options.rounds, status.update)
-        if "groups" in chosen:
-            sections += groups.groups(options.rounds, status.update)
-        if "micro" in chosen:
-            sections += micro.micro(status.update)
+        for suite in chosen:
+            match suite:
+                case "mock":
+                    made = clients.against_mock(options.records, options.rounds, status.update)
+                case "embedded":
+                    made = clients.against_embedded(options.records, options.rounds, status.update)
+                case "broker":
+                    made = broker.raw_load(options.megabytes, options.rounds, status.update)
+                case "log":
+                    made = logs.logs(options.megabytes, options.rounds, status.update)
+                case "groups":
+                    made = groups.groups(options.rounds, status.update)
+                case _:
+                    made = micro.micro(status.update)
+            for section in made:
+                section.suite, section.when = suite, time.strftime("%Y-%m-%d")
+            sections += made
     for section in sections:
         report.show(console, section)
-    when = time.strftime("%Y-%m-%d")
-    report.write(sections, options.output, when)
+    report.write(sections, options.output, SUITES)
     console.print(f"Written to {options.output}/README.md and beside it.")
 
 

@@ -1,8 +1,8 @@
 """Raw load on a broker from one blocking socket that does next to nothing itself.
 
 Produce: one pre-encoded batch of 128 KB (1 KB records) replayed in Produce v7, acks=1, eight
-requests in flight over four partitions. Fetch: Fetch v11 from offset 0 to the end, walking batch
-headers only. So the broker is what is measured.
+requests in flight over four partitions, or as many as asked for. Fetch: Fetch v11 from offset 0 to
+the end, walking batch headers only. So the broker is what is measured.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TypeVar
 from aiokq.fastpath import crc32c
 from aiokq.wire import (
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     FetchRequest,
     ListOffsetsRequest,
     ProduceRequest,
@@ -103,33 +104,43 @@ class RawClient:
         return decode_response(request.RESPONSE, self.receive(), version)[1]
 
 
-def create_topic(client: RawClient, topic: str) -> None:
-    new = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
+def create_topic(client: RawClient, topic: str, partitions: int) -> None:
+    new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
     # Created is not yet led: a broker learns of its partitions a moment later.
     deadline = time.monotonic() + 10
-    while any(each.error_code for each in end_offsets(client, topic)):
+    while any(each.error_code for each in end_offsets(client, topic, partitions)):
         assert time.monotonic() < deadline, "the new topic has no leaders"
         time.sleep(0.05)
 
 
-def end_offsets(client: RawClient, topic: str) -> list[ListOffsetsPartitionResponse]:
+def delete_topic(client: RawClient, topic: str) -> None:
+    """So that its files go before the disk is full."""
+    response = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 3)
+    assert response.responses[0].error_code == 0, response
+
+
+def end_offsets(
+    client: RawClient, topic: str, partitions: int
+) -> list[ListOffsetsPartitionResponse]:
     """What the broker says of the end of each partition."""
-    partitions = [
+    asked = [
         ListOffsetsPartition(partition_index=partition, timestamp=-1)
-        for partition in range(PARTITIONS)
+        for partition in range(partitions)
     ]
-    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
+    topics = [ListOffsetsTopic(name=topic, partitions=asked)]
     answer = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
     return answer.topics[0].partitions
 
 
-def produce(client: RawClient, topic: str, total_bytes: int, record_bytes: int) -> dict[str, float]:
+def produce(
+    client: RawClient, topic: str, total_bytes: int, record_bytes: int, partitions: int
+) -> dict[str, float]:
     """Sends `total_bytes` of batches, `IN_FLIGHT` requests ahead. Returns what was measured."""
     batch, count = encode_batch(record_bytes, int(time.time() * 1000))
     requests = []
-    for partition in range(PARTITIONS):
+    for partition in range(partitions):
         data = PartitionProduceData(index=partition, records=batch)
         topics = [TopicProduceData(name=topic, partition_data=[data])]
         request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
@@ -144,14 +155,15 @@ def produce(client: RawClient, topic: str, total_bytes: int, record_bytes: int) 
             error = response.responses[0].partition_responses[0].error_code
             assert error == 0, f"Produce answered error {error}"
         if index < number:
-            client.socket.sendall(requests[index % PARTITIONS])
+            client.socket.sendall(requests[index % partitions])
     seconds = time.perf_counter() - started
     return {"bytes": number * len(batch), "records": number * count, "seconds": seconds}
 
 
-def fetch(client: RawClient, topic: str) -> dict[str, float]:
+def fetch(client: RawClient, topic: str, partitions: int) -> dict[str, float]:
     """Reads each partition from its start to its end, walking batch headers."""
-    ends = {each.partition_index: each.offset for each in end_offsets(client, topic)}
+    found = end_offsets(client, topic, partitions)
+    ends = {each.partition_index: each.offset for each in found}
     positions = dict.fromkeys(ends, 0)
     received = records = 0
     started = time.perf_counter()
@@ -160,7 +172,7 @@ def fetch(client: RawClient, topic: str) -> dict[str, float]:
             FetchPartition(
                 partition=each,
                 fetch_offset=positions[each],
-                partition_max_bytes=FETCH_BYTES // PARTITIONS,
+                partition_max_bytes=max(FETCH_BYTES // partitions, BATCH_BYTES),
             )
             for each in pending
         ]
@@ -192,18 +204,24 @@ def fetch(client: RawClient, topic: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["produce", "fetch"])
+    parser.add_argument("action", choices=["produce", "fetch", "delete"])
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", default="raw")
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--record-bytes", type=int, default=1024)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
     options = parser.parse_args()
     client = RawClient(options.bootstrap)
-    create_topic(client, options.topic)
-    if options.action == "produce":
-        measured = produce(client, options.topic, options.megabytes << 20, options.record_bytes)
+    topic, partitions = options.topic, options.partitions
+    measured: dict[str, float] = {}
+    if options.action == "delete":
+        delete_topic(client, topic)
+    elif options.action == "fetch":
+        measured = fetch(client, topic, partitions)
     else:
-        measured = fetch(client, options.topic)
+        create_topic(client, topic, partitions)
+        total = options.megabytes << 20
+        measured = produce(client, topic, total, options.record_bytes, partitions)
     print(json.dumps(measured))
 
 

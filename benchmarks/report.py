@@ -1,4 +1,8 @@
-"""Tables for the terminal and for Markdown, and bar charts as SVG, of one run."""
+"""Tables for the terminal and for Markdown, and bar charts as SVG.
+
+results.json keeps the sections of every suite with the day they were measured: a run of one suite
+replaces its own and leaves the others'.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +28,8 @@ class Section:
     rows: list[list[str]] = field(default_factory=list)
     bars: list[tuple[str, float]] = field(default_factory=list)
     unit: str = ""
+    suite: str = ""
+    when: str = ""
 
 
 def machine() -> str:
@@ -49,10 +55,11 @@ def show(console: Console, section: Section) -> None:
     console.print(table)
 
 
-def markdown(sections: Sequence[Section], when: str) -> str:
-    lines = ["# Benchmarks", "", f"Measured {when} on {machine()}. Made by `make bench`.", ""]
+def markdown(sections: Sequence[Section]) -> str:
+    lines = ["# Benchmarks", "", f"On {machine()}. Made by `make bench`.", ""]
     for section in sections:
-        lines += [f"## {section.title}", "", section.conditions, ""]
+        made = f"Measured {section.when} (`make bench BENCH={section.suite}`)."
+        lines += [f"## {section.title}", "", f"{section.conditions} {made}", ""]
         lines.append("| " + " | ".join(section.columns) + " |")
         lines.append("|---" + "|--:" * (len(section.columns) - 1) + "|")
         lines += ["| " + " | ".join(row) + " |" for row in section.rows]
@@ -85,16 +92,29 @@ def plot(section: Section, path: Path) -> None:
     pyplot.close(figure)
 
 
-def write(sections: Sequence[Section], directory: Path, when: str) -> None:
-    """Writes README.md, results.json and a plot per section into `directory`."""
+def read(directory: Path) -> list[Section]:
+    """The sections of earlier runs."""
+    try:
+        document = json.loads((directory / "results.json").read_text())
+    except FileNotFoundError:
+        return []
+    return [Section(**section) for section in document["sections"]]
+
+
+def write(measured: Sequence[Section], directory: Path, order: Sequence[str]) -> None:
+    """Write README.md, results.json and the plots into `directory`.
+
+    Args:
+        measured: the sections of the suites that ran; those of others stay as they are there.
+        order: of the suites.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "README.md").write_text(markdown(sections, when))
-    content = [
-        {"name": s.name, "columns": list(s.columns), "rows": s.rows, "conditions": s.conditions}
-        for s in sections
-    ]
-    document = {"when": when, "machine": machine(), "sections": content}
+    suites = {section.suite for section in measured}
+    kept = [section for section in read(directory) if section.suite not in suites]
+    sections = sorted([*kept, *measured], key=lambda section: order.index(section.suite))
+    (directory / "README.md").write_text(markdown(sections))
+    document = {"machine": machine(), "sections": [asdict(section) for section in sections]}
     (directory / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-    for section in sections:
+    for section in measured:
         if section.bars:
             plot(section, directory / f"{section.name}.svg")

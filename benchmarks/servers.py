@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiokq
 from benchmarks.rounds import SERVER_CORE, bind_to_core
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.mock_cluster import mock_cluster
@@ -21,11 +23,16 @@ from tests.peers.mock_cluster import mock_cluster
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: its address, the process to ask for CPU time and memory, start-up time."""
+    """A running server: its address, the process to ask for CPU time and memory, start-up time.
+
+    Attributes:
+        directory: where its logs are, at any depth; empty if it keeps none.
+    """
 
     bootstrap: str
     pid: int
     start_seconds: float
+    directory: str = ""
 
     @property
     def cpu_seconds(self) -> float:
@@ -50,6 +57,9 @@ def mock() -> Iterator[Server]:
 @contextmanager
 def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
     """`aiokq broker` with Kafka's defaults and its log in a temporary directory."""
+    # As an installed package has it. PYTHONDONTWRITEBYTECODE, as containers set it, would have a
+    # checkout compiled with each start.
+    compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
         command += ["--data-dir", directory, "--set", "num.partitions=4", *arguments]
@@ -64,7 +74,7 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
         line = process.stdout.readline()
         seconds = time.perf_counter() - started
         try:
-            yield Server(json.loads(line)["bootstrap_servers"], process.pid, seconds)
+            yield Server(json.loads(line)["bootstrap_servers"], process.pid, seconds, directory)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
@@ -72,10 +82,10 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
 
 
 @contextmanager
-def apache(*, bind: bool = True) -> Iterator[Server]:
+def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
     """Apache Kafka 4.2, one node, four partitions a topic."""
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
-        cluster = ApacheKafka(Path(directory), 1, optimised=True, num_partitions="4")
+        cluster = ApacheKafka(Path(directory), 1, optimised=True, num_partitions="4", **properties)
         try:
             cluster.start()
             cluster.stop_node(1)
@@ -87,6 +97,6 @@ def apache(*, bind: bool = True) -> Iterator[Server]:
                 subprocess.run(
                     ["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True
                 )
-            yield Server(cluster.bootstrap_servers, pid, seconds)
+            yield Server(cluster.bootstrap_servers, pid, seconds, directory)
         finally:
             cluster.stop()

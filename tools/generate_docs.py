@@ -15,7 +15,8 @@ from pydantic_core import PydanticUndefined
 from aiokq.admin.settings import AdminSettings
 from aiokq.broker.group_configs import GROUP_CONFIGS
 from aiokq.broker.settings import PROFILES, SETTINGS
-from aiokq.broker.topic_configs import TOPIC_CONFIGS
+from aiokq.broker.settings import broker_settings as settings_of
+from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.codes import ERROR_CODES
@@ -121,32 +122,44 @@ def broker_settings() -> list[str]:
 
 
 def _range(least: float | None, most: float | None, choices: Sequence[str]) -> str:
-    parts = [f">= {least:g}"] if least is not None else []
-    parts += [f"<= {most:g}"] if most is not None else []
+    parts = [f">= {_figure(least)}"] if least is not None else []
+    parts += [f"<= {_figure(most)}"] if most is not None else []
     parts += [", ".join(f"`{choice}`" for choice in choices)] if choices else []
     return "; ".join(parts)
+
+
+def _figure(value: float) -> str:
+    return f"{value:g}" if value % 1 else str(int(value))
 
 
 def topic_configs() -> list[str]:
     lines = [
         "# Topic settings",
         "",
-        "By Kafka's names; a topic without a value of its own takes the broker's.",
+        "By Kafka's names; a topic without a value of its own takes the broker's. A change takes "
+        "effect at once, without a restart; what belongs to a segment's files (index interval and "
+        "size, preallocation) from the next segment on, as in Kafka. `dev` is the default in that "
+        "profile where it is another.",
         "",
     ]
-    rows = (
-        (
-            f"`{row.name}`",
-            row.kind,
-            f"`{row.default}`",
-            _range(row.at_least, row.at_most, row.choices),
-            ", ".join(f"`{name}`" for name in row.server),
-            f"{row.doc} ({row.unit})" if row.unit else row.doc,
+    kafka, dev = (log_config({}, settings_of(profile=name)) for name in ("kafka", "dev"))
+    rows = []
+    for row in TOPIC_CONFIGS.values():
+        default, in_dev = config_text(kafka, row.name), config_text(dev, row.name)
+        rows.append(
+            (
+                f"`{row.name}`",
+                row.kind,
+                row.unit,
+                f"`{default}`",
+                "" if in_dev == default else f"`{in_dev}`",
+                _range(row.at_least, row.at_most, row.choices),
+                ", ".join(f"`{name}`" for name in row.server),
+                row.doc,
+            )
         )
-        for row in TOPIC_CONFIGS.values()
-    )
     return lines + table(
-        ("setting", "type", "default", "range", "broker's setting", "meaning"), rows
+        ("setting", "type", "unit", "default", "dev", "range", "broker's setting", "meaning"), rows
     )
 
 

@@ -165,6 +165,7 @@ class Draft:
                 title = {
                     "coordinator-key": "Key of a coordinator's record.",
                     "coordinator-value": "Value of a coordinator's record.",
+                    "metadata": "Record of the cluster's metadata.",
                 }.get(kind, "Schema that is embedded in messages or records.")
             unstable = bool(message.get("latestVersionUnstable"))
             constants.append(f'NAME = "{name.removesuffix("Request")}"')
@@ -174,7 +175,7 @@ class Draft:
                 constants.append(f"UNSTABLE_VERSION = {bounds[1]}")
             if flexible is not None:
                 constants.append(f"FLEXIBLE_SINCE = {flexible[0]}")
-            if kind in ("coordinator-key", "coordinator-value"):
+            if kind in ("coordinator-key", "coordinator-value", "metadata"):
                 constants.append(f"RECORD_TYPE = {message['apiKey']}")
         body = _docstring(title, [*message["notes"], f"Source: `{name}.json`."])
         if constants:

@@ -2,7 +2,8 @@
 
 `kafka-clients-4.2.0.jar` says what the newest versions are, `kafka-clients-3.9.1.jar` what those
 were that 4.0 dropped: `load()` merges the two, so that one definition covers all. The records of
-`__consumer_offsets` and `__transaction_state` come from the coordinator jars, where present.
+`__consumer_offsets` and `__transaction_state` come from the coordinator jars, those of
+`__cluster_metadata` from the metadata jar, where present.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
 NEW, OLD = Path("libs/kafka-clients-4.2.0.jar"), Path("old/kafka-clients-3.9.1.jar")
-COORDINATORS = (
+RECORDS = (
     Path("libs/kafka-group-coordinator-4.2.0.jar"),
     Path("libs/kafka-transaction-coordinator-4.2.0.jar"),
+    Path("libs/kafka-metadata-4.2.0.jar"),
 )
 
 Definition = dict[str, Any]
@@ -36,7 +38,7 @@ def load(cache: Path = CACHE) -> dict[str, Definition]:
         FileNotFoundError: a jar of the client library is missing.
     """
     definitions = _read(cache / NEW)
-    for name in COORDINATORS:
+    for name in RECORDS:
         if (cache / name).exists():
             definitions |= _read(cache / name)
     for name, old in _read(cache / OLD).items():
@@ -49,7 +51,7 @@ def load(cache: Path = CACHE) -> dict[str, Definition]:
 def valid_versions(cache: Path = CACHE) -> dict[str, str]:
     """Return the version range of each message in the newest jars alone."""
     definitions = _read(cache / NEW)
-    for name in COORDINATORS:
+    for name in RECORDS:
         if (cache / name).exists():
             definitions |= _read(cache / name)
     return {name: definition["validVersions"] for name, definition in definitions.items()}
@@ -99,7 +101,7 @@ def _read(jar: Path) -> dict[str, Definition]:
     definitions = {}
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
-            if re.fullmatch(r"common/message/\w+\.json", name):
+            if re.fullmatch(r"common/(message|metadata)/\w+\.json", name):
                 text = archive.read(name).decode()
                 definition = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
                 definition["notes"] = _notes(text)

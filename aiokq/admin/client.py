@@ -10,6 +10,7 @@ from uuid import UUID
 
 from aiokq.admin import clusters as cluster_calls
 from aiokq.admin import config_changes, configs
+from aiokq.admin import log_dirs as log_dir_calls
 from aiokq.admin import offsets as offset_calls
 from aiokq.admin import partitions as partition_calls
 from aiokq.admin import records as record_calls
@@ -23,6 +24,7 @@ from aiokq.admin.config_types import (
     ResourceLike,
 )
 from aiokq.admin.group_calls import GroupCalls
+from aiokq.admin.log_dirs import BrokerLogDirs
 from aiokq.admin.offsets import OffsetListing
 from aiokq.admin.partitions import NewPartitions, PartitionsCreated
 from aiokq.admin.records import RecordsDeleted
@@ -329,6 +331,27 @@ class Admin(GroupCalls):
         return await cluster_calls.describe_cluster(
             self._check(), include_fenced_brokers=include_fenced_brokers, timeout=timeout
         )
+
+    async def describe_log_dirs(
+        self,
+        node_ids: Iterable[int] | None = None,
+        *,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[int, BrokerLogDirs]:
+        """The log directories of brokers: what lies in each, how full its disk is, which failed.
+
+        Args:
+            node_ids: of the brokers; None for all that are in service.
+        """
+        engine = self._check()
+        if node_ids is None:
+            found = await cluster_calls.describe_cluster(
+                engine, include_fenced_brokers=False, timeout=timeout
+            )
+            node_ids = [broker.node_id for broker in found.brokers]
+        results = await log_dir_calls.describe_log_dirs(engine, node_ids, timeout=timeout)
+        return results.raise_for_errors() if raise_errors else results
 
     async def list_offsets(
         self,

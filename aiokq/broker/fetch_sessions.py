@@ -153,6 +153,10 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def clear(self) -> None:
+        """Forget all sessions: who goes on with one is told so (70), and begins another."""
+        self._sessions.clear()
+
     def open(self, request: FetchRequest, version: int) -> FetchContext:
         """Match a request with its session, or make it a request without one."""
         uses_topic_ids = version >= 13

@@ -1,10 +1,9 @@
-"""The metadata log: the file that says which topics, settings and producer ids there are.
+"""The metadata log: which topics, settings and producer ids there are, in a file per log directory.
 
-Owns the file and its durability; what the records mean is ``metadata_records``'. A line is the
-CRC-32 of its text in hex, a space, and what one append wrote as JSON. An append is synced before it
-returns: what it says survives a power cut. A torn last line is what a crash in an append leaves,
-and goes; a damaged one goes too, but is kept in a file of its own: it may have been acknowledged.
-Anything else that does not fit stops the broker from starting, as going on would lose topics.
+Owns the copies and which of them is right; a file's shape is ``metadata_file``'s, what the records
+mean ``metadata_records``'. An append is synced in every copy before it returns: what it says
+survives a power cut, and each disk but the last. Each copy counts the appends that it has: at a
+start the one that has most of them counts, and the others are made anew from it.
 
 Tests: ``tests/unit/broker/test_metadata_log.py``.
 """
@@ -13,19 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import zlib
+from collections.abc import Callable
 from typing import Final
 
-from aiokq.broker.log.corruption import keep_aside
-from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata_records import (
-    MetadataImage,
-    MetadataRecord,
-    decode_records,
-    encode_records,
-)
+from aiokq.broker.metadata_file import MetadataFile, line_of
+from aiokq.broker.metadata_records import MetadataImage, MetadataRecord, encode_records
 from aiokq.core.errors import KafkaStorage
-from aiokq.core.files import File, Files
+from aiokq.core.files import Files
 
 __all__ = ["METADATA_LOG", "MetadataLog"]
 
@@ -34,187 +27,149 @@ logger = logging.getLogger("aiokq.broker")
 METADATA_LOG: Final = "aiokq-metadata.log"
 """Name of the file in a log directory. Not Kafka's format: see the design."""
 
-COMPACT_AT_BYTES: Final = 256 * 1024
-"""Size from which the file is rewritten once it is more than twice what the image needs."""
+CORRUPT: Final = ".corrupt"
+"""Added to the name of a copy that cannot be read, where another can."""
 
-_HEADER: Final = "aiokq metadata log, version 1"
+Refused = Callable[[str, OSError], None]
+"""Told of the path of a copy that the disk refused, and how."""
 
 
 class MetadataLog:
-    """The metadata of one node, in a file.
+    """The metadata of one node.
 
     ``append`` blocks on the disk and is for an executor; appends from several threads queue.
 
     Attributes:
         image: what the records add up to.
-        path: of the file.
+        paths: of the copies that are written.
     """
 
     def __init__(
-        self, files: Files, path: str, file: File, image: MetadataImage, size: int
+        self, copies: list[MetadataFile], image: MetadataImage, refused: Refused | None
     ) -> None:
         self.image = image
-        self.path = path
-        self._files = files
-        self._file = file
-        self._size = size
-        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
-        self._failure: str | None = None
+        self._copies = copies
+        self._refused = refused
+        self._closed = False
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, files: Files, path: str) -> MetadataLog:
-        """Read the file, which is made if it is missing.
+    def open(cls, files: Files, *paths: str, refused: Refused | None = None) -> MetadataLog:
+        """Read the copies; those that are missing or have missed something are made anew.
 
         Raises:
-            KafkaStorage: it cannot be read or written, or is corrupt; says what to do.
+            KafkaStorage: none of them can be used; says what to do.
         """
+        opened: list[tuple[MetadataFile, MetadataImage]] = []
+        corrupt: list[str] = []
+        failures: list[KafkaStorage] = []
+        for path in paths:
+            try:
+                opened.append(MetadataFile.open(files, path))
+            except KafkaStorage as error:
+                failures.append(error)
+                if isinstance(error.__cause__, OSError):
+                    if refused is not None:
+                        refused(path, error.__cause__)
+                else:
+                    corrupt.append(path)
+        if not any(image.appends for _, image in opened) and failures:
+            # A copy without any append was made just now: topics would seem never to have been.
+            for copy, _ in opened:
+                copy.close()
+            raise failures[0]
+        _, image = max(opened, key=lambda one: one[1].appends)
+        copies = []
+        for copy, own in opened:
+            if own.appends < image.appends:
+                logger.warning(
+                    "metadata log is behind, made anew file=%s appends=%d of=%d",
+                    copy.path,
+                    own.appends,
+                    image.appends,
+                )
+                copy.compact(image)
+            copies.append(copy)
+        log = cls(copies, image, refused)
+        for path in corrupt:
+            log._replace(files, path)
+        return log
+
+    def _replace(self, files: Files, path: str) -> None:
+        """Make a corrupt copy anew; what it was is kept."""
+        logger.error("metadata log corrupt, made anew file=%s kept=%s", path, path + CORRUPT)
         try:
-            if not files.exists(path):
-                files.write_atomic(path, _line(_HEADER))
-            data = files.read_bytes(path)
-            image, size = _replay(data, path)
-            file = files.open(path)
-            if size < len(data):
-                _cut(files, file, path, size, data)
-        except OSError as error:
-            raise KafkaStorage(
-                f"metadata log {path} cannot be used: {error.strerror or error}; {remedy(error)}"
-            ) from error
-        return cls(files, path, file, image, size)
+            files.rename(path, path + CORRUPT)
+            copy, _ = MetadataFile.open(files, path)
+        except (OSError, KafkaStorage) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if self._refused is not None and isinstance(cause, OSError):
+                self._refused(path, cause)
+            return
+        copy.compact(self.image)
+        self._copies.append(copy)
+
+    @property
+    def paths(self) -> list[str]:
+        return [copy.path for copy in self._copies]
 
     def append(self, *records: MetadataRecord) -> None:
         """Write records, all or none; they are durable, and in ``image``, when this returns.
 
+        A copy that cannot be written is left out from then on, as long as another can.
+
         Raises:
-            KafkaStorage: the disk refused; none of them counts.
+            KafkaStorage: every disk refused; none of the records counts.
         """
-        data = _line(encode_records(records))
+        data = line_of(encode_records(records))
         with self._lock:
-            if self._failure is not None:
-                raise KafkaStorage(self._failure)
-            try:
-                self._file.pwritev([data], self._size)
-                self._file.sync()
-            except OSError as error:
-                self._undo(error)
-                raise KafkaStorage(
-                    f"metadata log {self.path} cannot be written: {error.strerror or error}"
-                ) from error
-            self._size += len(data)
-            for record in records:
-                self.image.apply(record)
-            if self._size >= self._compact_at:
-                self._compact()
+            if self._closed:
+                raise KafkaStorage(f"metadata log {self.paths[0]} is closed")
+            written: list[MetadataFile] = []
+            failures: list[KafkaStorage] = []
+            for copy in self._copies:
+                failure = self._append_to(copy, data)
+                if failure is None:
+                    written.append(copy)
+                else:
+                    failures.append(failure)
+            if not written:
+                raise failures[0]
+            for copy in self._copies:
+                if copy not in written:
+                    copy.close()
+            self._copies = written
+            self.image.apply_all(records)
+            for copy in written:
+                if copy.is_long:
+                    copy.compact(self.image)
 
-    def _undo(self, error: OSError) -> None:
-        """Cut off what a failed append left: read back, it would be there after all."""
-        try:
-            self._file.truncate(self._size)
-            self._file.sync()
-        except OSError as second:
-            self._failure = (
-                f"metadata log {self.path} takes no more changes until the broker restarts:"
-                f" {error.strerror or error}, and then {second.strerror or second}"
-            )
-            logger.error("metadata log failed file=%s error=%s then=%s", self.path, error, second)
+    def copy_image(self) -> MetadataImage:
+        """What the records add up to, not to change any more."""
+        with self._lock:
+            image = MetadataImage()
+            for record in self.image.records():
+                image.apply(record)
+            return image
 
-    def _compact(self) -> None:
-        """Rewrite the file with the fewest records, after any crash the old or the new one."""
-        lines = [_line(_HEADER), *(_line(encode_records([r])) for r in self.image.records())]
-        data = b"".join(lines)
+    def _append_to(self, copy: MetadataFile, data: bytes) -> KafkaStorage | None:
+        if copy.failure is not None:
+            return KafkaStorage(copy.failure)
         try:
-            self._files.write_atomic(self.path, data)
+            copy.append(data)
         except OSError as error:
-            logger.warning("metadata log not compacted file=%s error=%s", self.path, error)
-        try:
-            # Also after a failure: it may have come when the new file was in place already.
-            # Both files say the same, but only until the next append: which of them has the name
-            # must be what a power cut leaves, too.
-            self._files.sync_dir(self.path.rpartition("/")[0] or "/")
-            file = self._files.open(self.path)
-            size = file.size()
-        except OSError as error:
-            self._failure = (
-                f"metadata log {self.path} takes no more changes until the broker restarts:"
-                f" {error.strerror or error}"
+            if self._refused is not None:
+                self._refused(copy.path, error)
+            failure = KafkaStorage(
+                f"metadata log {copy.path} cannot be written: {error.strerror or error}"
             )
-            logger.error("metadata log failed file=%s error=%s", self.path, error)
-            return
-        logger.info("metadata log compacted file=%s from=%d to=%d", self.path, self._size, size)
-        self._file.close()
-        self._file = file
-        self._size = size
-        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
+            failure.__cause__ = error
+            return failure
+        return None
 
     def close(self) -> None:
-        """Close the file; twice is harmless."""
+        """Close the files; twice is harmless."""
         with self._lock:
-            self._failure = self._failure or f"metadata log {self.path} is closed"
-            self._file.close()
-
-
-def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
-    """Remove what does not count at the end of the file."""
-    if b"\n" in data[position:]:
-        # A kill leaves the beginning of a line; this is damage, or what a power cut left.
-        kept = keep_aside(files, file, path, position, len(data))
-        logger.error(
-            "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
-            " change to topics or settings is lost, if it was acknowledged",
-            path,
-            position,
-            len(data) - position,
-            kept,
-        )
-    else:
-        logger.warning(
-            "removing torn tail of metadata log file=%s position=%d bytes=%d",
-            path,
-            position,
-            len(data) - position,
-        )
-    file.truncate(position)
-    file.sync()
-
-
-def _line(text: str) -> bytes:
-    data = text.encode("ascii")
-    return b"%08x %s\n" % (zlib.crc32(data), data)
-
-
-def _text(line: bytes) -> str | None:
-    """The text of a whole line whose CRC is right."""
-    if len(line) < 10 or line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
-        return None
-    return line[9:].decode("ascii")
-
-
-def _replay(data: bytes, path: str) -> tuple[MetadataImage, int]:
-    """The image of a file's content, and how many of its bytes are sound."""
-    image = MetadataImage()
-    lines = data.split(b"\n")
-    if _text(lines[0]) != _HEADER:
-        raise _corrupt(path, 0, "does not begin as a metadata log of this version does")
-    size = len(lines[0]) + 1
-    for number, line in enumerate(lines[1:-1], 2):
-        text = _text(line)
-        if text is None:
-            # Appends are synced one by one: only the last can be torn.
-            if any(_text(later) is not None for later in lines[number:]):
-                raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
-            break
-        try:
-            for record in decode_records(text):
-                image.apply(record)
-        except ValueError as error:
-            raise _corrupt(path, size, f"line {number}: {error}") from error
-        size += len(line) + 1
-    return image, size
-
-
-def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:
-    return KafkaStorage(
-        f"metadata log {path} is corrupt at byte {position}: {detail}; restore it from a copy,"
-        " or move the data directory away to begin anew"
-    )
+            self._closed = True
+            for copy in self._copies:
+                copy.close()

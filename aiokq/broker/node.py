@@ -8,23 +8,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
+from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
+from aiokq.broker.index_repair import IndexRepair
+from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
+from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.connection.server import Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
-from aiokq.core.errors import Closed
+from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.broker.fetch_sessions import FetchSessionCache
     from aiokq.broker.group_configs import GroupConfigs
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
     from aiokq.broker.settings import BrokerSettings
@@ -35,8 +41,9 @@ __all__ = ["BrokerEndpoint", "BrokerNode"]
 
 logger = logging.getLogger("aiokq.broker")
 
-EXPIRE_PRODUCERS_SECONDS: Final = 600.0
-"""How often silent producers are looked for, as in Kafka."""
+
+RECOVERY_MOMENT: Final = 1.0
+"""Seconds that a start waits for recovery: mostly it is done by then, and nobody notices."""
 
 
 class BrokerEndpoint(NamedTuple):
@@ -54,7 +61,7 @@ class BrokerNode:
     Args:
         settings: made by `settings.broker_settings`.
         environment: clock, random, network, files and offload.
-        data_dir: its log directory, made if it is missing.
+        data_dir: its log directory, or several; made if they are missing.
         host: address to listen on; "" for all.
         port: 0 for a free one.
         node_id: None takes the stored one, 0 for a new directory.
@@ -62,7 +69,9 @@ class BrokerNode:
 
     Attributes:
         purgatory: fetches that wait for records.
+        index_repair: what reads wait for that find a damaged index.
         leadership_listeners: told of the partitions that it leads; to be set before it starts.
+        retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
     """
 
@@ -71,7 +80,7 @@ class BrokerNode:
         settings: BrokerSettings,
         environment: Environment,
         *,
-        data_dir: str,
+        data_dir: str | Sequence[str],
         host: str = "127.0.0.1",
         port: int = 0,
         node_id: int | None = None,
@@ -84,8 +93,10 @@ class BrokerNode:
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
         self.dispatcher = Dispatcher(self)
         self.purgatory = FetchPurgatory()
+        self.index_repair = IndexRepair(environment.offload)
         self.leadership_listeners: list[LeadershipListener] = []
-        self._data_dir = data_dir
+        self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
+        self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
         self._host = host
         self._port = port
         self._given_node_id = node_id
@@ -95,17 +106,18 @@ class BrokerNode:
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self._failure: asyncio.Future[None] | None = None
-        self._purge_timer: asyncio.TimerHandle | None = None
+        self._deletion: FileDeletion | None = None
+        self._purge_handle: asyncio.Handle | None = None
 
     # who it is
 
     @property
     def node_id(self) -> int:
-        return self.storage.directory.properties.node_id
+        return self.storage.directories.properties.node_id
 
     @property
     def cluster_id(self) -> str:
-        return self.storage.directory.properties.cluster_id
+        return self.storage.directories.properties.cluster_id
 
     @property
     def advertised_host(self) -> str:
@@ -178,22 +190,39 @@ class BrokerNode:
     # its life
 
     async def open(self) -> None:
-        """Open the directory and all logs in it, recovering those that were not closed.
+        """Open the directories and all logs in them, recovering those that were not closed.
 
         Raises:
-            KafkaStorage: the directory cannot be used; says what to do.
-            ConfigError: it belongs to another node.
+            KafkaStorage: no directory can be used, or one is in use; says what to do.
+            ConfigError: one belongs to another node.
         """
-        self._storage = await Storage.open(
-            self.environment,
-            self.settings,
-            self._data_dir,
-            node_id=self._given_node_id,
-            opened=self._partition_opened,
-            deleted=self._partition_deleted,
-        )
+        await self._open()
         try:
-            await self._supervisor.start()
+            await self.topics.recover()
+        except BaseException:
+            await shielded(self.close(), name="close the broker that did not open")
+            raise
+
+    async def _open(self) -> None:
+        """Open the directories, and the logs that need no recovery.
+
+        Raises:
+            KafkaStorage: no directory can be used, or one is in use; says what to do.
+            ConfigError: one belongs to another node.
+        """
+        await self._supervisor.start()
+        try:
+            self._storage = await Storage.open(
+                self.environment,
+                self.settings,
+                self._data_dirs,
+                node_id=self._given_node_id,
+                supervisor=self._supervisor,
+                opened=self._partition_opened,
+                deleted=self._partition_deleted,
+            )
+            self._watch_directories(self._storage.directories)
+            self._deletion = FileDeletion(self.environment.offload, self._supervisor)
             self._coordinator = CoordinatorRuntime(
                 settings=self.settings,
                 environment=self.environment,
@@ -204,25 +233,33 @@ class BrokerNode:
                 on_failure=self._fail,
             )
             await self._coordinator.start()
+            Maintenance(self._supervisor).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
         self.counters.name = str(self.node_id)
         self.counters.partitions.add_source(self._count_partitions)
+        self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
     async def start(self) -> None:
-        """Open the directory, then accept clients.
+        """Open the directories, then accept clients.
+
+        After an unclean stop that does not wait for more than a moment: what is recovered later has
+        no leader until then, as clients know it from elections.
 
         Raises:
             OSError: the port is in use or the address not ours.
             KafkaStorage, ConfigError: as `open`.
         """
         self._failure = asyncio.get_running_loop().create_future()
-        await self.open()
+        await self._open()
         try:
-            self._supervisor.spawn(self._expire_producers(), name="expire producers")
+            recovery = self._supervisor.spawn(self.topics.recover(), name="recover logs")
+            await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
+            if recovery.done():
+                recovery.result()
             self._server = Server(
                 self.environment.network,
                 self._host or None,
@@ -245,6 +282,22 @@ class BrokerNode:
             self.advertised_port,
             len(self.topics),
         )
+
+    async def reset(self) -> None:
+        """Forget all topics with their records, groups, offsets and producers; connections stay.
+
+        Requests in work are answered: fetches that wait as for topics that do not exist, members
+        that wait for their group that this is no coordinator. Ids go on: no topic, producer or
+        fetch session of before is taken for one of after.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        await self.topics.delete_all()
+        self.fetch_sessions.clear()
+        self._purge()
+        if self._deletion is not None:
+            self._deletion.hurry()
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises what made the node fail, if that comes first."""
@@ -274,15 +327,21 @@ class BrokerNode:
             await shielded(self._close_storage(), name="close the storage")
 
     async def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.topics.stop_recovery()
+        if self._purge_handle is not None:
+            self._purge_handle.cancel()
+        if self._deletion is not None:
+            self._deletion.stop()
         await self._supervisor.close()
         if self._coordinator is not None:
             await self._coordinator.close()
-        if self._purge_timer is not None:
-            self._purge_timer.cancel()
+        if self._deletion is not None:
+            await self._deletion.close()
         storage, self._storage = self._storage, None
         if storage is not None:
             await storage.close()
-            logger.info("broker stopped: node=%d", storage.directory.properties.node_id)
+            logger.info("broker stopped: node=%d", storage.directories.properties.node_id)
 
     def _limits(self) -> ServerLimits:
         settings = self.settings
@@ -296,8 +355,49 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
+            self._failure.exception()  # embedded, nobody waits for it: no reason to complain
 
-    # what its partitions tell it
+    # what its directories and partitions tell it
+
+    def _watch_directories(self, directories: LogDirectories) -> None:
+        """Learn of a directory that fails; the thread that meets it may be any."""
+        loop = asyncio.get_running_loop()
+
+        def listen(directory: LogDirectory) -> Callable[[KafkaStorage], None]:
+            failed = functools.partial(self._directory_failed, directory)
+
+            def tell(error: KafkaStorage) -> None:
+                loop.call_soon_threadsafe(failed, error)
+
+            return tell
+
+        for directory in directories.all:
+            directory.disk.listener = listen(directory)
+            if directory.disk.failure is not None:  # while it was opened
+                self._directory_failed(directory, directory.disk.failure)
+
+    def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
+        """Its partitions are offline until the node restarts; without any directory it ends.
+
+        Source: Kafka's ``ReplicaManager.handleLogDirFailure``.
+        """
+        if self._storage is None:
+            return
+        for name in list(directory.logs):
+            partition = self.topics.partition(*name)
+            if partition is None or not partition.is_online:
+                continue
+            for listener in self.leadership_listeners:
+                listener.resigned(partition)
+            partition.log.wake_waiters()
+            partition.take_offline(error)
+            self.purgatory.wake(name)
+        if not self._storage.directories.online:
+            self._fail(
+                KafkaStorage(f"every log directory is offline: {error.message}")
+                if len(self._data_dirs) > 1
+                else error
+            )
 
     def _partition_opened(self, partition: Partition) -> None:
         partition.log.append_listeners.append(
@@ -314,43 +414,30 @@ class BrokerNode:
         self.purge_later()
 
     def purge_later(self) -> None:
-        """Remove the files of what was deleted, when nobody sends them any more."""
-        if self._purge_timer is None:
-            delay = self.settings.log_segment_delete_delay_ms / 1000
-            self._purge_timer = asyncio.get_running_loop().call_later(delay, self._purge)
+        """Remove the files of what is deleted in this turn, each after its topic's delay."""
+        if self._purge_handle is None:
+            self._purge_handle = asyncio.get_running_loop().call_soon(self._purge)
 
     def _purge(self) -> None:
-        self._purge_timer = None
-        if self._storage is not None:
-            removal = self._storage.directory.removal()
-            self._supervisor.spawn(self._remove(removal), name="remove deleted files")
-
-    async def _remove(self, removal: Callable[[], None]) -> None:
-        """Off the loop: a gigabyte takes a tenth of a second. Shielded, as the directory may be
-        another process's after the close."""
-        await shielded(self.environment.offload.run(removal), name="remove deleted files")
-
-    async def _expire_producers(self) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
-        clock = self.environment.clock
-        while True:
-            await asyncio.sleep(EXPIRE_PRODUCERS_SECONDS)
-            now_ms = clock.timestamp_ms()
-            for topic in list(self.topics):
-                for partition in topic.partitions:
-                    partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
-                await asyncio.sleep(0)
+        if self._purge_handle is not None:
+            self._purge_handle.cancel()
+            self._purge_handle = None
+        if self._storage is not None and self._deletion is not None:
+            delay_ms = self.settings.log_segment_delete_delay_ms
+            self._deletion.later(self._storage.directories.removals(delay_ms))
 
     def _count_partitions(self) -> int:
         if self._storage is None:
             return 0
         return sum(len(topic.partitions) for topic in list(self._storage.topics))
 
+    def _count_offline_directories(self) -> int:
+        return 0 if self._storage is None else len(self._storage.directories.offline)
+
     def _log_sizes(self) -> dict[tuple[str, ...], int]:
         if self._storage is None:
             return {}
         return {
-            (topic.name, str(partition.index)): partition.log.size_bytes
-            for topic in list(self._storage.topics)
-            for partition in list(topic.partitions)
+            (log.topic_partition.topic, str(log.topic_partition.partition)): log.size_bytes
+            for log in self._storage.directories.logs()
         }

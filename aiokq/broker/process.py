@@ -18,9 +18,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from aiokq.broker.settings import INT_MAX, PROFILES, BrokerSettings, broker_settings
+from aiokq.broker.settings import (
+    INT_MAX,
+    PROFILES,
+    BrokerSettings,
+    broker_settings,
+    log_directories,
+)
 from aiokq.core.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
@@ -66,21 +72,29 @@ def _run(arguments: Sequence[str]) -> int:
         )
     _raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        directory = options.data_dir
-        if directory is None:
+        directories = options.data_dirs or log_directories(settings)
+        ephemeral = not directories
+        if ephemeral:
             import tempfile
 
-            directory = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="aiokq-", ignore_cleanup_errors=True)
-            )
+            temporary = tempfile.TemporaryDirectory(prefix="aiokq-", ignore_cleanup_errors=True)
+            directories = [stack.enter_context(temporary)]
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         try:
-            runner.run(_serve(options, settings, directory, host, advertised))
+            place = Place(directories, ephemeral)
+            runner.run(_serve(options, settings, place, host, advertised))
         except (ConfigError, OSError) as error:
-            return _complain(_explain(error, options, host, directory), FAILED)
+            return _complain(_explain(error, options, host, directories), FAILED)
         except KafkaError as error:
             return _complain(error.message, FAILED)
     return 0
+
+
+class Place(NamedTuple):
+    """The log directories, and whether they go with the process."""
+
+    directories: list[str]
+    ephemeral: bool
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,7 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
     add("--advertise", metavar="HOST[:PORT]", help="address that clients are told to connect to")
-    add("--data-dir", metavar="DIR", help="Kafka log directory; without it nothing is kept")
+    add(
+        "--data-dir",
+        action="append",
+        metavar="DIR",
+        dest="data_dirs",
+        help="Kafka log directory; may be repeated; without it nothing is kept",
+    )
     add(
         "--node-id",
         type=_node_id,
@@ -225,7 +245,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(
     options: argparse.Namespace,
     settings: BrokerSettings,
-    directory: str,
+    place: Place,
     host: str,
     advertised: tuple[str | None, int | None],
 ) -> None:
@@ -239,7 +259,7 @@ async def _serve(
     node = BrokerNode(
         settings,
         system_environment(),
-        data_dir=directory,
+        data_dir=place.directories,
         host=host,
         port=options.port,
         node_id=options.node_id,
@@ -254,7 +274,7 @@ async def _serve(
             # What was made until now lives as long as the process: keep it out of collections.
             gc.freeze()
             gc.enable()
-            print(_address_line(node, options, directory, metrics_port), flush=True)
+            print(_address_line(node, options, place, metrics_port), flush=True)
             await node.run_until(stop)
     finally:
         await node.close()
@@ -271,34 +291,41 @@ def _serve_metrics(port: int) -> MetricsServer:
 
 
 def _address_line(
-    node: BrokerNode, options: argparse.Namespace, directory: str, metrics_port: int | None
+    node: BrokerNode, options: argparse.Namespace, place: Place, metrics_port: int | None
 ) -> str:
     host = node.advertised_host
     address = f"[{host}]" if ":" in host else host
     address = f"{address}:{node.advertised_port}"
-    ephemeral = options.data_dir is None
+    ephemeral = place.ephemeral
     if options.json:
+        paths = [] if ephemeral else [os.path.abspath(path) for path in place.directories]
         return json.dumps(
             {
                 "bootstrap_servers": address,
                 "node_id": node.node_id,
                 "cluster_id": node.cluster_id,
-                "data_dir": None if ephemeral else os.path.abspath(directory),
+                "data_dir": paths[0] if paths else None,
+                "log_dirs": paths,
                 "ephemeral": ephemeral,
                 "profile": node.settings.profile,
                 "metrics_port": metrics_port,
                 "pid": os.getpid(),
             }
         )
-    kept = "ephemeral: nothing is kept when it stops" if ephemeral else f"data in {directory}"
+    kept = (
+        "ephemeral: nothing is kept when it stops"
+        if ephemeral
+        else f"data in {', '.join(place.directories)}"
+    )
     metrics = "" if metrics_port is None else f", metrics on port {metrics_port}"
     return f"aiokq broker {node.node_id} listens on {address} ({kept}{metrics})"
 
 
 def _explain(
-    error: ConfigError | OSError, options: argparse.Namespace, host: str, directory: str
+    error: ConfigError | OSError, options: argparse.Namespace, host: str, directories: list[str]
 ) -> str:
     """What went wrong, in one line that says what to do."""
+    directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message
     if isinstance(error, socket.gaierror):

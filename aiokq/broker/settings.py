@@ -91,6 +91,8 @@ class Setting:
             raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
 
     def _check_choices(self, value: str) -> None:
+        if self.kind == "list" and not value.strip():
+            return  # none of them
         parts = [part.strip() for part in value.split(",")] if self.kind == "list" else [value]
         for part in parts:
             if self.choices and part not in self.choices:
@@ -140,6 +142,14 @@ class BrokerSettings:
     )
     unclean_leader_election_enable: bool = _setting(
         False, "Let a replica that is not in sync lead when no other is left."
+    )
+
+    # Where the data is
+    log_dirs: str | None = _setting(
+        None,
+        "Log directories, separated by commas; --data-dir, which may be repeated, wins.",
+        kind="list",
+        nullable=True,
     )
 
     # Records and their log (defaults of the topic settings of the same meaning)
@@ -230,6 +240,9 @@ class BrokerSettings:
     log_flush_interval_ms: int | None = _setting(
         None, "Time after which a log is flushed to disk.", kind="long", at_least=0, nullable=True
     )
+    num_recovery_threads_per_data_dir: int = _setting(
+        2, "Logs of a directory recovered at the same time after an unclean stop.", at_least=1
+    )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         60000, "How often the recovery points are written.", at_least=0
     )
@@ -248,6 +261,31 @@ class BrokerSettings:
     )
     log_cleaner_max_compaction_lag_ms: int = _setting(
         LONG_MAX, "Age above which a record must be compacted.", kind="long", at_least=1
+    )
+    log_cleaner_threads: int = _setting(1, "Logs that are compacted at the same time.", at_least=0)
+    log_cleaner_backoff_ms: int = _setting(
+        15000, "How often logs that need to be compacted are looked for.", kind="long", at_least=0
+    )
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        134217728,
+        "Memory of the offset maps of all cleaner threads, in bytes; 24 are one key. Used while a"
+        " log is compacted, and no more than its records need.",
+        kind="long",
+        at_least=1024,
+    )
+    log_cleaner_io_buffer_size: int = _setting(
+        524288,
+        "Memory of the read and write buffers of all cleaner threads, in bytes; a larger batch"
+        " makes them larger.",
+        at_least=0,
+    )
+    log_cleaner_io_buffer_load_factor: float = _setting(
+        0.9, "Part of the offset map that is filled.", at_least=0, at_most=1
+    )
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        1.7976931348623157e308,
+        "Most bytes per second that compaction reads and writes, all threads together.",
+        at_least=1,
     )
     producer_id_expiration_ms: int = _setting(
         86400000, "How long a silent producer's sequence is remembered.", at_least=1
@@ -385,14 +423,14 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
         "offsets.topic.num.partitions": 1,  # one log to open instead of fifty
         "offsets.topic.replication.factor": 1,
         "log.segment.delete.delay.ms": 1000,  # a test disk is small
+        "log.retention.check.interval.ms": 1000,  # a test of retention waits a second
     },
 }
 
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "node.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
     "broker.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
-    "log.dir": "--data-dir, or data_dir= of EmbeddedCluster",
-    "log.dirs": "--data-dir, or data_dir= of EmbeddedCluster",
+    "log.dir": "log.dirs, --data-dir, or data_dir= of EmbeddedCluster",
     "port": "--port, or port= of EmbeddedCluster",
     "listeners": "--host and --port",
     "advertised.listeners": "--advertise HOST[:PORT]",
@@ -430,3 +468,8 @@ def _unknown(spelled: str, name: str) -> str:
 
     near = get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
     return f"unknown broker setting {spelled!r}: did you mean {near[0]}?"
+
+
+def log_directories(settings: BrokerSettings) -> list[str]:
+    """The paths in log.dirs; none if it is not set."""
+    return [path.strip() for path in (settings.log_dirs or "").split(",") if path.strip()]

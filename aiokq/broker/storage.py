@@ -1,32 +1,36 @@
-"""What a node keeps on disk, opened and closed as one: log directory, metadata log, topics.
+"""What a node keeps on disk, opened and closed as one: log directories, metadata log, topics.
 
-Owns the order of opening and closing, and what becomes of partitions that nobody knows.
+Owns the order of opening and closing, who flushes, and the checkpoints.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.group_configs import GroupConfigs
-from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.kraft.takeover import take_over
+from aiokq.broker.log.directories import LogDirectories
+from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.missing_directories import look_for_missing
 from aiokq.broker.producer_ids import ProducerIds
 from aiokq.broker.topics import TopicRegistry
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata_records import MetadataImage
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
+    from aiokq.core.types import TopicPartition
 
 __all__ = ["Storage"]
-
-logger = logging.getLogger("aiokq.broker")
 
 CLOSERS: Final = 4
 """Logs closed at the same time. Four syncs at once are ten times as fast as one by one; more gain
@@ -34,10 +38,10 @@ little."""
 
 
 class Storage:
-    """An open data directory.
+    """The open log directories of a node.
 
     Attributes:
-        directory: its logs.
+        directories: with the logs.
         topics: what they are the logs of.
         producer_ids: the source of producer ids.
         group_configs: the settings of single groups.
@@ -46,12 +50,12 @@ class Storage:
     def __init__(
         self,
         environment: Environment,
-        directory: LogDirectory,
+        directories: LogDirectories,
         metadata: MetadataLog,
         topics: TopicRegistry,
         settings: BrokerSettings,
     ) -> None:
-        self.directory = directory
+        self.directories = directories
         self.topics = topics
         self.producer_ids = ProducerIds(metadata, environment.offload)
         self.group_configs = GroupConfigs(metadata, environment.offload, settings)
@@ -63,71 +67,89 @@ class Storage:
         cls,
         environment: Environment,
         settings: BrokerSettings,
-        path: str,
+        paths: Sequence[str],
         *,
         node_id: int | None,
+        supervisor: Supervisor,
         opened: Callable[[Partition], None],
         deleted: Callable[[Partition], None],
     ) -> Storage:
-        """Open a directory, off the loop: after a kill its logs are read through.
+        """Open log directories, off the loop: after a kill their logs are read through.
 
         Args:
+            supervisor: runs what flushes them, until it is closed, which comes before ``close``.
             opened: called with each partition once it is there.
             deleted: called with each partition that is deleted.
 
         Raises:
-            KafkaStorage: the directory cannot be used; says what to do.
-            ConfigError: it belongs to another node.
+            KafkaStorage: none of the directories can be used, or one is in use; says what to do.
+            ConfigError: one belongs to another node.
         """
+        found: list[tuple[LogDirectories, MetadataLog]] = []
 
-        found: list[tuple[LogDirectory, MetadataLog]] = []
-
-        def open_directory() -> None:
-            directory = LogDirectory.open(
+        def open_directories() -> None:
+            directories = LogDirectories.open(
                 environment.files,
-                path,
+                paths,
                 crc32c=crc32c,
                 random=environment.random,
                 now=environment.clock.monotonic,
                 node_id=node_id,
             )
             try:
-                metadata = MetadataLog.open(environment.files, f"{path}/{METADATA_LOG}")
-                _set_strays_aside(directory, metadata)
+                metadata = _open_metadata(environment, directories)
+                take_over(environment.files, directories, metadata, random=environment.random)
+                directories.find(_owned(metadata))
+                look_for_missing(directories, metadata)
             except BaseException:
-                directory.close(clean=False)
+                for directory in directories.all:
+                    directory.close(clean=False)
                 raise
-            found.append((directory, metadata))
+            found.append((directories, metadata))
 
         try:
-            await shielded(environment.offload.run(open_directory), name="open the data directory")
+            await shielded(
+                environment.offload.run(open_directories), name="open the log directories"
+            )
         except asyncio.CancelledError:
-            for directory, metadata in found:  # or nobody could open it again
+            for directories, metadata in found:  # or nobody could open them again
                 metadata.close()
-                directory.close(clean=False)
+                for directory in directories.all:
+                    directory.close(clean=False)
             raise
-        [(directory, metadata)] = found
+        [(directories, metadata)] = found
         topics = TopicRegistry(
             settings=settings,
             environment=environment,
-            directory=directory,
+            directories=directories,
             metadata=metadata,
             new_id=lambda: random_id(environment.random),
             opened=opened,
             deleted=deleted,
         )
-        storage = cls(environment, directory, metadata, topics, settings)
+        storage = cls(environment, directories, metadata, topics, settings)
         try:
+            storage._start_flushers(supervisor)
             await topics.load()
         except BaseException:
             await storage.close(clean=False)
             raise
         return storage
 
+    def _start_flushers(self, supervisor: Supervisor) -> None:
+        files, offload = self._environment.files, self._environment.offload
+        flushers = {
+            directory: Flusher(files, offload, directory.disk) for directory in self.directories.all
+        }
+        for flusher in flushers.values():
+            flusher.start(supervisor)
+        self.directories.attach(flushers)
+
     async def close(self, clean: bool = True) -> None:
         """Close the logs; a clean close syncs them, so that the next start scans nothing.
 
-        A change to topics that is in work is finished first, whoever asked for it and left.
+        A change to topics that is in work is finished first, whoever asked for it and left. A
+        directory that went offline is left as it is.
 
         Raises:
             KafkaStorage: something could not be written; the next start recovers.
@@ -135,22 +157,39 @@ class Storage:
         await shielded(self._close(clean), name="close the logs")
 
     async def _close(self, clean: bool) -> None:
-        """Several at a time: each waits for the disk, which commits what came meanwhile at once."""
         await self.topics.close()
         self._metadata.close()
+        failure: Exception | None = None
+        for directory in self.directories.all:
+            try:
+                await self._close_directory(directory, clean)
+            except Exception as error:  # noqa: BLE001 - raised when the others are closed
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _close_directory(self, directory: LogDirectory, clean: bool) -> None:
+        """Several logs at a time: each waits for the disk, which commits what came meanwhile at
+        once."""
         offload = self._environment.offload
-        logs = list(self.directory.logs.values())
+        logs = list(directory.logs.values())
         async with Supervisor("close the logs") as supervisor:
             shares = [
-                supervisor.spawn(
-                    offload.run(self.directory.close_logs, share, clean), name="close logs"
-                )
+                supervisor.spawn(offload.run(directory.close_logs, share, clean), name="close logs")
                 for share in (logs[first::CLOSERS] for first in range(CLOSERS))
                 if share
             ]
             for share in shares:
                 await share
-        await offload.run(self.directory.close, clean)
+        await offload.run(directory.close, clean)
+        for log in logs:
+            log.wake_waiters()  # who still waits for a flush
+
+    def metadata_image(self) -> MetadataImage:
+        """A copy of what the metadata log says; waits for an append in work: for an executor."""
+        return self._metadata.copy_image()
+
+    # checkpoints
 
     async def save_log_starts(self) -> None:
         """Make durable, off the loop, that the records before each log's start are deleted.
@@ -158,26 +197,55 @@ class Storage:
         Raises:
             KafkaStorage: the disk refused.
         """
-        self.directory.note_log_starts()
-        await self._environment.offload.run(self.directory.save_log_starts)
+        for directory in self.directories.online:
+            directory.note_log_starts()
+            await self._environment.offload.run(directory.save_log_starts)
+
+    async def save_recovery_points(self) -> None:
+        """Write down what is durable of each log, off the loop: a recovery skips it.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        for directory in self.directories.online:
+            directory.note_recovery_points()
+            await self._environment.offload.run(directory.save_recovery_points)
+
+    async def save_high_watermarks(self) -> None:
+        """Write down each log's high watermark, off the loop.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        for directory in self.directories.online:
+            directory.note_high_watermarks()
+            await self._environment.offload.run(directory.save_high_watermarks)
 
 
-def _set_strays_aside(directory: LogDirectory, metadata: MetadataLog) -> None:
-    """Rename partition directories that no topic owns, as Kafka does; nothing is deleted.
+def _open_metadata(environment: Environment, directories: LogDirectories) -> MetadataLog:
+    """The metadata log, of which each directory has a copy: any of them may fail."""
+    by_path = {f"{directory.path}/{METADATA_LOG}": directory for directory in directories.all}
 
-    They are left by a kill in the middle of a deletion, or were put there by hand.
-    """
-    for partition, topic_id in directory.partitions().items():
+    def refused(path: str, error: OSError) -> None:
+        by_path[path].disk.refused(None, "metadata log failed", error, path)
+
+    metadata = MetadataLog.open(environment.files, *by_path, refused=refused)
+    if directories.unopened and not metadata.image.appends:
+        # The others are new: to begin there anew would hide every topic.
+        metadata.close()
+        raise next(iter(directories.unopened.values()))
+    return metadata
+
+
+def _owned(metadata: MetadataLog) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
+    """Whether a topic owns a partition that was found on disk."""
+
+    def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         topic = metadata.image.topics.get(partition.topic)
-        if (
+        return (
             topic is not None
             and partition.partition < topic.partitions
             and topic_id in (None, topic.topic_id)
-        ):
-            continue
-        logger.warning(
-            "no topic owns partition=%s topic_id=%s: its directory is now %s",
-            partition,
-            topic_id,
-            directory.set_aside(partition),
         )
+
+    return owned

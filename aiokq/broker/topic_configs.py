@@ -18,7 +18,14 @@ from aiokq.broker.log.config import LONG_MAX, LogConfig
 from aiokq.broker.settings import BrokerSettings, Setting, SettingValue
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
-__all__ = ["TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "config_text", "log_config"]
+__all__ = [
+    "TOPIC_CONFIGS",
+    "TopicConfig",
+    "check_topic_configs",
+    "config_text",
+    "log_config",
+    "server_text",
+]
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -70,7 +77,7 @@ _ROWS: Final = (
         "cleanup.policy",
         "list",
         "What bounds the log: `delete` old segments by time and size, `compact` to the newest"
-        " record per key, or both.",
+        " record per key, or both. Empty, everything is kept.",
         "log.cleanup.policy",
         choices=("compact", "delete"),
     ),
@@ -117,7 +124,7 @@ _ROWS: Final = (
     _row(
         "file.delete.delay.ms",
         "long",
-        "How long the file of a deleted segment is kept.",
+        "How long the files of a deleted segment are kept, renamed to `.deleted`.",
         "log.segment.delete.delay.ms",
         at_least=0,
         unit="ms",
@@ -221,7 +228,8 @@ _ROWS: Final = (
     _row(
         "preallocate",
         "boolean",
-        "Taken for Kafka's sake: a segment's file grows as it is written.",
+        "Give the file of a new segment its whole size at once; what is not used is cut off when"
+        " it is finished.",
         "log.preallocate",
     ),
     _row(
@@ -235,7 +243,7 @@ _ROWS: Final = (
     _row(
         "retention.ms",
         "long",
-        "Age at which records may go; -1 for never.",
+        "Age at which segments go, by their newest record; -1 for never.",
         "log.retention.ms",
         "log.retention.minutes",
         "log.retention.hours",
@@ -270,7 +278,8 @@ _ROWS: Final = (
     _row(
         "segment.ms",
         "long",
-        "Age, by its records' timestamps, at which a segment is no longer appended to.",
+        "Age, by its records' timestamps, at which a segment is no longer appended to; where"
+        " nothing is appended, by the clock.",
         "log.roll.ms",
         "log.roll.hours",
         at_least=1,
@@ -344,13 +353,24 @@ def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
         value = settings.value_of(name)
         if value is None:
             continue
-        if isinstance(value, int) and value >= 0 and not isinstance(value, bool):
-            if name.endswith(".hours"):
-                return value * _HOUR_MS
-            if name.endswith(".minutes"):
-                return value * _MINUTE_MS
-        return value
+        return _in_ms(name, value)
     return row.default
+
+
+def server_text(name: str, text: str) -> str:
+    """What a broker setting says, as the value of the topic setting that it is the default of."""
+    if name.endswith((".hours", ".minutes")) and text.strip().isdigit():
+        return str(_in_ms(name, int(text)))
+    return text
+
+
+def _in_ms(name: str, value: SettingValue) -> SettingValue:
+    if isinstance(value, int) and value >= 0 and not isinstance(value, bool):
+        if name.endswith(".hours"):
+            return value * _HOUR_MS
+        if name.endswith(".minutes"):
+            return value * _MINUTE_MS
+    return value
 
 
 def _parse(row: TopicConfig, text: str) -> SettingValue:

@@ -14,6 +14,9 @@ MAX_NAME_LENGTH: Final = 249
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that the broker itself writes; clients read them only."""
 
+CLUSTER_METADATA: Final = "__cluster_metadata"
+"""Apache Kafka's metadata log is called like a partition of it."""
+
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -27,6 +30,8 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic("a topic's name may not be empty")
     if name in (".", ".."):
         raise InvalidTopic(f"a topic may not be named {name!r}")
+    if name == CLUSTER_METADATA:
+        raise InvalidTopic(f"a topic may not be named {name}: that is Apache Kafka's metadata")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopic(
             f"a topic's name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"

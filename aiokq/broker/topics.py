@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aiokq.broker.metadata_records import TopicDeleted, TopicRecord
+from aiokq.broker.log.disk_trouble import remedy
+from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
+from aiokq.broker.opening import LogOpening
 from aiokq.broker.partitions import Partition
 from aiokq.broker.topic_configs import check_topic_configs, log_config
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
@@ -36,7 +38,7 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata_log import MetadataLog
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
@@ -61,6 +63,7 @@ class Topic:
 
     Attributes:
         configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
+        kafka_epochs: as in its `TopicRecord`.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Topic:
     configs: Mapping[str, str]
     config: LogConfig
     partitions: list[Partition] = field(default_factory=list)
+    kafka_epochs: tuple[int, ...] = ()
 
     @property
     def is_internal(self) -> bool:
@@ -108,7 +112,8 @@ class TopicRegistry:
     Changes run one at a time and finish once begun, whoever asked for them and left.
 
     Attributes:
-        listeners: called with a topic after it was created, grown or deleted; `get` tells which.
+        listeners: called with a topic after it was created, grown or deleted, or a log of it was
+            recovered; `get` tells which.
     """
 
     def __init__(
@@ -116,17 +121,18 @@ class TopicRegistry:
         *,
         settings: BrokerSettings,
         environment: Environment,
-        directory: LogDirectory,
+        directories: LogDirectories,
         metadata: MetadataLog,
         new_id: Callable[[], uuid.UUID],
         opened: Callable[[Partition], None],
         deleted: Callable[[Partition], None],
     ) -> None:
         self._settings = settings
+        self._environment = environment
         self._clock = environment.clock
         self._offload = environment.offload
-        self._node_id = directory.properties.node_id
-        self._directory = directory
+        self._node_id = directories.properties.node_id
+        self._directories = directories
         self._metadata = metadata
         self._new_id = new_id
         self._opened = opened
@@ -135,6 +141,8 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock = asyncio.Lock()
         self.listeners: list[Callable[[Topic], None]] = []
+        self._opening: LogOpening | None = None
+        self._loaded = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -161,21 +169,77 @@ class TopicRegistry:
         return None if found is None else found.partition(index)
 
     async def load(self) -> None:
-        """Open every topic that the metadata log has; off the loop, as logs may need recovery.
+        """Take over the topics of the metadata log, and open their logs off the loop.
+
+        Those that need recovery are left to ``recover``: until then nobody leads their partitions.
+        What cannot be opened, as its directory cannot be used, is offline.
 
         Raises:
-            KafkaStorage: a log cannot be opened.
+            KafkaStorage: no directory can be used.
         """
+        replicas = (self._node_id,)
         for record in list(self._metadata.image.topics.values()):
             config = log_config(record.configs, self._settings)
-            topic = Topic(record.name, record.topic_id, record.configs, config)
-            await shielded(
-                self._offload.run(self._open_all, topic, record.partitions),
-                name=f"open {record.name}",
+            topic = Topic(
+                record.name,
+                record.topic_id,
+                record.configs,
+                config,
+                kafka_epochs=record.kafka_epochs,
             )
+            for index in range(record.partitions):
+                topic.partitions.append(
+                    Partition.offline(topic, index, replicas, _elsewhere(topic, index))
+                    if index in record.elsewhere
+                    else Partition.unopened(topic, index, replicas)
+                )
             self._add(topic)
-            for partition in topic.partitions:
-                self._opened(partition)
+        partitions = [
+            found
+            for topic in self._topics.values()
+            for found in topic.partitions
+            if found.is_recovering
+        ]
+        if any(not self._directories.was_clean(partition.name) for partition in partitions):
+            await self._count_unclean_start()
+        self._opening = LogOpening(
+            self._environment,
+            self._directories,
+            threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
+            least_epoch=self._metadata.image.unclean_starts,
+            opened=self._log_opened,
+        )
+        await self._opening.open_clean(partitions)
+        if not self._directories.online:
+            raise KafkaStorage(next(iter(self._directories.offline.values())).message)
+        self._loaded = True
+
+    async def _count_unclean_start(self) -> None:
+        count = self._metadata.image.unclean_starts + 1
+        try:
+            await self._offload.run(self._metadata.append, StartedUnclean(count))
+        except KafkaStorage as error:
+            if isinstance(error.__cause__, OSError):
+                advice = remedy(error.__cause__)
+                raise KafkaStorage(f"{error.message}; {advice}") from error.__cause__
+            raise
+
+    def _log_opened(self, partition: Partition) -> None:
+        self._opened(partition)
+        if self._loaded:  # before that, nobody has looked
+            self._tell(partition.topic)
+
+    async def recover(self) -> None:
+        """Open the logs that an unclean stop left, while the others are served."""
+        if self._opening is not None:
+            await self._opening.recover()
+
+    def stop_recovery(self) -> None:
+        """Recover no more; the directories of logs that were not are not closed clean."""
+        if self._opening is not None:
+            self._opening.stop()
+            for partition in self._opening.pending:
+                self._directories.leave_unclean(partition.name)
 
     async def close(self) -> None:
         """Wait for the change that is in work; those behind it, and later ones, raise Closed."""
@@ -191,9 +255,15 @@ class TopicRegistry:
                 raise Closed("this broker is stopping: its topics are not changed any more")
             yield
 
-    def _open_all(self, topic: Topic, count: int) -> None:
-        for index in range(count):
-            self._open_partition(topic, index)
+    @contextlib.asynccontextmanager
+    async def unchanged(self) -> AsyncIterator[None]:
+        """No topic is made, changed or deleted until the block ends: who wants to waits.
+
+        Raises:
+            Closed: the node is stopping.
+        """
+        async with self._change():
+            yield
 
     async def create_if_allowed(self, name: str, *, allowed: bool) -> Topic | None:
         """Create a topic because somebody asked for its metadata; None where that may not be.
@@ -265,6 +335,33 @@ class TopicRegistry:
             finally:
                 self._tell(topic)
         logger.info("topic deleted: topic=%s", topic.name)
+
+    async def delete_all(self) -> None:
+        """Delete every topic, internal ones too, in one change.
+
+        Raises:
+            KafkaStorage: the disk refused; what could not be deleted is there.
+        """
+        await shielded(self._delete_all(), name="delete all topics")
+
+    async def _delete_all(self) -> None:
+        async with self._change():
+            topics = list(self._topics.values())
+            if not topics:
+                return
+            records = [TopicDeleted(topic.name, topic.topic_id) for topic in topics]
+            await self._offload.run(self._metadata.append, *records)
+            self._topics.clear()
+            self._by_id.clear()
+            # What is kept about topics in internal ones goes with those, not topic by topic.
+            topics.sort(key=lambda topic: not topic.is_internal)
+            failure: KafkaStorage | None = None
+            for topic in topics:
+                self._tell(topic)
+                failure = await self._let_go(topic) or failure
+            if failure is not None:
+                raise failure
+        logger.info("all topics deleted: topics=%d", len(topics))
 
     async def grow(
         self,
@@ -342,52 +439,57 @@ class TopicRegistry:
             topic.configs = checked
             topic.config = config
             for partition in topic.partitions:
-                partition.log.update_config(config)
+                if partition.is_online:
+                    partition.log.update_config(config)
         logger.info("topic settings changed: topic=%s configs=%s", topic.name, dict(checked))
 
     # on disk
 
     async def _record(self, topic: Topic, count: int, configs: Mapping[str, str]) -> None:
+        known = self._metadata.image.topics.get(topic.name)
         record = TopicRecord(topic.name, topic.topic_id, count, dict(configs))
+        if known is not None:
+            record = record._replace(elsewhere=known.elsewhere, kafka_epochs=known.kafka_epochs)
         await self._offload.run(self._metadata.append, record)
 
     async def _remove(self, topic: Topic) -> None:
         """Record that a topic is gone, then let go of its logs; their files go later."""
         await self._offload.run(self._metadata.append, TopicDeleted(topic.name, topic.topic_id))
+        failure = await self._let_go(topic)
+        if failure is not None:
+            raise failure
+
+    async def _let_go(self, topic: Topic) -> KafkaStorage | None:
+        """Let go of a topic's logs; what the disk refused, if it did."""
+        if self._opening is not None:
+            await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
             try:
-                self._directory.delete_partition(partition.name)
+                self._directories.delete_partition(partition.name)
             except KafkaStorage as error:
                 failure = error
             self._deleted(partition)
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
-        if failure is not None:
-            raise failure
+        return failure
 
     async def _open_partitions(self, topic: Topic, indexes: range) -> None:
         """Make logs, some in each turn of the loop."""
         for index in indexes:
-            self._opened(self._open_partition(topic, index))
+            self._opened(self._make_partition(topic, index))
             if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
-    def _open_partition(self, topic: Topic, index: int) -> Partition:
-        log = self._directory.open_partition(
+    def _make_partition(self, topic: Topic, index: int) -> Partition:
+        log = self._directories.open_partition(
             TopicPartition(topic.name, index),
             topic.topic_id,
             topic.config,
             now_ms=self._clock.timestamp_ms(),
+            is_new=True,
         )
-        epoch = log.epochs.latest_epoch
-        if epoch < 0:
-            epoch = 0
-        elif not self._directory.clean:
-            # What a kill took away may be written anew, with the same offsets and other
-            # records: a new epoch lets readers find out (KIP-320).
-            epoch += 1
-            log.assign_epoch(epoch)
+        epoch = max(log.epochs.latest_epoch, 0)
         replicas = (self._node_id,)
         partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
         topic.partitions.append(partition)
@@ -454,3 +556,11 @@ class TopicRegistry:
     def _check_present(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is not topic:
             raise UnknownTopicOrPartition(f"topic {topic.name!r} was deleted")
+
+
+def _elsewhere(topic: Topic, index: int) -> KafkaStorage:
+    return KafkaStorage(
+        f"{topic.name}-{index} is on another node of the cluster that these directories come from,"
+        " or in another directory of this one",
+        topic_partition=TopicPartition(topic.name, index),
+    )

@@ -25,6 +25,9 @@ from aiokq.cli.doctor import doctor
 from aiokq.cli.examples import examples, flowing
 from aiokq.cli.failures import FAILED, explain, one_line
 from aiokq.cli.groups import groups
+from aiokq.cli.hand_over import hand_over
+from aiokq.cli.log import log
+from aiokq.cli.log_dirs import log_dirs
 from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
 from aiokq.cli.produce import produce
@@ -142,7 +145,15 @@ app.command(
         "aiokq offsets orders --at 2026-01-31T12:00:00Z --at PT1H --json",
     )
 )(offsets)
+log.command(
+    "hand-over",
+    epilog=examples("aiokq log hand-over kafka-data", "aiokq log hand-over /disk1/log /disk2/log"),
+)(hand_over)
+app.add_typer(log, name="log")
 app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)
+app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
+    log_dirs
+)
 app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(doctor)
 
 

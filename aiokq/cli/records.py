@@ -15,7 +15,7 @@ from aiokq.cli.times import time_text
 if TYPE_CHECKING:
     from aiokq.fastpath import Record
 
-__all__ = ["Format", "Parts", "formatter", "record_json", "shown", "unescaped"]
+__all__ = ["Format", "Parts", "formatter", "json_bytes", "record_json", "shown", "unescaped"]
 
 NULL: Final = "<null>"
 
@@ -90,9 +90,9 @@ def record_json(record: Record) -> Json:
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "timestamp_type": "LogAppendTime" if record.timestamp_type == 1 else "CreateTime",
-        "key": _json_bytes(record.key),
-        "value": _json_bytes(record.value),
-        "headers": [[name, _json_bytes(value)] for name, value in record.headers],
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
 
 
@@ -101,7 +101,8 @@ def _json_line(record: Record) -> bytes:
     return text.encode() + b"\n"
 
 
-def _json_bytes(data: bytes | None) -> Json:
+def json_bytes(data: bytes | None) -> Json:
+    """Bytes as a string where they are UTF-8, else `{"base64": "..."}`; None is null."""
     if data is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Owns one accepted connection: requests one at a time and in order, responses likewise.
 
-Reading goes on while a request is in work, so that the next one is there when it is done; it stops
-as soon as one is waiting. Together with one response being written that bounds what a client can
+Reading goes on while a request is in work, so that the next ones are there when it is done; it
+stops when a few are waiting. Together with one response being written that bounds what a client can
 make a server hold.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from enum import IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.context import CloseConnection, RequestContext
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameReader
@@ -29,14 +28,24 @@ __all__ = ["AcceptedConnection"]
 logger = logging.getLogger("aiokq.connection")
 
 
-class _Pause(IntFlag):
-    """Why nothing is read; reading goes on when no reason is left."""
+WAITING_REQUESTS: Final = 4
+"""Requests received that may wait for the one in work. Several that are received together, handled
+together and answered together find code and data in the processor's caches, and the system is asked
+less often to stop and go on reading."""
 
-    BUSY = 1
-    """A request waits for the one in work."""
-    BUDGET = 2
+WAITING_BYTES: Final = 512 * 1024
+"""What they may have together, but for the last of them."""
+
+
+class _Pause:
+    """Why nothing is read; reading goes on when no reason is left. (An IntFlag's operators are
+    calls, several per request.)"""
+
+    BUSY: Final = 1
+    """Requests wait for the one in work."""
+    BUDGET: Final = 2
     """The server's memory for requests is used up."""
-    MUTED = 4
+    MUTED: Final = 4
     """The client is throttled."""
 
 
@@ -55,7 +64,7 @@ class AcceptedConnection:
         self._loop = asyncio.get_running_loop()
         self._frames: deque[tuple[memoryview, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
-        self._paused = _Pause(0)
+        self._paused = 0  # reasons of `_Pause`
         self._in_work = 0  # bytes of the request in work
         self._waiting = 0  # bytes of requests received and not in work
         self._held = 0  # bytes charged to the server's budget
@@ -107,7 +116,7 @@ class AcceptedConnection:
         self._account()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-        if self.busy or len(self._frames) > 1:
+        if len(self._frames) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
             self._pause(_Pause.BUSY)
 
     def lost(self, error: KafkaError) -> None:
@@ -273,12 +282,12 @@ class AcceptedConnection:
         self._grant(self.transport.reader.wanted)
         self._resume(_Pause.BUDGET)
 
-    def _pause(self, reason: _Pause) -> None:
+    def _pause(self, reason: int) -> None:
         if not self._paused:
             self.transport.pause_reading()
         self._paused |= reason
 
-    def _resume(self, reason: _Pause) -> None:
+    def _resume(self, reason: int) -> None:
         if self._paused:
             self._paused &= ~reason
             if not self._paused:

@@ -2,7 +2,8 @@
 
 A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
 a receive buffer, several per read; of a larger one the rest is received straight into the buffer
-that becomes the frame. Frames are writable memoryviews over memory of their own.
+that becomes the frame. Behind a large frame another is expected, of which less is received to be
+copied. Frames are writable memoryviews over memory of their own.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -30,6 +31,9 @@ DEFAULT_MAX_FRAME_BYTES: Final = 104_857_600
 # Large enough for thousands of small frames per read, small enough that of a 1 MB frame only a
 # sixteenth is copied.
 RECEIVE_BUFFER_BYTES: Final = 65_536
+
+# What is read first behind a frame that was larger than the receive buffer.
+_START_BYTES: Final = 4096
 
 # Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
@@ -70,6 +74,7 @@ class FrameReader:
         "_pool",
         "_room",
         "_scratch",
+        "_start",
         "_trusted",
         "error",
         "max_frame_bytes",
@@ -88,6 +93,7 @@ class FrameReader:
         self._pool = FramePool() if pool is None else pool
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
+        self._start = self._scratch  # the part of it that the next read may fill
         self._partial = b""  # the first bytes of a size field, at most 3
         # Memory of the frame under way. A view, held all the time: the pool would take the buffer
         # for free between two reads.
@@ -121,7 +127,7 @@ class FrameReader:
         """Memory to receive into; never empty. Valid until the next call of either method."""
         frame = self._frame
         if frame is None:
-            return self._scratch
+            return self._start
         filled = self._filled
         if filled == self._room:
             self._room = self._next_step()
@@ -191,6 +197,7 @@ class FrameReader:
             if end > nbytes:
                 self._begin(size, data[position:])
                 return frames
+            self._start = self._scratch
             frames.append(memoryview(bytearray(data[position:end])))
             position = end + SIZE_BYTES
             if position > nbytes:
@@ -217,6 +224,7 @@ class FrameReader:
         """Keep the start of a frame that has not arrived whole."""
         self._frame_size = size
         self._filled = len(start)
+        self._start = self._scratch[:_START_BYTES] if size > RECEIVE_BUFFER_BYTES else self._scratch
         if self._trusted:
             self._room = size
             self._frame = frame = memoryview(self._take(size))

@@ -286,10 +286,27 @@ class BrokerCounters(_Counters):
     batches_appended: int = _counter("batches", "Record batches appended to logs.")
     record_bytes_appended: int = _counter("bytes", "Size of those batches.")
     record_bytes_fetched: int = _counter("bytes", "Record bytes put into fetch responses.")
+    segments_deleted: int = _counter("segments", "Log segments deleted by retention.")
+    cleaner_runs: int = _counter("runs", "Compactions of a log that came to their end.")
+    cleaner_seconds: float = _seconds("Time they took.")
+    cleaner_bytes_read: int = _counter("bytes", "Bytes they read, in both passes.")
+    cleaner_bytes_written: int = _counter("bytes", "Bytes they wrote.")
+    cleaner_bytes_freed: int = _counter("bytes", "Bytes that logs have become shorter by them.")
+    cleaner_records_read: int = _counter("records", "Records they looked at.")
+    cleaner_records_removed: int = _counter("records", "Records they left out.")
+    cleaner_dirty_percent: Gauge = _gauge(
+        "percent", "Dirty part of the log that needed compaction most when it was looked at last."
+    )
+    uncleanable_partitions: Gauge = _gauge(
+        "partitions", "Logs that are not compacted any more since a batch in them is not sound."
+    )
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )
     partitions: Gauge = _gauge("partitions", "Partitions hosted.")
+    offline_log_directories: Gauge = _gauge(
+        "directories", "Log directories that cannot be used until the broker restarts."
+    )
     connections: Gauge = _gauge("connections", "Open connections.")
     connections_accepted: int = _counter("connections", "Connections accepted.")
     connections_refused: int = _counter("connections", "Connections above the limit.")

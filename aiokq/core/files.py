@@ -111,6 +111,10 @@ class Files(Protocol):
         """Atomic; a file at `dst` is replaced. Durable after sync_dir of the parents."""
         ...
 
+    def link(self, src: Path, dst: Path) -> None:
+        """Gives a file a second name. Raises OSError where that cannot be, as between disks."""
+        ...
+
     def sync_dir(self, path: Path) -> None:
         """Makes the names in a directory durable."""
         ...
@@ -138,6 +142,14 @@ class Files(Protocol):
 
     def modified_ms(self, path: Path) -> int:
         """Time of the last write, milliseconds since the epoch."""
+        ...
+
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        """Bytes of the disk that `path` is on, and how many of them may still be used."""
+        ...
+
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        """What `modified_ms` says from now on: a copy is as old as its original."""
         ...
 
 
@@ -287,6 +299,9 @@ class OsFiles:
     def rename(self, src: Path, dst: Path) -> None:
         os.replace(src, dst)
 
+    def link(self, src: Path, dst: Path) -> None:
+        os.link(src, dst)
+
     def sync_dir(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
@@ -321,6 +336,13 @@ class OsFiles:
 
     def modified_ms(self, path: Path) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
+
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
 
 
 def _byte_length(buffer: Buffer) -> int:

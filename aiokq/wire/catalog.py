@@ -43,6 +43,11 @@ MODULES: Final = {
     "api_versions": (
         "ApiVersion ApiVersionsRequest ApiVersionsResponse FinalizedFeatureKey SupportedFeatureKey "
     ),
+    "cluster_metadata_records": (
+        "AbortTransactionRecord BeginTransactionRecord ConfigRecord EndTransactionRecord "
+        "FeatureLevelRecord PartitionChangeRecord PartitionRecord ProducerIdsRecord "
+        "RemoveTopicRecord TopicRecord "
+    ),
     "consumer_group_describe": (
         "ConsumerGroupDescribeAssignment ConsumerGroupDescribeMember "
         "ConsumerGroupDescribeRequest ConsumerGroupDescribeResponse "

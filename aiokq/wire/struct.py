@@ -212,7 +212,8 @@ class Message(Struct):
         UNSTABLE_VERSION: newest version that Kafka has not released, understood but never to be
             advertised or negotiated; `None` where there is none.
         FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482), or `None`.
-        RECORD_TYPE: number of a coordinator record's key and value type; `None` for others.
+        RECORD_TYPE: number of a record's type, of a coordinator's or of the cluster's metadata;
+            `None` for others.
     """
 
     __slots__ = ()

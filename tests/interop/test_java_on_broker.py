@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.peers.apache_kafka import java_command, run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
-from tests.peers.ports import free_ports
 
 REASON = why_absent()
 pytestmark = [
@@ -174,53 +174,97 @@ def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.full
-def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path):
-    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset."""
-    settings = tmp_path / "producer.properties"
-    settings.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")
-    broker = BrokerProcess(tmp_path / "data", "--profile", "dev", port=free_ports(1)[0])
-    broker.start()
-    acknowledged: dict[int, int] = {}
+def verifiable_producer_over_kills(
+    broker: BrokerProcess, properties: Path, settings: tuple[str, ...]
+) -> tuple[dict[int, tuple[str, int]], dict[int, tuple[str, int]]]:
+    """Key and value by offset: what it was told is there, and what is."""
+    configs = [word for setting in settings for word in ("--config", setting)]
+    tool(broker, "TopicCommand", "--create", "--topic", "kills", *configs)
+    acknowledged: dict[int, tuple[str, int]] = {}
     producer = subprocess.Popen(
         java_command(
             "org.apache.kafka.tools.VerifiableProducer",
             *("--bootstrap-server", broker.bootstrap_servers, "--topic", "kills"),
-            *("--throughput", "400", "--acks", "-1", "--command-config", str(settings)),
+            *("--throughput", "400", "--acks", "-1", "--command-config", str(properties)),
+            *("--repeating-keys", "10"),
         ),
         stdout=subprocess.PIPE,
         text=True,
     )
+
+    def note(line: str) -> None:
+        event = json.loads(line)
+        assert event["name"] != "producer_send_error", event
+        if event["name"] == "producer_send_success":
+            acknowledged[event["offset"]] = (event["key"], int(event["value"]))
+
     try:
         assert producer.stdout is not None
         kills = 0
         for line in producer.stdout:
-            event = json.loads(line)
-            assert event["name"] != "producer_send_error", event
-            if event["name"] == "producer_send_success":
-                acknowledged[event["offset"]] = int(event["value"])
-                if len(acknowledged) >= 400 * (kills + 1):
-                    if kills == 3:
-                        break
-                    kills += 1
-                    broker.stop(signal.SIGKILL)
-                    broker.start()
+            note(line)
+            if len(acknowledged) >= 400 * (kills + 1):
+                if kills == 3:
+                    break
+                kills += 1
+                broker.stop(signal.SIGKILL)
+                broker.start()
         producer.terminate()
         for line in producer.stdout:  # what was under way is sent to its end
-            event = json.loads(line)
-            if event["name"] == "producer_send_success":
-                acknowledged[event["offset"]] = int(event["value"])
+            note(line)
         producer.wait(30)
         consumed = tool(
             broker, "consumer.ConsoleConsumer", "--topic", "kills", "--partition", "0",
             "--offset", "earliest", "--timeout-ms", "3000",
+            "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
         )  # fmt: skip
     finally:
         producer.kill()
         producer.wait()
         producer.stdout.close()
-        broker.stop(signal.SIGKILL)
-    logged = [int(value) for value in consumed.split()]
+    logged: dict[int, tuple[str, int]] = {}
+    for line in consumed.splitlines():
+        offset, key, value = line.split("\t")
+        assert int(offset.removeprefix("Offset:")) not in logged
+        logged[int(offset.removeprefix("Offset:"))] = (key, int(value))
     assert kills == 3
-    assert {offset: logged[offset] for offset in acknowledged} == acknowledged
-    assert logged == list(range(len(logged)))
+    return acknowledged, logged
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("flush.messages=1",),
+        ("segment.ms=300", "flush.ms=100"),
+        ("cleanup.policy=compact,delete", "segment.ms=300", "min.cleanable.dirty.ratio=0.01"),
+    ],
+    ids=["defaults", "every record flushed", "small segments", "compact,delete"],
+)
+def test_the_verifiable_producer_survives_three_kills_of_the_broker(tmp_path, settings):
+    """SIGKILL amid its stream: all that was acknowledged is there, once, at its offset.
+
+    Where the log is compacted meanwhile, all of it that no later record of its key replaced.
+    """
+    properties = tmp_path / "producer.properties"
+    properties.write_text("retries=2147483647\ndelivery.timeout.ms=60000\nlinger.ms=2\n")
+    compacted = any("compact" in setting for setting in settings)
+    arguments = ("--profile", "dev", "--set", "log.cleaner.backoff.ms=100")
+    with broker_process(tmp_path / "data", *arguments) as broker:
+        broker.port = int(broker.bootstrap_servers.rpartition(":")[2])
+        acknowledged, logged = verifiable_producer_over_kills(broker, properties, settings)
+    segments = sorted((tmp_path / "data" / "kills-0").glob("*.log"))
+    values = [value for _, value in logged.values()]
+    if not compacted:
+        assert {offset: logged[offset] for offset in acknowledged} == acknowledged
+        assert values == list(range(len(logged)))
+        assert list(logged) == values
+    else:
+        assert values == sorted(set(values))
+        assert all(logged[o] == content for o, content in acknowledged.items() if o in logged)
+        newest = {key: offset for offset, (key, _) in logged.items()}
+        assert all(newest[key] >= offset for offset, (key, _) in acknowledged.items())
+        assert len(logged) < len(acknowledged), "nothing was compacted"
+    if any("segment" in setting for setting in settings):
+        assert segments[-1].name != f"{0:020d}.log", "nothing was rolled"

@@ -96,6 +96,7 @@ class Story:
             assert found.items() <= expected.items()
             promised = range(log.log_start_offset, self.durable[tp])
             assert {offset for offset in expected if offset in promised} <= found.keys()
+            assert list(found) == list(range(log.log_start_offset, log.log_end_offset))
             self.acknowledged[tp], self.starts[tp] = found, log.log_start_offset
         self.check()
 
@@ -105,8 +106,7 @@ class Story:
 
     def check(self) -> None:
         for tp, log in self.logs.items():
-            # where a power cut has left a hole, the log starts behind it
-            start = max(self.starts[tp], log.segments[0].base_offset)
+            start = self.starts[tp]
             expected = {o: value for o, value in self.acknowledged[tp].items() if o >= start}
             assert log.log_start_offset == start
             assert self.found(tp) == expected

@@ -130,6 +130,9 @@ class LogMachine(RuleBasedStateMachine):
         else:
             raise AssertionError("the disk refused and the append succeeded")
         self.files.heal()
+        # The directory is offline: all that comes next is another process.
+        self.files.crash()
+        self._open(clean=False)
 
     @rule()
     def roll(self) -> None:

@@ -202,6 +202,11 @@ class CoordinatorRuntime:
                     raise
         finally:
             self._wind(slot)
+        if outcome.records:
+            try:
+                await slot.log.durable()
+            except KafkaStorage as error:
+                raise _told(error) from error
         if outcome.deferred is None:
             assert outcome.response is not None
             return outcome.response
@@ -231,7 +236,7 @@ class CoordinatorRuntime:
         """
         if self._closed:
             raise CoordinatorNotAvailable()
-        if self._partitions and not self._slots:
+        if len(self._slots) < self._partitions:
             raise CoordinatorLoadInProgress()
         answers = []
         for slot in self._slots.values():
@@ -251,7 +256,7 @@ class CoordinatorRuntime:
         partition = None if topic is None else topic.partition(index)
         slot = self._slots.get(index)
         failed = slot is not None and slot.state is ShardState.FAILED
-        if partition is None or partition.log.failed or failed:
+        if partition is None or not partition.is_online or partition.log.failed or failed:
             raise CoordinatorNotAvailable(f"partition {index} of {OFFSETS_TOPIC} is offline")
         return partition.leader
 
@@ -262,8 +267,12 @@ class CoordinatorRuntime:
             raise NotCoordinator()  # whoever asks for the coordinator makes it
         if not self._slots:
             raise CoordinatorLoadInProgress()  # it has not begun
-        slot = self._slots.get(partition_of(group_id, self._partitions))
+        index = partition_of(group_id, self._partitions)
+        slot = self._slots.get(index)
         if slot is None:
+            partition = self._topics.partition(OFFSETS_TOPIC, index)
+            if partition is not None and partition.is_recovering:
+                raise CoordinatorLoadInProgress()
             raise NotCoordinator()
         self._check(slot)
         return slot
@@ -425,8 +434,8 @@ class CoordinatorRuntime:
             # restarted: with another count every group would be somewhere else.
             self._partitions = len(topic.partitions)
         for partition in topic.partitions:
-            if partition.index in self._slots:
-                continue
+            if partition.index in self._slots or partition.is_recovering:
+                continue  # told of again when it is recovered
             timers = Timers()
             shard = GroupShard(
                 settings=self._settings,
@@ -439,7 +448,9 @@ class CoordinatorRuntime:
             slot = self._slots[partition.index] = _Slot(
                 partition, ShardLog(partition), shard, timers
             )
-            if slot.log.is_empty:
+            if slot.log.is_offline:
+                slot.state = ShardState.FAILED
+            elif slot.log.is_empty:
                 self._activate(slot)
             else:
                 self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")

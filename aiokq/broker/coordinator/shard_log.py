@@ -69,7 +69,17 @@ class ShardLog:
     @property
     def is_offline(self) -> bool:
         """Whether a failed disk keeps it from being written until the broker starts anew."""
-        return self._partition.log.failed
+        return not self._partition.is_online or self._partition.log.failed
+
+    async def durable(self) -> None:
+        """Wait until what was appended survives a power cut, if the topic asks for that.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        log = self._partition.log
+        if log.high_watermark < log.log_end_offset:
+            await log.committed(log.log_end_offset)
 
     # writing
 

@@ -69,6 +69,7 @@ APIS: Final = {
         Api(23, "OffsetForLeaderEpoch", 2, 4, "h23_offset_for_leader_epoch"),
         Api(32, "DescribeConfigs", 1, 4, "h32_describe_configs"),
         Api(33, "AlterConfigs", 0, 2, "h33_alter_configs"),
+        Api(35, "DescribeLogDirs", 1, 4, "h35_describe_log_dirs"),
         Api(37, "CreatePartitions", 0, 3, "h37_create_partitions"),
         Api(42, "DeleteGroups", 0, 2, "h42_delete_groups"),
         Api(44, "IncrementalAlterConfigs", 0, 1, "h44_incremental_alter_configs"),

@@ -49,6 +49,7 @@ from aiokq.wire.produce import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.partitions import Partition
 
@@ -70,11 +71,14 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
     refused = False
     turn = 0
     topics = []
+    held_back: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
-                response = await _append(node, request, topic, data, call)
+                response, log, end_offset = await _append(node, request, topic, data, call)
+                if log.high_watermark < end_offset:
+                    held_back.append((log, end_offset, response))
             except BrokerError as error:
                 refused = True
                 node.counters.errors[error.name] += 1
@@ -94,6 +98,13 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
             # There is no response to say it in: the client must look at its metadata again.
             raise CloseConnection("a batch sent with acks=0 was refused")
         return None
+    for log, end_offset, response in held_back:  # all written by now: they share a sync
+        try:
+            await log.committed(end_offset)
+        except BrokerError as error:
+            node.counters.errors[error.name] += 1
+            response.error_code, response.error_message = error.code, error.message
+            response.base_offset = response.log_append_time_ms = response.log_start_offset = -1
     return ProduceResponse(responses=topics)
 
 
@@ -103,8 +114,12 @@ async def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     call: Call,
-) -> PartitionProduceResponse:
-    """Append one partition's batch, after the checks in Kafka's order."""
+) -> tuple[PartitionProduceResponse, PartitionLog, int]:
+    """Append one partition's batch, after the checks in Kafka's order.
+
+    Returns:
+        The answer; it may be given once the log has committed the records before the offset.
+    """
     version = call.version
     records = memoryview(data.records) if data.records is not None else memoryview(b"")  # type: ignore[arg-type]
     if version < FIRST_V2_VERSION and not node.settings.legacy:
@@ -158,13 +173,14 @@ async def _append(
         counters.batches_appended += len(headers)
         counters.records_appended += headers[0].count
         counters.record_bytes_appended += len(records)
-    return PartitionProduceResponse(
+    response = PartitionProduceResponse(
         index=data.index,
         error_code=0,
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
+    return response, partition.log, result.last_offset + 1
 
 
 def _is_transactional(records: memoryview) -> bool:

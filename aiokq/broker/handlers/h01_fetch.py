@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.fetch_sessions import FetchTarget
+from aiokq.broker.log.index import IndexesToRebuild
 from aiokq.broker.partitions import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
@@ -26,6 +27,7 @@ from aiokq.core.errors import (
 )
 from aiokq.core.types import TopicPartition
 from aiokq.wire.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchPartitionData,
@@ -64,8 +66,12 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
     min_bytes = min(request.min_bytes, max_bytes)
     clock = node.environment.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
+
+    def look() -> Pass:
+        return _read_all(node, context.targets, request, call.version, max_bytes)
+
     while True:
-        found = _read_all(node, context.targets, request, call.version, max_bytes)
+        found = await node.index_repair.read(look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
@@ -73,7 +79,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             break
         if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: what came in meanwhile goes along, even if it is too little.
-            found = _read_all(node, context.targets, request, call.version, max_bytes)
+            found = await node.index_repair.read(look)
             break
     node.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
@@ -121,9 +127,9 @@ def _read_all(
                 raise UnsupportedCompressionType()
             check_leader_epoch(partition, target.current_leader_epoch)
             end = partition.visible_end(replica_id, read_committed)
-            data = _read(partition, target, end, left, found)
-            if read_committed:
-                data.aborted_transactions = []
+            data = _read(partition, target, end, left, found, read_committed)
+        except IndexesToRebuild:
+            raise
         except BrokerError as error:
             node.counters.errors[error.name] += 1
             found.immediate = True
@@ -146,7 +152,12 @@ def _read_all(
 
 
 def _read(
-    partition: Partition, target: FetchTarget, end: int, left: int, found: Pass
+    partition: Partition,
+    target: FetchTarget,
+    end: int,
+    left: int,
+    found: Pass,
+    read_committed: bool,
 ) -> FetchPartitionData:
     log = partition.log
     offset = target.fetch_offset
@@ -156,7 +167,7 @@ def _read(
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=[] if read_committed else None,
         records=b"",
     )
     if target.last_fetched_epoch >= 0:
@@ -175,8 +186,16 @@ def _read(
             min(target.max_bytes, left),
             upper_bound=end,
             at_least_one=found.size == 0,
+            read_committed=read_committed,
         )
         data.records = read.fragments
+        if read.aborted_transactions:
+            data.aborted_transactions = [
+                AbortedTransaction(
+                    producer_id=aborted.producer_id, first_offset=aborted.first_offset
+                )
+                for aborted in read.aborted_transactions
+            ]
     return data
 
 

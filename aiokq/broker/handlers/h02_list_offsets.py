@@ -8,6 +8,7 @@ v6  flexible                        v11  -6, the first offset still to be tiered
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.partitions import check_leader_epoch
@@ -78,7 +79,8 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
                 partition = node.topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition()
-                answers.append(await _answer(node, partition, asked, request, call.version))
+                look = functools.partial(_answer, node, partition, asked, request, call.version)
+                answers.append(await node.index_repair.read_from(look))
             except BrokerError as error:
                 node.counters.errors[error.name] += 1
                 answers.append(

@@ -17,6 +17,7 @@ from aiokq.broker.handlers.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPI
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
+    LeaderNotAvailable,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -109,12 +110,14 @@ def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
         is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
-                error_code=0,
+                # as Kafka says it of a partition that has no leader
+                error_code=0 if partition.is_online else LeaderNotAvailable.code,
                 partition_index=partition.index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
+                offline_replicas=list(partition.offline_replicas),
             )
             for partition in topic.partitions
         ],

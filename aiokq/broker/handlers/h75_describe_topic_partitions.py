@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.operations import TOPIC_OPERATIONS
 from aiokq.broker.topic_names import check_topic_name
-from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
+from aiokq.core.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
 from aiokq.wire.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -79,7 +79,7 @@ def _describe(topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsRes
         is_internal=topic.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=0,
+                error_code=0 if partition.is_online else LeaderNotAvailable.code,
                 partition_index=partition.index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
@@ -87,6 +87,7 @@ def _describe(topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsRes
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
+                offline_replicas=list(partition.offline_replicas),
             )
             for partition in topic.partitions[first:stop]
         ],

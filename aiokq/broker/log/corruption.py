@@ -68,13 +68,21 @@ def _batch_at(file: File, position: int, crc32c: Checksum) -> tuple[int, int] | 
     return header.last_offset, header.size
 
 
-def is_torn(file: File, position: int, end: int) -> bool:
-    """Whether the bytes at the end of a log are the beginning of one batch and no more."""
-    head = file.pread(LOG_OVERHEAD, position)
+def is_torn(file: File, position: int, end: int, expected: int) -> bool:
+    """Whether the bytes at the end of a log are the beginning of one batch and no more.
+
+    Args:
+        expected: the offset that a batch written there has.
+    """
+    head = file.pread(min(_MAGIC_AT + 1, end - position), position)
     if len(head) < LOG_OVERHEAD:
-        return True
-    size: int = _START.unpack(head)[1] + LOG_OVERHEAD
-    return size > end - position
+        return _START.pack(expected, 0)[: min(len(head), 8)] == head[:8]
+    offset: int
+    length: int
+    offset, length = _START.unpack_from(head)
+    if len(head) > _MAGIC_AT and head[_MAGIC_AT] not in MIN_LENGTH:
+        return False
+    return offset >= expected and length + LOG_OVERHEAD > end - position
 
 
 def only_zeros(file: File, position: int, end: int) -> bool:

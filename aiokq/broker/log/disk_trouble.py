@@ -1,10 +1,11 @@
-"""Owns what is said when the disk of a log directory refuses: the error, and what is logged when.
+"""Owns what becomes of a log directory whose disk refuses: the error, what is logged, the end.
 
-Decides nothing: who writes undoes what it began, who answers answers KAFKA_STORAGE_ERROR. A full
-disk fails every append of every partition, thousands a second: the first is a line in the log,
-the others are counted, and so is the end of it a line.
+A full disk or an I/O error takes the whole directory offline until the broker starts anew, as in
+Kafka: after a failed sync nobody knows what of it is written, and half a directory that serves
+is harder to live with than one that does not. A process out of descriptors is not the disk's
+trouble: what needed one is refused, and the directory goes on.
 
-Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
+Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
 
 from __future__ import annotations
@@ -22,46 +23,41 @@ __all__ = ["DiskTrouble", "remedy", "unusable"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
-CALM_SECONDS: Final = 10.0
-"""How long nothing may have failed until an append means that the trouble is over: on a full disk
-small appends find room between large ones that do not."""
-
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process or the machine has no descriptor left: nothing of a file was touched."""
 
 
 class DiskTrouble:
-    """The trouble that one log directory has with its disk.
+    """The trouble that one log directory has with its disk. Any thread.
 
     Args:
+        path: of the directory.
         now: seconds; any clock that goes on.
 
     Attributes:
-        lasting: appends failed, and it is not known to be over.
+        failure: why the directory is offline; None mostly.
+        listener: called once, with it, in the thread that met it.
     """
 
-    __slots__ = ("_failed", "_latest", "_now", "_repetitions", "lasting")
+    __slots__ = ("_now", "_path", "_repetitions", "failure", "listener")
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], path: str = "") -> None:
         self._now = now
+        self._path = path
         self._repetitions = Repetitions(now)
-        self._failed = 0
-        self._latest = 0.0
-        self.lasting = False
-
-    def append_refused(
-        self, partition: TopicPartition, what: str, error: OSError | CorruptRecord, path: str = ""
-    ) -> KafkaStorage:
-        """An append failed: logged, and what the producer is told. Nothing of it is in the log."""
-        self.lasting = True
-        self._failed += 1
-        self._latest = self._now()
-        return self.refused(partition, what, error, path)
+        self.failure: KafkaStorage | None = None
+        self.listener: Callable[[KafkaStorage], None] | None = None
 
     def refused(
-        self, partition: TopicPartition, what: str, error: OSError | CorruptRecord, path: str = ""
+        self,
+        partition: TopicPartition | None,
+        what: str,
+        error: OSError | CorruptRecord,
+        path: str = "",
     ) -> KafkaStorage:
-        """Something else failed, as a read.
+        """Something failed: logged, and what to answer. The directory is offline if the disk did.
 
         Args:
             what: was not done, with its verb.
@@ -69,32 +65,49 @@ class DiskTrouble:
         """
         reason = _reason(error)
         path = path or str(getattr(error, "filename", None) or "")
-        level, times = self._repetitions.note((what, reason))
-        logger.log(
-            logging.ERROR if level >= logging.WARNING else logging.DEBUG,
-            "%s partition=%s path=%s error=%s times=%d",
+        if isinstance(error, OSError) and error.errno not in _OURS and self.failure is None:
+            self._fail(partition, what, error, path)
+        else:
+            level, times = self._repetitions.note((what, reason))
+            logger.log(
+                logging.ERROR
+                if level >= logging.WARNING and self.failure is None
+                else logging.DEBUG,
+                "%s partition=%s path=%s error=%s times=%d",
+                what,
+                partition,
+                path,
+                reason,
+                times,
+            )
+        where = f" ({path})" if path else ""
+        who = "" if partition is None else f", {partition}"
+        return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
+
+    def _fail(self, partition: TopicPartition | None, what: str, error: OSError, path: str) -> None:
+        reason = _reason(error)
+        self.failure = KafkaStorage(
+            f"log directory {self._path} is offline until the broker restarts: {what}: {reason};"
+            f" {remedy(error)}"
+        )
+        logger.error(
+            "log directory offline path=%s cause=%r partition=%s file=%s error=%s",
+            self._path,
             what,
             partition,
             path,
             reason,
-            times,
         )
-        where = f" ({path})" if path else ""
-        return KafkaStorage(f"{what}: {reason}, {partition}{where}", topic_partition=partition)
-
-    def append_worked(self) -> None:
-        """An append went through while trouble lasts: it may be over."""
-        if self._now() - self._latest >= CALM_SECONDS:
-            logger.warning("appends are written again failed_before=%d", self._failed)
-            self.lasting = False
-            self._failed = 0
-            self._repetitions.over()
+        if self.listener is not None:
+            self.listener(self.failure)
 
 
 def remedy(error: OSError) -> str:
     """What whoever runs the broker can do about it."""
     if error.errno in _FULL:
         return "free space on its disk and start again"
+    if error.errno == errno.EIO:
+        return "check its disk, then start again"
     return "make it writable for this user, or choose another directory"
 
 

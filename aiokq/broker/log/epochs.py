@@ -30,12 +30,13 @@ class EpochEntry(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log, oldest first; both columns rise strictly."""
 
-    __slots__ = ("_entries", "_files", "_path")
+    __slots__ = ("_entries", "_files", "_path", "_written")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
         self._entries: list[EpochEntry] = []
+        self._written: list[EpochEntry] | None = None  # what the file says; None: not known
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -67,6 +68,7 @@ class LeaderEpochs:
         self._entries = []
         for entry in entries:
             self._insert(*entry)
+        self._written = entries
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` writes from ``start_offset`` on, unless that is known.
@@ -145,7 +147,14 @@ class LeaderEpochs:
             self.write()
 
     def write(self) -> None:
-        """Replace the file. Not synced: if a power cut takes it, it is made from the log again."""
+        """Replace the file, unless it says this already.
+
+        Not synced: if a power cut takes it, it is made from the log again.
+        """
+        if self._written == self._entries:
+            return
+        self._written = None
         lines = [_VERSION, str(len(self._entries))]
         lines += [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
         replace_text(self._files, self._path, lines)
+        self._written = list(self._entries)

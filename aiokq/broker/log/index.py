@@ -10,21 +10,39 @@ Tests: ``tests/unit/broker/log/test_index.py``.
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log.names import LOG
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.segment import Segment
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _POSITION: Final = 0xFFFFFFFF
+_TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class IndexCorrupt(Exception):
     """What an index file says cannot be; the index is to be built again from the log."""
+
+
+class IndexesToRebuild(KafkaStorage):
+    """A read has to wait until the indexes of a segment are made again, which takes too long here.
+
+    Whoever can leave the loop does so with ``segment.rebuilt()``, gives what came of it to
+    ``segment.adopt()`` and reads again; for all others it is an error that clients retry.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(f"indexes of {segment.path(LOG)} are made again")
+        self.segment = segment
 
 
 class OffsetIndex:
@@ -80,13 +98,15 @@ class OffsetIndex:
         while entries and entries[-1] == 0:
             entries.pop()
         if entries:
-            positions = [entry & _POSITION for entry in entries]
-            if any(a >= b for a, b in pairwise(positions)):
+            words = array("I", entries.tobytes())
+            low = 0 if sys.byteorder == "little" else 1
+            if not _rises(words[low::2]):
                 raise IndexCorrupt(f"{self.path} has positions that do not rise")
-            if any(a >> 32 >= b >> 32 for a, b in pairwise(entries)):
+            if not _rises(words[1 - low :: 2]):
                 raise IndexCorrupt(f"{self.path} has offsets that do not rise")
-            if positions[-1] >= log_size:
-                raise IndexCorrupt(f"{self.path} points to {positions[-1]} of {log_size} bytes")
+            last = entries[-1] & _POSITION
+            if last >= log_size:
+                raise IndexCorrupt(f"{self.path} points to {last} of {log_size} bytes")
         self._entries = entries
         self._written = len(entries)
 
@@ -200,12 +220,34 @@ class TimeIndex:
             times.pop()
             offsets.pop()
         for column in (times, offsets):
-            if any(a >= b for a, b in pairwise(column)):
+            if not _rises(column):
                 raise IndexCorrupt(f"{self.path} has entries that do not rise")
         if offsets and not self._base <= offsets[-1] + self._base < next_offset:
             raise IndexCorrupt(f"{self.path} points to offset {offsets[-1] + self._base}")
         self._times, self._offsets = times, offsets
         self._written = len(times)
+
+    def peek(self, next_offset: int) -> int | None:
+        """The last timestamp in the file, where that is enough to know; loads nothing.
+
+        None if the file does not say: it is missing, empty, not a finished one, or its last entry
+        lies outside the segment, which ends before ``next_offset``.
+        """
+        if self._times is not None:
+            return self._times[-1] if self._times else None
+        try:
+            file = self._files.open(self.path, writable=False)
+        except FileNotFoundError:
+            return None
+        try:
+            size = file.size()
+            if not size or size % self.ENTRY:
+                return None
+            timestamp, offset = _TIME_ENTRY.unpack(file.pread(self.ENTRY, size - self.ENTRY))
+        finally:
+            file.close()
+        known = timestamp > 0 and self._base <= offset + self._base < next_offset
+        return timestamp if known else None
 
     @property
     def last(self) -> tuple[int, int] | None:
@@ -266,6 +308,11 @@ class TimeIndex:
         _write(self._files, self.path, self._written * self.ENTRY, data)
         self._written = len(self._times)
         self._stale = False
+
+
+def _rises(column: array[int]) -> bool:
+    """Whether each number is larger than the one before it; in C, as the loop may wait for it."""
+    return all(map(operator.lt, column, column[1:]))
 
 
 def _position_of(entry: int) -> int:

@@ -9,11 +9,14 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
 from aiokq.broker.log.appending import PreparedAppend, prepare_append
+from aiokq.broker.log.durability import Durability
+from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -21,11 +24,12 @@ from aiokq.broker.log.producer_snapshot import (
 )
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
+from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments, TimestampSearch
 from aiokq.broker.log.tail import LogTail
 from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
-from aiokq.core.files import FileRange, Files
+from aiokq.core.files import File, FileRange, Files
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
@@ -34,8 +38,12 @@ if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.retention import RetentionPolicy
+    from aiokq.broker.log.transaction_index import AbortedTransaction
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
+
+logger = logging.getLogger("aiokq.broker.log")
 
 
 class PartitionLog:
@@ -47,8 +55,10 @@ class PartitionLog:
         topic_partition: whose records.
         directory: where its files are.
         config: its topic's settings; ``update_config`` changes them while it runs.
-        high_watermark: what consumers may read up to; the end itself while one node has it.
-        append_listeners: called with the number of bytes after each append.
+        high_watermark: what consumers may read up to: the end itself, while one node has it and
+            the topic does not ask for a flush.
+        append_listeners: called with the number of bytes that consumers may read more.
+        durability: how far it would survive a power cut.
     """
 
     def __init__(
@@ -89,6 +99,8 @@ class PartitionLog:
         self._closed = False
         # what a clean stop has to do: anything at all, and make new names durable
         self._changed = self._renamed = changed
+        self.durability = Durability(config)
+        self._unseen_bytes = 0
         self.high_watermark = self.log_end_offset
 
     # --- what it is
@@ -131,13 +143,24 @@ class PartitionLog:
 
     @property
     def failed(self) -> bool:
-        """Whether a failed write left it unusable for appends until it is opened anew."""
-        return self._tail.failure is not None
+        """Whether its directory is offline: nothing is written until it is opened anew."""
+        return self._disk.failure is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or deleted: what is at its paths may be another one's."""
+        return self._closed
+
+    @property
+    def recovery_point(self) -> int:
+        """Records before it are durable."""
+        return self.durability.recovery_point
 
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
         self._tail.update_config(config)
+        self.durability.update_config(config)
 
     # --- append
 
@@ -192,8 +215,11 @@ class PartitionLog:
             )
         base_offset = self.log_end_offset
         last_offset = self._write(prepared, leader_epoch)
-        for listener in self.append_listeners:
-            listener(prepared.size)
+        if self.high_watermark > last_offset:
+            for listener in self.append_listeners:
+                listener(prepared.size)
+        else:
+            self._unseen_bytes += prepared.size
         return AppendResult(
             base_offset,
             last_offset,
@@ -217,12 +243,18 @@ class PartitionLog:
         for index, header in enumerate(placed.headers):
             if header.has_producer_id:
                 if index in markers:
-                    self._producers.end_transaction(header, markers[index], now_ms)
+                    aborted = self._producers.end_transaction(header, markers[index], now_ms)
+                    if aborted is not None:
+                        self._renamed = True  # it may be the first, which makes the file
+                        self._segments.active.note_aborted(aborted)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
         self._producers.map_end_offset = placed.next_offset
-        # The only replica: what is written is committed. (With replicas, they move it.)
-        self.high_watermark = placed.next_offset
+        # The only replica: what is written is committed, if the topic does not ask for more than
+        # that. (With replicas, they move it.)
+        durability = self.durability
+        if not durability.has_policy or not durability.holds_back(self, placed.next_offset):
+            self.high_watermark = placed.next_offset
         return placed.next_offset - 1
 
     def read_refused(self, error: OSError) -> KafkaStorage:
@@ -233,7 +265,7 @@ class PartitionLog:
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def _check_usable(self) -> None:
-        failure = self._tail.failure
+        failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
         if self._closed:
@@ -243,6 +275,74 @@ class PartitionLog:
 
     # --- segments
 
+    # --- durability
+
+    async def committed(self, offset: int) -> None:
+        """Wait until the records before ``offset`` are: at once, unless the topic asks for a flush.
+
+        Raises:
+            KafkaStorage: the disk refused, or the log was closed; a restart may keep them or not.
+        """
+        while self.high_watermark < offset:
+            self._check_usable()
+            await self.durability.changed()
+
+    def begin_flush(self, before: int | None) -> PendingFlush | None:
+        """What is to be synced so that records are durable; None if they are.
+
+        Args:
+            before: an offset up to which will do; None for the end.
+
+        Raises:
+            KafkaStorage: a file cannot be opened.
+        """
+        if self._closed:
+            return None
+        *older, active = self._segments.all
+        end = self.log_end_offset
+        if before is not None and before <= active.base_offset:
+            end = active.base_offset
+        elif active.next_offset > self.recovery_point:
+            older.append(active)
+        files: list[File] = []
+        try:
+            for segment in reversed(older):
+                finished = segment is not active
+                if segment.next_offset <= self.recovery_point and not (
+                    finished and segment.needs_sync
+                ):
+                    break
+                files += segment.begin_sync(finished=finished)
+        except OSError as error:
+            raise self._refused("flush failed", error) from error
+        if end <= self.recovery_point and not files:
+            return None
+        directories: list[str] = []
+        if self._renamed:
+            self._renamed = False
+            directories.append(self.directory)
+        if self.durability.is_new:
+            self.durability.is_new = False
+            directories.append(self.directory.rpartition("/")[0] or "/")
+        return PendingFlush(self, end, self.durability.generation, files, directories)
+
+    def end_flush(self, done: PendingFlush) -> None:
+        """What ``begin_flush`` gave is synced: readers see what waited for it."""
+        durability = self.durability
+        durability.flushed(done)
+        end = self.log_end_offset
+        if durability.has_policy and durability.holds_back(self, end):
+            end = min(durability.recovery_point, end)
+        self.high_watermark = max(self.high_watermark, end)
+        size, self._unseen_bytes = self._unseen_bytes, 0
+        if size:
+            for listener in self.append_listeners:
+                listener(size)
+
+    def wake_waiters(self) -> None:
+        """Let those who wait for ``committed`` look again."""
+        self.durability.wake()
+
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the newest is empty."""
         self._check_usable()
@@ -251,7 +351,9 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> None:
         self._changed = self._renamed = True
-        self._tail.roll(self.log_end_offset, now_ms, before=self.take_snapshot)
+        base_offset = self.log_end_offset
+        self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
+        self.durability.segment_finished(self, base_offset)
 
     def take_snapshot(self) -> None:
         """Write the producer state at the log's end."""
@@ -271,6 +373,7 @@ class PartitionLog:
         *,
         upper_bound: int | None = None,
         at_least_one: bool = True,
+        read_committed: bool = False,
     ) -> LogRead:
         """Whole batches from the one that holds ``offset`` on; no record is touched.
 
@@ -281,6 +384,7 @@ class PartitionLog:
             upper_bound: batches that end at or behind this offset are left out; None takes the
                 high watermark.
             at_least_one: the first batch is given even if it is larger than ``max_bytes``.
+            read_committed: also say which transactions in what is given were aborted.
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the log's start or behind its end.
@@ -294,10 +398,10 @@ class PartitionLog:
             )
         bound = self.high_watermark if upper_bound is None else min(upper_bound, end)
         fragments: list[FileRange] = []
-        size = 0
+        size, upper = 0, offset
         if offset < bound and (max_bytes > 0 or at_least_one):
             try:
-                fragments, size = self._segments.read(
+                fragments, size, upper = self._segments.read(
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except OSError as error:
@@ -308,6 +412,7 @@ class PartitionLog:
             self.high_watermark,
             self.last_stable_offset,
             self._log_start_offset,
+            self._segments.aborted_transactions(offset, upper) if read_committed and size else (),
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
@@ -380,6 +485,116 @@ class PartitionLog:
                 raise self._refused("records not deleted", error) from error
         return self._log_start_offset
 
+    def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
+        """Let go of the oldest segments that a policy names; how many went.
+
+        The log then starts where what is left begins. Where nothing is left, that is an empty
+        segment at its end.
+
+        Raises:
+            KafkaStorage: the disk refused, or a segment cannot be read.
+        """
+        self._check_usable()
+        segments = self._segments.all
+        try:
+            view = RetainedLog(
+                segments,
+                self._log_start_offset,
+                self.log_end_offset,
+                self.high_watermark,
+                self.config,
+                now_ms,
+            )
+            count, reason = expired(view, policies)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("retention failed", error) from error
+        if not count:
+            return 0
+        if count == len(segments):
+            self._roll(now_ms)
+        kept = self._segments.all[count:]
+        start = max(self._log_start_offset, kept[0].base_offset)
+        self._changed = self._renamed = True
+        try:
+            if start > self._log_start_offset:
+                self._epochs.truncate_from_start(start)
+                self._log_start_offset = start
+            self._segments.replace(kept)
+        except OSError as error:
+            raise self._refused("records not deleted", error) from error
+        logger.info(
+            "segments deleted partition=%s reason=%r segments=%d bytes=%d log_start_offset=%d",
+            self.topic_partition,
+            reason,
+            count,
+            sum(segment.size for segment in segments[:count]),
+            start,
+        )
+        return count
+
+    def roll_idle(self, now_ms: int) -> bool:
+        """Begin a new segment if the newest is older than segment.ms; whether it was.
+
+        Kafka does that at the next append only: what nobody appends to would never be compacted.
+
+        Raises:
+            KafkaStorage: the disk refused, or the segment cannot be read.
+        """
+        self._check_usable()
+        try:
+            idle = self._tail.is_idle(now_ms)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("not rolled", error) from error
+        if idle:
+            self._roll(now_ms)
+        return idle
+
+    # --- compacted
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The transactions with records between two offsets that were aborted."""
+        return self._segments.aborted_transactions(start, end)
+
+    def swap_segments(self, cleaned: Segment, originals: Sequence[Segment]) -> bool:
+        """Go on with ``cleaned`` in the place of neighbours it was made from.
+
+        One step for readers: they see the originals, or what became of them. Its files, durable,
+        end in ``.swap`` until ``settle_segment``: whatever happens, recovery has them take the
+        originals' place.
+
+        Returns:
+            False if the originals are no longer the log's, or it is deleted; nothing is done then.
+
+        Raises:
+            KafkaStorage: the disk refused; what readers see is changed nevertheless.
+        """
+        if self._closed:
+            return False
+        self._check_usable()
+        known = set(map(id, self._segments.all[:-1]))
+        if not known.issuperset(map(id, originals)):
+            return False
+        self._changed = self._renamed = True
+        try:
+            self._segments.swap(cleaned, originals)
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
+        return True
+
+    def settle_segment(self, cleaned: Segment) -> None:
+        """Give a segment that was swapped in its own name, once the originals' are gone for good.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        if self._closed or cleaned not in self._segments.all:
+            return
+        self._changed = self._renamed = True
+        try:
+            cleaned.rename("")
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
+
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from ``offset`` on, as a follower does whose leader has others."""
         self._check_usable()
@@ -400,6 +615,7 @@ class PartitionLog:
             self._renamed = True
         self._segments.replace(kept)
         end = self.log_end_offset
+        self.durability.truncated(end)
         self._epochs.truncate_from_end(end)
         self._log_start_offset = min(self._log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
@@ -435,11 +651,13 @@ class PartitionLog:
         """
         self._closed = True
         self._segments.release()
+        self.wake_waiters()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk."""
+        """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
         for segment in self._segments.all:
             segment.sync()
+        self.durability.recovery_point = self.log_end_offset
 
     def close(self, clean: bool = True) -> None:
         """Close the files. ``clean`` also syncs them and writes what the next start relies on.
@@ -451,8 +669,8 @@ class PartitionLog:
             return
         self._closed = True
         try:
-            if clean and self._tail.failure is not None:
-                raise KafkaStorage(self._tail.failure.message)
+            if clean and self._disk.failure is not None:
+                raise KafkaStorage(self._disk.failure.message)
             if clean and self._changed:
                 self._close_clean()
         except (OSError, CorruptRecord) as error:

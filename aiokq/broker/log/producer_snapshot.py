@@ -23,6 +23,7 @@ from aiokq.broker.log.producer_state import (
     ProducerState,
 )
 from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import Buffer
@@ -103,7 +104,7 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
 
 
 def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
-    """Write the snapshot of ``offset``; of the older ones the newest two stay, as a reserve."""
+    """Write the snapshot of ``offset``. Not synced: it has a CRC, and follows from the log."""
     path = names.segment_file(directory, offset, names.SNAPSHOT)
     temporary = path + names.TEMPORARY
     file = files.open(temporary, create=True)
@@ -113,8 +114,93 @@ def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> No
     finally:
         file.close()
     files.rename(temporary, path)
-    for _, older in snapshot_files(files, directory)[:-3]:
-        files.remove(older)
+
+
+def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
+    """Remove the snapshots that no recovery would begin with.
+
+    One per segment is kept, at its beginning, and the newest. Source: Kafka
+    ``ProducerStateManager.removeStraySnapshots``.
+    """
+    bases = {segment.base_offset for segment in segments}
+    end = segments[-1].next_offset
+    found = snapshot_files(files, directory)
+    newest = max((offset for offset, _ in found if offset <= end), default=None)
+    for offset, path in found:
+        if offset not in bases and offset != newest:
+            files.remove(path)
+
+
+class ProducerReplay:
+    """Producer state on its way through a log: from a snapshot on, batch by batch.
+
+    Args:
+        end: the state is wanted at this offset or behind it: no later snapshot will do.
+        remove_later: those are of records that are gone, or may be.
+
+    Attributes:
+        state: as of the batches that were noted.
+        start: where the snapshot was taken; batches before it are in the state already.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        end: int,
+        crc32c: Checksum,
+        now_ms: int,
+        *,
+        remove_later: bool = True,
+    ) -> None:
+        self.state = ProducerState()
+        self.start = 0
+        self._now_ms = now_ms
+        for offset, path in reversed(snapshot_files(files, directory)):
+            if offset > end:
+                if remove_later:
+                    files.remove(path)
+                continue
+            try:
+                entries = decode_snapshot(files.read_bytes(path), crc32c, now_ms)
+            except CorruptRecord as error:
+                logger.warning("producer snapshot ignored file=%s error=%s", path, error.message)
+                files.remove(path)
+                continue
+            for entry in entries:
+                self.state.put(entry)
+            self.start = offset
+            break
+
+    def note(
+        self, segment: Segment, position: int, header: BatchHeader
+    ) -> AbortedTransaction | None:
+        """A batch of the log; the transaction that it aborts, if it is the marker of one."""
+        if not header.has_producer_id or header.base_offset < self.start:
+            return None
+        if not header.is_control:
+            self.state.update(header, self._now_ms)
+            return None
+        try:
+            marker = read_marker(segment.file.pread(header.size, position), header)
+        except CorruptRecord as error:
+            # Its CRC is right, so this is what was written: to cut it off would lose what follows.
+            path = segment.path(names.LOG)
+            logger.error("marker ignored file=%s position=%d error=%s", path, position, error)
+            return None
+        return None if marker is None else self.state.end_transaction(header, marker, self._now_ms)
+
+    def walk(self, segments: Iterable[Segment]) -> None:
+        """Note the batches of sound segments.
+
+        Raises:
+            CorruptRecord: one is not sound.
+        """
+        for segment in segments:
+            position = segment.position_of(self.start)
+            if position is not None:
+                for at, header in segment.headers(position):
+                    self.note(segment, at, header)
 
 
 def restore_producers(
@@ -124,43 +210,13 @@ def restore_producers(
     crc32c: Checksum,
     now_ms: int,
 ) -> ProducerState:
-    """The producer state at the end of ``segments``: the last snapshot, then the batches behind."""
+    """The producer state at the end of ``segments``: the last snapshot, then the batches behind.
+
+    Raises:
+        CorruptRecord: a segment is not sound.
+    """
     end = segments[-1].next_offset
-    state = ProducerState()
-    start = segments[0].base_offset
-    for offset, path in reversed(snapshot_files(files, directory)):
-        if offset > end:
-            files.remove(path)  # of records that recovery removed
-            continue
-        try:
-            entries = decode_snapshot(files.read_bytes(path), crc32c, now_ms)
-        except CorruptRecord as error:
-            logger.warning("producer snapshot ignored file=%s error=%s", path, error.message)
-            files.remove(path)
-            continue
-        for entry in entries:
-            state.put(entry)
-        start = offset
-        break
-    for segment in segments:
-        if segment.next_offset <= start:
-            continue
-        position = segment.position_of(start)
-        if position is None:
-            continue
-        for at, header in segment.headers(position):
-            if header.has_producer_id and header.base_offset >= start:
-                _replay(state, segment, at, header, now_ms)
-    state.map_end_offset = end
-    return state
-
-
-def _replay(
-    state: ProducerState, segment: Segment, position: int, header: BatchHeader, now_ms: int
-) -> None:
-    if not header.is_control:
-        state.update(header, now_ms)
-        return
-    marker = read_marker(segment.file.pread(header.size, position), header)
-    if marker is not None:
-        state.end_transaction(header, marker, now_ms)
+    replay = ProducerReplay(files, directory, end, crc32c, now_ms)
+    replay.walk(segments)
+    replay.state.map_end_offset = end
+    return replay.state

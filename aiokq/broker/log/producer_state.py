@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
-from aiokq.records.control import EndTransactionMarker
+from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
@@ -226,8 +227,8 @@ class ProducerState:
 
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, now_ms: int
-    ) -> int | None:
-        """A marker was appended; the first offset of the transaction it ends, None without one."""
+    ) -> AbortedTransaction | None:
+        """A marker was appended; the transaction it ends, if it aborts one that has records."""
         entry = self._entry(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.batches.clear()
@@ -237,9 +238,13 @@ class ProducerState:
         entry.last_seen_ms = now_ms
         first, entry.transaction_first_offset = entry.transaction_first_offset, None
         self._open.pop(header.producer_id, None)
-        if first is not None:
-            self._completed.append((first, header.last_offset))
-        return first
+        if first is None:
+            return None
+        self._completed.append((first, header.last_offset))
+        if marker.type is ControlType.COMMIT:
+            return None
+        stable = min(self._open.values(), default=header.next_offset)
+        return AbortedTransaction(header.producer_id, first, header.last_offset, stable)
 
     def _entry(self, producer_id: int) -> ProducerEntry:
         entry = self._entries.get(producer_id)

@@ -2,9 +2,15 @@
 
 Synchronous, for an executor: it may read every byte. What it does, in order: leftovers of an
 interrupted cleaning are finished or removed; after an unclean stop each batch is checked (CRC,
-offsets that rise), the log cut at the first bad one, and what was behind it kept aside if any of
-it may have been acknowledged; indexes are made again where they do not fit; epochs and producer
-state follow from the log and the last snapshot.
+offsets that rise), the log cut at the first bad one, or where a segment ends before the next one
+begins, and what was behind it kept aside if any of it may have been acknowledged; indexes are made
+again where they do not fit; epochs, producer state and aborted transactions follow from the log and
+the last snapshot before it.
+
+A segment begins where the one before it ends: what compaction leaves of a group keeps its last
+batch. If one ends too early, a power cut took what was not synced of it, while pages of later ones
+had reached the disk. Apache Kafka lets the last batches of a segment go when it compacts them, so
+gaps that may be its work are let be, and cannot be told from such a loss.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -26,10 +32,15 @@ from aiokq.broker.log.corruption import (
     valid_batches,
 )
 from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.index import IndexCorrupt
+from aiokq.broker.log.interrupted import finish_interrupted
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.log.producer_snapshot import restore_producers
+from aiokq.broker.log.producer_snapshot import (
+    ProducerReplay,
+    remove_stray_snapshots,
+    restore_producers,
+)
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
@@ -39,6 +50,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.producer_state import ProducerState
 
 logger = logging.getLogger("aiokq.broker.log")
 
@@ -56,6 +68,9 @@ class RecoveryProgress(NamedTuple):
 
 Progress = Callable[[RecoveryProgress], None]
 
+GAPS_ANYWHERE: Final = 2**63 - 1
+"""For ``gaps_before``: Apache Kafka has compacted the log, nobody knows how far."""
+
 
 def open_log(
     files: Files,
@@ -70,6 +85,7 @@ def open_log(
     clean: bool,
     log_start_offset: int = 0,
     recovery_point: int = 0,
+    gaps_before: int = 0,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """The log in ``directory``, which is made with an empty segment if nothing is there.
@@ -79,17 +95,30 @@ def open_log(
         clean: the last stop was clean: nothing is scanned.
         log_start_offset: what DeleteRecords or retention left, from the checkpoint.
         recovery_point: records before it are known to be sound; whole segments are skipped.
+        gaps_before: segments that begin up to here may begin behind the end of the one before
+            them. Others that do are behind a hole: the log ends there.
         progress: called now and then while batches are checked, from this thread.
 
     Raises:
         OSError: the disk refused.
     """
     files.mkdirs(directory)
-    finish_interrupted(files, directory)
-    loader = _Loader(files, directory, topic_partition, config, crc32c, now_ms, progress)
+    loader = _Loader(
+        files,
+        directory,
+        topic_partition,
+        config,
+        crc32c,
+        now_ms,
+        progress,
+        # synced, so whatever is missing there was removed
+        gaps_before=max(gaps_before, recovery_point),
+    )
     try:
-        segments = loader.load(clean=clean, log_start_offset=log_start_offset, point=recovery_point)
-        producers = restore_producers(files, directory, segments, crc32c, now_ms)
+        finish_interrupted(files, directory)
+        segments, producers = loader.load(
+            clean=clean, log_start_offset=log_start_offset, point=recovery_point
+        )
     except CorruptRecord as error:
         logger.error(
             "log is not what was synced, checking all of it partition=%s error=%s",
@@ -97,11 +126,11 @@ def open_log(
             error.message,
         )
         clean = False
-        segments = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
-        producers = restore_producers(files, directory, segments, crc32c, now_ms)
+        segments, producers = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
     if log_start_offset > segments[-1].next_offset:
         segments = loader.begin_anew(segments, log_start_offset)
         producers = restore_producers(files, directory, segments, crc32c, now_ms)
+    remove_stray_snapshots(files, directory, segments)
     for segment in segments:
         segment.release()  # a descriptor each would be too many
     end = segments[-1].next_offset
@@ -127,57 +156,20 @@ def open_log(
     )
 
 
-def finish_interrupted(files: Files, directory: str) -> None:
-    """Finish or undo what a crash interrupted: ``.swap``, ``.cleaned``, ``.deleted``, ``.tmp``.
+def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
+    """How much of a log ``open_log`` checks after an unclean stop; 0 where there is none.
 
-    A swap is complete once a segment's ``.log.swap`` is there and no ``.cleaned`` is older: its
-    files then replace those they were made from. Else the originals are all still there.
+    Raises:
+        OSError: the disk refused.
     """
-    found = files.listdir(directory)
-    swaps: dict[int, list[str]] = {}
-    cleaned: list[int] = []
-    for name in found:
-        stem, dot, suffix = name.rpartition(".")
-        parsed = names.parse_segment_file(stem)
-        if dot + suffix == names.SWAP and parsed is not None:
-            swaps.setdefault(parsed[0], []).append(stem)
-        elif dot + suffix == names.CLEANED and parsed is not None:
-            cleaned.append(parsed[0])
-        if dot + suffix in (names.CLEANED, names.DELETED, names.TEMPORARY):
-            files.remove(f"{directory}/{name}")
-    for base_offset in sorted(swaps):
-        stems = swaps[base_offset]
-        log_swap = names.segment_file(directory, base_offset, names.LOG) + names.SWAP
-        if cleaned and base_offset >= min(cleaned):
-            for stem in stems:
-                files.remove(f"{directory}/{stem}{names.SWAP}")
-            continue
-        if files.exists(log_swap):
-            _remove_replaced(files, directory, log_swap, base_offset, set(swaps))
-        for stem in stems:
-            files.rename(f"{directory}/{stem}{names.SWAP}", f"{directory}/{stem}")
-        logger.info("finished swap directory=%s base_offset=%d", directory, base_offset)
-
-
-def _remove_replaced(
-    files: Files, directory: str, log_swap: str, base_offset: int, swapped: set[int]
-) -> None:
-    """Remove the segments whose records a swapped-in one holds."""
-    end = base_offset
-    file = files.open(log_swap)
-    try:
-        for _, header in walk_headers(file, 0, file.size()):
-            end = max(end, header.last_offset)
-    finally:
-        file.close()
-    for name in files.listdir(directory):
-        parsed = names.parse_segment_file(name)
-        if parsed is None or parsed[1] not in names.SEGMENT_SUFFIXES:
-            continue
-        if base_offset <= parsed[0] <= end and (
-            parsed[0] == base_offset or parsed[0] not in swapped
-        ):
-            files.remove(f"{directory}/{name}")
+    if not files.is_dir(directory):
+        return 0
+    found = [names.parse_segment_file(name) for name in files.listdir(directory)]
+    bases = sorted(base for base, suffix in filter(None, found) if suffix == names.LOG)
+    sound = sum(1 for after in bases[1:] if after <= recovery_point)
+    return sum(
+        files.stat_size(names.segment_file(directory, base, names.LOG)) for base in bases[sound:]
+    )
 
 
 class _Loader:
@@ -192,6 +184,8 @@ class _Loader:
         crc32c: Checksum,
         now_ms: int,
         progress: Progress | None,
+        *,
+        gaps_before: int,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -200,11 +194,14 @@ class _Loader:
         self._crc32c = crc32c
         self._now_ms = now_ms
         self._progress = progress
+        self._gaps_before = gaps_before
         self._checked = self._total = 0
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
 
-    def load(self, *, clean: bool, log_start_offset: int, point: int) -> list[Segment]:
-        """The segments, at least one.
+    def load(
+        self, *, clean: bool, log_start_offset: int, point: int
+    ) -> tuple[list[Segment], ProducerState]:
+        """The segments, at least one, and the producers at their end.
 
         Raises:
             CorruptRecord: what is taken for sound, after a clean stop or before ``point``, is not.
@@ -212,15 +209,20 @@ class _Loader:
         bases = self._bases()
         if not bases:
             segment = self._segment(log_start_offset)
-            segment.create()
-            return [segment]
+            segment.create(
+                preallocate=self._config.segment_bytes if self._config.preallocate else 0
+            )
+            return [segment], self._producers_of([segment])
         epochs_known = self._load_epochs()
         if clean:
             segments = self._open_all(bases, None)
             if not epochs_known:
                 self._epochs_of(segments)
-            return segments
+            return segments, self._producers_of(segments)
         return self._recover_all(bases, point if epochs_known else 0)
+
+    def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
+        return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
     def begin_anew(self, segments: Sequence[Segment], start: int) -> list[Segment]:
         """One empty segment at the log's start, in place of segments that all lie before it.
@@ -288,11 +290,52 @@ class _Loader:
         segments = [self._segment(base) for base in bases]
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
+            if after is not None and not segment.indexes_fit():
+                # Now, in this thread: the first read of it will be in the loop's.
+                logger.warning(
+                    "indexes are made anew partition=%s file=%s",
+                    self._name,
+                    segment.path(names.LOG),
+                )
+                segment.rebuild_indexes()
+        self._load_transactions(segments)
         return segments
+
+    def _load_transactions(self, segments: Sequence[Segment]) -> None:
+        """Read the aborted transactions of segments; where they do not fit, from the log."""
+        for number, segment in enumerate(segments):
+            try:
+                segment.load_transactions()
+            except IndexCorrupt as error:
+                logger.warning(
+                    "aborted transactions are made anew partition=%s error=%s", self._name, error
+                )
+                replay = self._replay_to(segment.base_offset, segments[:number])
+                segment.begin_transactions()
+                for position, header in segment.headers():
+                    aborted = replay.note(segment, position, header)
+                    if aborted is not None:
+                        segment.note_aborted(aborted)
+                segment.flush_indexes()
+
+    def _replay_to(
+        self, end: int, before: Sequence[Segment], *, remove_later: bool = False
+    ) -> ProducerReplay:
+        """Producer state at ``end``, from the segments before it."""
+        replay = ProducerReplay(
+            self._files,
+            self._directory,
+            end,
+            self._crc32c,
+            self._now_ms,
+            remove_later=remove_later,
+        )
+        replay.walk(before)
+        return replay
 
     # --- after an unclean stop
 
-    def _recover_all(self, bases: Sequence[int], point: int) -> list[Segment]:
+    def _recover_all(self, bases: Sequence[int], point: int) -> tuple[list[Segment], ProducerState]:
         # a segment that ends at or before the recovery point was synced whole
         sound = sum(1 for after in bases[1:] if after <= point)
         self._total = sum(
@@ -301,10 +344,15 @@ class _Loader:
         )
         segments = self._open_all(bases[:sound], bases[sound]) if sound else []
         expected = bases[sound]
+        # A snapshot of what is to be checked may be of records that are not there any more.
+        replay = self._replay_to(expected, segments, remove_later=True)
         known_epoch = self.epochs.latest_epoch
         for index in range(sound, len(bases)):
+            if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
+                self._set_aside_later(bases[index:])
+                break
             segment = self._segment(bases[index])
-            bad = self._recover(segment, max(expected, bases[index]))
+            bad = self._recover(segment, max(expected, bases[index]), replay)
             segments.append(segment)
             expected = segment.next_offset
             if bad is not None:
@@ -320,9 +368,10 @@ class _Loader:
         for segment in segments[sound:-1]:
             segment.seal()
         segments[-1].flush_indexes()
-        return segments
+        replay.state.map_end_offset = segments[-1].next_offset
+        return segments, replay.state
 
-    def _recover(self, segment: Segment, expected: int) -> BadBatch | None:
+    def _recover(self, segment: Segment, expected: int, replay: ProducerReplay) -> BadBatch | None:
         """Check one segment from its first byte; what has to be cut off, if anything."""
         file = segment.file
         end = file.size()
@@ -333,6 +382,10 @@ class _Loader:
                 file, end, segment.base_offset, expected, self._crc32c
             ):
                 segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+                if header.has_producer_id:
+                    aborted = replay.note(segment, position, header)
+                    if aborted is not None:
+                        segment.note_aborted(aborted)
                 if header.magic >= 2:
                     self.epochs.note(header.leader_epoch, header.base_offset)
                 if position >= next_report:
@@ -345,6 +398,23 @@ class _Loader:
             self._report(self._checked)
         return None
 
+    def _may_have_gap(self, end: int, base_offset: int) -> bool:
+        """Whether compaction can have left the gap between two segments."""
+        if base_offset <= self._gaps_before:
+            if self._gaps_before == GAPS_ANYWHERE:
+                logger.warning(
+                    "gap between segments, taken for compaction's partition=%s offsets=%s",
+                    self._name,
+                    _offsets(end, base_offset - 1),
+                )
+            return True
+        logger.error(
+            "hole in the log, cut there partition=%s lost_offsets=%s",
+            self._name,
+            _offsets(end, base_offset - 1),
+        )
+        return False
+
     def _report(self, checked: int) -> None:
         if self._progress is not None:
             self._progress(RecoveryProgress(self._name, checked, self._total))
@@ -356,7 +426,7 @@ class _Loader:
         path = segment.path(names.LOG)
         lost = valid_batches(file, position, end, bad.expected, self._crc32c)
         trash = ""
-        if lost is None and is_torn(file, position, end):
+        if lost is None and is_torn(file, position, end, bad.expected):
             trash = "torn tail"
         elif lost is None and only_zeros(file, position, end):
             trash = "zeros"

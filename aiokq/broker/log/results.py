@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.core.files import FileRange
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.transaction_index import AbortedTransaction
 
 
 class AppendResult(NamedTuple):
@@ -29,6 +33,7 @@ class LogRead(NamedTuple):
     Attributes:
         fragments: to be sent in order; the first batch holds the offset asked for or a later one.
         size: bytes in all of them.
+        aborted_transactions: whose records a reader of committed ones leaves out, if it asked.
     """
 
     fragments: list[FileRange]
@@ -36,3 +41,4 @@ class LogRead(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted_transactions: Sequence[AbortedTransaction] = ()

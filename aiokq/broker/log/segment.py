@@ -1,4 +1,4 @@
-"""Owns one segment: a ``.log`` file with its two indexes, from one base offset on.
+"""Owns one segment: a ``.log`` file with its three indexes, from one base offset on.
 
 Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of.
 
@@ -7,12 +7,20 @@ Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.p
 
 from __future__ import annotations
 
+import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
-from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex, TimeIndex
+from aiokq.broker.log.index import (
+    MAX_RELATIVE_OFFSET,
+    IndexCorrupt,
+    IndexesToRebuild,
+    OffsetIndex,
+    TimeIndex,
+)
+from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, FileRange, Files
@@ -23,8 +31,14 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.open_files import OpenFiles
 
+logger = logging.getLogger("aiokq.broker.log")
+
 POSITION_MAX: Final = 2**31 - 1
 """Positions are int32 in the index: a segment is smaller than 2 GiB."""
+
+
+MAX_INDEX_BYTES: Final = 2**31 - 1
+"""For the index of a segment that is not appended to: as much as it needs."""
 
 
 class End(NamedTuple):
@@ -42,6 +56,7 @@ class Segment:
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after its last record; ``base_offset`` if it is empty.
         created_ms: when it was made or last loaded, for rolling a log without timestamps.
+        on_loop: it is used on an event loop, where indexes are not made again.
         open_files: told when its file is opened again; None while one thread of its own loads it.
     """
 
@@ -55,11 +70,16 @@ class Segment:
         "_index",
         "_interval",
         "_max_timestamp",
+        "_peeked",
+        "_preallocated",
         "_reopened",
+        "_suffix",
         "_time_index",
+        "_transactions",
         "base_offset",
         "created_ms",
         "next_offset",
+        "on_loop",
         "open_files",
         "size",
     )
@@ -73,13 +93,16 @@ class Segment:
         index_interval_bytes: int,
         index_bytes: int,
         now_ms: int,
+        suffix: str = "",
     ) -> None:
         self.base_offset = base_offset
+        self._suffix = suffix  # behind the names of its files, while it is made by a cleaning
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
         self._files = files
         self._directory = directory
+        self.on_loop = False
         self.open_files: OpenFiles | None = None
         self._file: File | None = None
         self._reopened = False
@@ -89,22 +112,34 @@ class Segment:
         self._first_timestamp: int | None = None
         # largest timestamp and the last offset of the batch that has it; None: not looked up
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
+        # of a segment whose largest timestamp was not looked up: what retention has seen
+        self._peeked: int | None = None
+        self._preallocated = False
         self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
+        self._transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
 
     # --- files
 
     def path(self, suffix: str) -> str:
         """Path of the segment's file with this suffix."""
-        return names.segment_file(self._directory, self.base_offset, suffix)
+        return names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
-    def create(self) -> None:
-        """Make its file, empty; those of the indexes come with their first flush."""
+    def create(self, *, preallocate: int = 0) -> None:
+        """Make its file, empty; those of the indexes come with their first flush.
+
+        Args:
+            preallocate: the size it gets at once, filled with zeros, which ``seal`` cuts off.
+        """
         self._file = self._files.open(self.path(names.LOG), create=True)
         if self._file.size():
             self._file.truncate(0)
+        if preallocate:
+            self._preallocated = True
+            self._file.truncate(preallocate)
         self._index.create()
         self._time_index.create()
+        self._transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
         """Take over what is on disk after a clean stop, reading as little as possible.
@@ -124,20 +159,54 @@ class Segment:
         size = self.size
         self.next_offset = self.base_offset + MAX_RELATIVE_OFFSET + 1
         self._load_indexes()
-        self.next_offset = self.base_offset
-        self.size = self._index.last_position
-        for position, header in walk_headers(self.file, self.size, size):
-            self.next_offset = header.next_offset
-            self.size = position + header.size
+        self._note_unindexed(size)
         if self.size != size:
             raise CorruptRecord(
                 f"{self.path(names.LOG)} has {size - self.size} bytes behind its last batch"
             )
 
+    def _note_unindexed(self, size: int) -> None:
+        """Note the batches behind the last index entry, of which a power cut may have left many."""
+        self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
+        self.next_offset = self.base_offset
+        indexed = self.size = self._index.last_position
+        self._bytes_since_index = 0
+        for position, header in walk_headers(self.file, indexed, size):
+            has_entry = self._interval if position == indexed > 0 else 0
+            self._bytes_since_index -= has_entry
+            self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+            self._bytes_since_index += has_entry
+
+    def indexes_fit(self) -> bool:
+        """Whether the files of a sealed segment's indexes may be what they should be, by size."""
+        try:
+            index = self._files.stat_size(self.path(names.INDEX))
+            time_index = self._files.stat_size(self.path(names.TIME_INDEX))
+        except FileNotFoundError:
+            return not self.size
+        if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
+            return False
+        # After a power cut a file may be there and have nothing in it. One that is empty for a
+        # reason is of a few batches, and soon made again.
+        return index > 0 or self.size <= self._interval
+
+    def load_transactions(self) -> None:
+        """Read which transactions were aborted in it; ``open_existing`` leaves that out.
+
+        Raises:
+            IndexCorrupt: the index does not fit.
+        """
+        self._transactions.load()
+
     def begin_recovery(self) -> None:
         """As ``begin_rebuild``; of what a kill left nobody knows whether it was synced."""
         self.begin_rebuild()
+        self.begin_transactions()
         self._dirty = True
+
+    def begin_transactions(self) -> None:
+        """Forget its aborted transactions, which are then noted one after the other."""
+        self._transactions.create()
 
     def begin_rebuild(self) -> None:
         """Forget all but the ``.log`` file, whose batches are then noted one after the other."""
@@ -182,19 +251,52 @@ class Segment:
         """Bring the index files up to the log."""
         self._index.flush()
         self._time_index.flush()
+        self._transactions.flush()
 
     def seal(self) -> None:
         """Finish the segment: nothing will be appended any more."""
+        self.trim()
         self._load_indexes()
         timestamp, offset = self.max_timestamp()
         self._time_index.maybe_append(timestamp, offset)
         self.flush_indexes()
+
+    def trim(self) -> None:
+        """Cut off what was preallocated and not used."""
+        if self._preallocated:
+            self._dirty = True
+            self.file.truncate(self.size)
+            self._preallocated = False
 
     def sync(self) -> None:
         """Make the records durable, if any were written since the last time."""
         if self._dirty:
             self.file.sync()
             self._dirty = False
+        self._transactions.sync()
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether something was written that is not durable."""
+        return self._dirty or self._transactions.needs_sync
+
+    def begin_sync(self, *, finished: bool) -> list[File]:
+        """The files to sync now: what is written from now on is another sync's.
+
+        Args:
+            finished: nothing is appended any more, so its aborted transactions count, too: until
+                then recovery goes through the whole segment and finds them.
+
+        Raises:
+            OSError: a file cannot be opened or written; everything is still to be synced.
+        """
+        files = []
+        if self._dirty:
+            files.append(self.file)
+        if finished:
+            files += self._transactions.begin_sync()
+        self._dirty = False
+        return files
 
     def close(self) -> None:
         """Close the ``.log``; the segment can be used again."""
@@ -203,19 +305,75 @@ class Segment:
             file.close()
             self._forget_file()
 
-    def rename_away(self, suffix: str) -> None:
-        """Add ``suffix`` to the names of its files; the open file goes on being readable."""
-        for kind in names.SEGMENT_SUFFIXES:
+    def rename_away(self, suffix: str, *, with_snapshot: bool = True) -> None:
+        """Add ``suffix`` to the names of its files; the open file goes on being readable.
+
+        Args:
+            with_snapshot: also that of the producer state where it begins.
+        """
+        kinds = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+        for kind in kinds if with_snapshot else names.SEGMENT_SUFFIXES:
             path = self.path(kind)
             if self._files.exists(path):
                 self._files.rename(path, path + suffix)
 
     def remove_renamed(self, suffix: str) -> None:
         """Remove the files that ``rename_away`` renamed."""
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = self.path(kind) + suffix
             if self._files.exists(path):
                 self._files.remove(path)
+
+    # --- a copy that a cleaning makes
+
+    def note_copied(
+        self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
+    ) -> None:
+        """The next ``size`` bytes of the file are batches.
+
+        Args:
+            notes: entries of both indexes: last offset and position of a batch, the largest
+                timestamp so far, and the last offset of the batch that has it.
+            largest: that timestamp and offset now.
+        """
+        for last_offset, position, timestamp_ms, offset in notes:
+            self._index.append(last_offset, position)
+            self._time_index.maybe_append(timestamp_ms, offset)
+        self._max_timestamp = largest
+        self.size += size
+
+    def finish_copy(self, next_offset: int) -> None:
+        """Nothing comes any more: make all its files durable, but for their names.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.next_offset = next_offset
+        self.seal()
+        self.sync()
+        for kind in (names.INDEX, names.TIME_INDEX):
+            file = self._files.open(self.path(kind))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def rename(self, suffix: str) -> None:
+        """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind)
+            if self._files.exists(path):
+                self._files.rename(path, path.removesuffix(self._suffix) + suffix)
+        self._suffix = suffix
+        self._index.path = self.path(names.INDEX)
+        self._time_index.path = self.path(names.TIME_INDEX)
+        self._transactions.path = self.path(names.TXN_INDEX)
+
+    def remove(self) -> None:
+        """Remove its files, under the names they have."""
+        for kind in names.SEGMENT_SUFFIXES:
+            if self._files.exists(self.path(kind)):
+                self._files.remove(self.path(kind))
 
     # --- writing
 
@@ -247,7 +405,10 @@ class Segment:
             OSError: a part may be behind ``size``: ``cut_tail`` removes it.
         """
         self._dirty = True
-        self.file.pwritev(buffers, self.size)
+        file = self._file
+        if file is None or file.closed:
+            file = self.file
+        file.pwritev(buffers, self.size)  # hot: not via `file`, which takes note of each use
 
     def cut_tail(self) -> None:
         """Truncate the file to the batches that were noted."""
@@ -267,6 +428,10 @@ class Segment:
         self.size += size
         self.next_offset = last_offset + 1
 
+    def note_aborted(self, transaction: AbortedTransaction) -> None:
+        """The batch that was noted last is the marker that aborts this transaction."""
+        self._transactions.append(transaction)
+
     def truncate_to(self, offset: int) -> int:
         """Remove the batches that hold ``offset`` or more; how many bytes that were."""
         self._load_indexes()
@@ -282,8 +447,9 @@ class Segment:
         for _, header in walk_headers(self.file, self._index.last_position, position):
             self.next_offset = header.next_offset
         self._time_index.truncate(self.next_offset)
+        self._transactions.truncate(self.next_offset)
         self._bytes_since_index = 0
-        self._max_timestamp = None
+        self._max_timestamp = self._peeked = None
         if not position:
             self._first_timestamp = None
         self.flush_indexes()
@@ -332,12 +498,61 @@ class Segment:
                 return End(behind, header.next_offset)
         return End(begin, None)
 
+    def collect_aborted(
+        self, offset: int, upper_bound: int, into: list[AbortedTransaction]
+    ) -> bool:
+        """Add the aborted transactions with records between two offsets whose markers it has.
+
+        Returns:
+            Whether that is all: none behind this segment can have a marker of one.
+        """
+        return self._transactions.collect(offset, upper_bound, into)
+
+    @property
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """The transactions whose markers of abort lie in it."""
+        return self._transactions.entries()
+
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None
         return self._max_timestamp
+
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp, as retention sees it; without one, when it was written last.
+
+        Of a finished segment the time index ends with it: its last entry is read, not the index.
+        """
+        if self._max_timestamp is not None:
+            timestamp = self._max_timestamp[0]
+        elif self._peeked is not None:
+            return self._peeked
+        else:
+            known = self._time_index.peek(self.next_offset)
+            timestamp = self.max_timestamp()[0] if known is None else known
+        if timestamp < 0:
+            timestamp = self._files.modified_ms(self.path(names.LOG))
+        if self._max_timestamp is None:
+            self._peeked = timestamp
+        return timestamp
+
+    def is_idle(self, now_ms: int, segment_ms: int) -> bool:
+        """Whether a record that came now would begin a new segment, and the segment is that old.
+
+        Records of long ago alone, as an import brings them, are no reason.
+        """
+        if not self.size:
+            return False
+        first = self.first_timestamp_ms()
+        if first >= 0 and now_ms - first <= segment_ms:
+            return False
+        # when it was made; of one that was loaded since then, when it was written last
+        since = self.created_ms
+        if now_ms - since <= segment_ms:
+            since = self._files.modified_ms(self.path(names.LOG))
+        return now_ms - since > segment_ms
 
     def first_timestamp_ms(self) -> int:
         """Largest timestamp of the first batch; -1 without one."""
@@ -367,6 +582,8 @@ class Segment:
             self._index.load(self.size)
             self._time_index.load(self.next_offset)
         except IndexCorrupt:
+            if self.on_loop:
+                raise IndexesToRebuild(self) from None
             self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
@@ -377,6 +594,33 @@ class Segment:
         for _, header in walk_headers(self.file, 0, size):
             self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
         self.flush_indexes()
+
+    def rebuilt(self) -> Segment:
+        """A copy of it whose indexes are made again, for ``adopt``. For any thread.
+
+        Raises:
+            OSError: the disk refused, or it was deleted.
+            CorruptRecord: it is not sound.
+        """
+        logger.warning("indexes are made anew file=%s", self.path(names.LOG))
+        copy = Segment(
+            self._files,
+            self._directory,
+            self.base_offset,
+            index_interval_bytes=self._interval,
+            index_bytes=MAX_INDEX_BYTES,
+            now_ms=self.created_ms,
+            suffix=self._suffix,
+        )
+        copy.size = self.size
+        copy.rebuild_indexes()
+        copy.close()
+        return copy
+
+    def adopt(self, copy: Segment) -> None:
+        """Take over the indexes of what ``rebuilt`` gave."""
+        self._index, self._time_index = copy._index, copy._time_index
+        self._max_timestamp = copy._max_timestamp
 
     def _load_max_timestamp(self) -> None:
         """From the last time entry, and the batches behind it."""
@@ -403,6 +647,8 @@ class RollLimits(NamedTuple):
         differ, so it is made from the name.
         """
         segment_ms = config.segment_ms
+        if config.compacted:  # only what is not appended to any more can be compacted
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
         return cls(config.segment_bytes, segment_ms)

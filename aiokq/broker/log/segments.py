@@ -19,6 +19,7 @@ from aiokq.records.record import RawRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.transaction_index import AbortedTransaction
 
 POSITIONS_REMEMBERED: Final = 64
 """Ends of recent reads kept per log: a consumer that reads on needs no index."""
@@ -66,6 +67,7 @@ class Segments:
         self._bases = tuple(segment.base_offset for segment in segments)
         for segment in segments:
             segment.open_files = self._open_files
+            segment.on_loop = segment is not self.active
 
     def append(self, segment: Segment) -> None:
         """A new active segment."""
@@ -75,10 +77,14 @@ class Segments:
 
     def read(
         self, offset: int, max_bytes: int, bound: int, *, at_least_one: bool
-    ) -> tuple[list[FileRange], int]:
-        """Whole batches from the one that holds ``offset`` on, as ranges of files, and their size.
+    ) -> tuple[list[FileRange], int, int]:
+        """Whole batches from the one that holds ``offset`` on, as ranges of files.
 
         # hot: benchmarks/raw_load.py
+
+        Returns:
+            The ranges, their size, and an offset that none of them reaches: the next one's, where
+            that is known, or else ``bound``.
 
         Args:
             max_bytes: the most they may have in all.
@@ -87,6 +93,7 @@ class Segments:
         """
         fragments: list[FileRange] = []
         size = 0
+        upper = bound
         for segment, start in self._starting_at(offset):
             stop, next_base = segment.end_position(
                 start, max_bytes - size, bound, at_least_one=at_least_one and not fragments
@@ -98,8 +105,18 @@ class Segments:
             if next_base is not None and (ended or segment is self.active):
                 self._remember(next_base, segment, stop)
             if ended:
+                if next_base is not None:
+                    upper = next_base
                 break
-        return fragments, size
+        return fragments, size, upper
+
+    def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records from ``offset`` on before ``upper_bound``."""
+        found: list[AbortedTransaction] = []
+        for segment in self.all[max(bisect_right(self._bases, offset) - 1, 0) :]:
+            if segment.collect_aborted(offset, upper_bound, found):
+                break
+        return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
         """The first segment that may hold a record of this time or later, and where to look."""
@@ -151,6 +168,23 @@ class Segments:
         for segment in gone:
             segment.rename_away(names.DELETED)
         self._let_go += gone
+
+    def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
+        """Go on with ``cleaned`` in the place of neighbours, which are let go.
+
+        Raises:
+            OSError: not all originals could be renamed; readers have the new one, and recovery
+                takes it for them.
+        """
+        self._ends.clear()
+        first = self.all.index(originals[0])
+        behind = first + len(originals)
+        self._set((*self.all[:first], cleaned, *self.all[behind:]))
+        self._let_go += originals
+        for segment in originals:
+            segment.rename_away(
+                names.DELETED, with_snapshot=segment.base_offset != cleaned.base_offset
+            )
 
     def gone(self) -> list[Segment]:
         """The segments that were let go, whose renamed files are the caller's to remove."""

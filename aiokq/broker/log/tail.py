@@ -1,7 +1,7 @@
 """Owns the end of a log, where batches are written: the newest segment, and the way to the next.
 
-A write counts whole or not at all: what a failed one left in the file is cut off, and where that
-fails too, nothing is written any more until the log is opened anew. Knows no producers or epochs.
+A write counts whole or not at all: what a failed one left in the file is cut off, at once or by the
+recovery at the next start. Knows no producers or epochs.
 
 Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -31,11 +31,7 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class LogTail:
-    """The end of one partition's log.
-
-    Attributes:
-        failure: why nothing can be written until the log is opened anew; None mostly.
-    """
+    """The end of one partition's log."""
 
     def __init__(
         self,
@@ -47,7 +43,6 @@ class LogTail:
         segments: Segments,
         disk: DiskTrouble,
     ) -> None:
-        self.failure: KafkaStorage | None = None
         self._topic_partition = topic_partition
         self._directory = directory
         self._files = files
@@ -77,6 +72,15 @@ class LogTail:
             raise self._refused("append failed", error) from error
         return full
 
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether the newest segment is as old as segment.ms allows, and nothing was appended.
+
+        Raises:
+            OSError: its file cannot be read.
+            CorruptRecord: it does not begin with a batch.
+        """
+        return self._segments.active.is_idle(now_ms, self._limits.segment_ms)
+
     def write(self, placed: PlacedAppend) -> None:
         """Write batches behind the others, all or none, and note where they are.
 
@@ -91,22 +95,15 @@ class LogTail:
             raise self._refused("append failed", error, segment.path(names.LOG)) from error
         for header in placed.headers:
             segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
-        if self._disk.lasting:
-            self._disk.append_worked()
 
     def _undo(self, segment: Segment, error: OSError) -> None:
-        """Cut off whatever part of a write reached the file, so that the next can follow."""
+        """Cut off whatever part of a write reached the file: nobody was told of it."""
         try:
             segment.cut_tail()
         except OSError as second:
-            self.failure = KafkaStorage(
-                f"{self._topic_partition} is offline until the broker restarts: an append failed"
-                f" ({error.strerror or error}) and its part on disk cannot be removed"
-                f" ({second.strerror or second})",
-                topic_partition=self._topic_partition,
-            )
             logger.error(
-                "log offline partition=%s path=%s append=%s truncate=%s",
+                "part of a failed append stays until recovery partition=%s path=%s append=%s"
+                " truncate=%s",
                 self._topic_partition,
                 segment.path(names.LOG),
                 error,
@@ -144,7 +141,7 @@ class LogTail:
             index_bytes=self._config.segment_index_bytes,
             now_ms=now_ms,
         )
-        segment.create()
+        segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
         return segment
 
     def _roll_limits(self) -> RollLimits:
@@ -152,4 +149,4 @@ class LogTail:
         return RollLimits.of(self._config, name)
 
     def _refused(self, what: str, error: OSError | CorruptRecord, path: str = "") -> KafkaStorage:
-        return self._disk.append_refused(self._topic_partition, what, error, path)
+        return self._disk.refused(self._topic_partition, what, error, path)

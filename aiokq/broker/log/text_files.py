@@ -46,14 +46,17 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """Read a checkpoint; a missing one is empty.
+    """Read a checkpoint; a missing one is empty, as one without content is.
 
     Raises:
         CorruptRecord: not what a checkpoint looks like.
     """
     if not files.exists(path):
         return {}
-    lines = files.read_bytes(path).decode("utf-8", "replace").split("\n")
+    data = files.read_bytes(path)
+    if not data:
+        return {}  # as Kafka makes it, until it has something to write
+    lines = data.decode("utf-8", "replace").split("\n")
     offsets: dict[TopicPartition, int] = {}
     try:
         if lines[0] != _VERSION:

@@ -14,6 +14,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
 public class EncodeFrames {
     static final String[] PACKAGES = {
         "org.apache.kafka.common.message.",
+        "org.apache.kafka.common.metadata.",
         "org.apache.kafka.coordinator.group.generated.",
         "org.apache.kafka.coordinator.transaction.generated.",
     };

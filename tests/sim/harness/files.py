@@ -347,6 +347,15 @@ class MemoryFiles:
         to_parent, to_name = self._parent(new)
         self._change((from_parent, from_name, None), (to_parent, to_name, node))
 
+    def link(self, src: Path, dst: Path) -> None:
+        old, new = _normal(src), _normal(dst)
+        self._check("link", old)
+        inode = self._file(old)
+        if self._lookup(new) is not None:
+            raise _error(errno.EEXIST, new)
+        parent, last = self._parent(new)
+        self._change((parent, last, inode))
+
     def sync_dir(self, path: Path) -> None:
         name = _normal(path)
         self._check("sync_dir", name)
@@ -389,6 +398,14 @@ class MemoryFiles:
 
     def modified_ms(self, path: Path) -> int:
         return self._file(_normal(path)).modified_ms
+
+    def disk_usage(self, path: Path) -> tuple[int, int]:
+        self._check("disk_usage", _normal(path))
+        total = 1 << 40 if self.capacity is None else self.capacity
+        return total, max(0, total - self.used())
+
+    def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
+        self._file(_normal(path)).modified_ms = timestamp_ms
 
     # -- how -------------------------------------------------------------------------------
 

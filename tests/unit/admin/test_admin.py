@@ -601,6 +601,53 @@ def test_the_cluster_is_described():
     simulate(main)
 
 
+def test_log_directories_are_asked_of_each_broker() -> None:
+    """One that is offline is told with its error; sizes of the disk where the broker knows them."""
+
+    def answer(broker, request, version):
+        return wire.DescribeLogDirsResponse(
+            results=[
+                wire.DescribeLogDirsResult(
+                    error_code=0,
+                    log_dir="/a",
+                    topics=[
+                        wire.DescribeLogDirsTopic(
+                            name="t",
+                            partitions=[
+                                wire.DescribeLogDirsPartition(
+                                    partition_index=3,
+                                    partition_size=500,
+                                    offset_lag=2,
+                                    is_future_key=True,
+                                )
+                            ],
+                        )
+                    ],
+                    total_bytes=1000,
+                    usable_bytes=400,
+                ),
+                wire.DescribeLogDirsResult(error_code=56, log_dir="/b", topics=[]),
+            ]
+        )
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.handlers[wire.DescribeLogDirsRequest] = answer
+        cluster.missing.add(wire.DescribeClusterRequest)
+        async with Admin(cluster.bootstrap_servers, _environment=cluster.environment) as admin:
+            found = await admin.describe_log_dirs()
+            assert sorted(found) == [1, 2, 3]
+            a, b = found[2].log_dirs
+            assert (a.path, a.size_bytes, a.total_bytes, a.usable_bytes) == ("/a", 500, 1000, 400)
+            [(partition, replica)] = a.replicas.items()
+            assert (str(partition), replica.offset_lag, replica.is_future) == ("t-3", 2, True)
+            assert (b.path, b.total_bytes) == ("/b", None)
+            assert b.error is not None
+            assert b.error.code == 56
+            assert list(await admin.describe_log_dirs([3])) == [3]
+
+    simulate(main)
+
+
 def test_offsets_are_listed_per_partition():
     """Tuples do; each has its own spec and its own error."""
 

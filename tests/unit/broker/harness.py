@@ -46,10 +46,11 @@ class Broker:
         self.clock = LoopClock()
         self.files = files or MemoryFiles(now_ms=self.clock.timestamp_ms)
         profile = str(settings.pop("profile", "kafka"))
+        directories = settings.pop("directories", "/data")
         self.node = BrokerNode(
             broker_settings(settings, profile=profile),
             Environment(self.clock, random.Random(1), NoNetwork(), self.files, InlineOffload()),
-            data_dir="/data",
+            data_dir=directories,
         )
         self.client = RequestContext(1, "127.0.0.1:5000", "127.0.0.1", "PLAINTEXT")
 

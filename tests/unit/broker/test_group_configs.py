@@ -46,7 +46,7 @@ async def test_settings_outlive_a_restart_and_what_was_taken_back_does_not():
     again, _, log = opened(files)
     assert again.given("a") == {SESSION: "60000", HEARTBEAT: "6000"}
     assert again.given("b") == {}
-    assert [record.group_id for record in log.image.records()] == ["a"]
+    assert list(log.image.group_configs) == ["a"]
 
 
 @pytest.mark.parametrize(

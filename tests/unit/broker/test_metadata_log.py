@@ -9,9 +9,10 @@ import uuid
 
 import pytest
 
-from aiokq.broker import metadata_log
+from aiokq.broker import metadata_file
 from aiokq.broker.metadata_log import MetadataLog
 from aiokq.broker.metadata_records import (
+    DirectoriesKnown,
     MetadataImage,
     ProducerIdsReserved,
     SettingChanged,
@@ -32,6 +33,7 @@ RECORDS = [
     ProducerIdsReserved(4000),
     SettingChanged("größe", "42"),
     SettingChanged("größe", None),
+    DirectoriesKnown({"AAAA": "/a"}),
 ]
 
 
@@ -154,7 +156,7 @@ def test_a_record_of_a_newer_version_is_refused(files: MemoryFiles) -> None:
     """Skipped, it would be lost with the next compaction."""
     log = MetadataLog.open(files, PATH)
     log.append(ORDERS)
-    line = metadata_log._line('{"type":"acl","name":"x"}')
+    line = metadata_file.line_of('{"type":"acl","name":"x"}')
     files.write_atomic(PATH, files.read_bytes(PATH) + line)
     with pytest.raises(KafkaStorage, match="does not know"):
         MetadataLog.open(files, PATH)
@@ -189,7 +191,7 @@ def test_a_log_that_cannot_be_cut_back_takes_no_more(files: MemoryFiles) -> None
 
 def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
     """A topic made and deleted a million times must not be read a million times."""
-    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 2000)
+    monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 2000)
     log = MetadataLog.open(files, PATH)
     log.append(ORDERS, SettingChanged("a", "b"))
     sizes = []
@@ -205,7 +207,7 @@ def test_it_is_compacted_when_it_grows(files: MemoryFiles, monkeypatch) -> None:
 @pytest.mark.parametrize("operation", ["write_atomic", "rename", "sync_dir", "open"])
 def test_a_failed_compaction_loses_nothing(files: MemoryFiles, monkeypatch, operation: str) -> None:
     """Whichever file is in place afterwards, the next append goes into it or is refused."""
-    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 300)
+    monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
     log.append(ORDERS)
     files.fail(operation, errno.EIO, times=1)
@@ -228,7 +230,7 @@ def test_a_compaction_whose_name_is_not_durable_loses_nothing_in_a_power_cut(
     files: MemoryFiles, monkeypatch, times: int
 ) -> None:
     """The rename undone, what was appended to the new file since would be gone, though synced."""
-    monkeypatch.setattr(metadata_log, "COMPACT_AT_BYTES", 300)
+    monkeypatch.setattr(metadata_file, "COMPACT_AT_BYTES", 300)
     log = MetadataLog.open(files, PATH)
     log.append(ORDERS)
     files.fail("sync_dir", errno.EIO, times=times)

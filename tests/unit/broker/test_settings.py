@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.settings import PROFILES, SETTINGS, BrokerSettings, broker_settings
+from aiokq.broker.settings import (
+    PROFILES,
+    SETTINGS,
+    BrokerSettings,
+    broker_settings,
+    log_directories,
+)
 from aiokq.core.errors import ConfigError
 
 
@@ -81,7 +87,14 @@ def test_a_setting_that_is_an_argument_elsewhere_says_where():
     with pytest.raises(ConfigError, match="--node-id"):
         broker_settings({"node.id": "1"})
     with pytest.raises(ConfigError, match="--data-dir"):
-        broker_settings({"log.dirs": "/data"})
+        broker_settings({"log.dir": "/data"})
+
+
+def test_log_dirs_are_paths_between_commas():
+    """As in Kafka's server.properties; --data-dir wins over them."""
+    settings = broker_settings({"log.dirs": "/a, /b ,"})
+    assert log_directories(settings) == ["/a", "/b"]
+    assert log_directories(broker_settings()) == []
 
 
 def test_an_unknown_profile_is_refused():

@@ -85,7 +85,7 @@ def test_values_are_typed() -> None:
         ("segment.bytes", "1000", "at least 1048576"),
         ("segment.bytes", str(2**31), "at most"),
         ("cleanup.policy", "shrink", "compact, delete"),
-        ("cleanup.policy", "", "compact, delete"),
+        ("cleanup.policy", "delete,", "compact, delete"),
         ("compression.type", "brotli", "one of"),
         ("compression.gzip.level", "0", "1 to 9, or -1"),
         ("compression.zstd.level", "23", "at most 22"),

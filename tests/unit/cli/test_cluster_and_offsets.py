@@ -61,3 +61,22 @@ def test_what_is_no_time_is_wrong_usage(alone: CommandLine, text: str):
     done = alone("offsets", "t", "--at", text)
     assert done.code == 2
     assert "no time" in done.complaint
+
+
+def test_log_directories_are_described(cli: CommandLine):
+    """Which disk has what, how much room is left, and which has failed."""
+    cli("topics", "create", "t", "--partitions", "2")
+    cli("produce", "t", "-p", "1", stdin=b"a\nb\n")
+    done = cli("log-dirs")
+    assert done.lines[0].split() == ["broker", "directory", "partitions", "bytes", "free", "state"]
+    row = done.lines[1].split()
+    assert (row[0], row[2], row[-1]) == ("0", "2", "online")
+    done = cli("log-dirs", "--partitions", "--broker", "0")
+    assert [line.split()[2:4] for line in done.lines[1:]] == [["t", "0"], ["t", "1"]]
+    [broker] = cli("log-dirs", "--json").json
+    [directory] = broker["log_dirs"]
+    assert (broker["node_id"], directory["error"]) == (0, None)
+    assert [one["size_bytes"] > 0 for one in directory["partitions"]] == [False, True]
+    assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+    done = cli("log-dirs", "--broker", "7")
+    assert done.code == 1

@@ -52,6 +52,17 @@ def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
     assert received.obj is rest.obj
 
 
+def test_of_a_large_frame_behind_another_little_is_copied() -> None:
+    """A producer's batches come one behind the other: half of each would be copied otherwise."""
+    reader = FrameReader()
+    large, small = bytes(2 * RECEIVE_BUFFER_BYTES), b"small"
+    assert [len(f) for f in reader.feed(frame(large))] == [len(large)]
+    assert len(reader.get_buffer()) == 4096
+    assert [len(f) for f in reader.feed(frame(large))] == [len(large)]
+    assert reader.feed(frame(small)) == [small]
+    assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
 def test_frames_own_their_memory_and_can_be_patched() -> None:
     """A broker patches base offsets in place; the next read must not change what was handed out."""
     reader = FrameReader()

@@ -176,7 +176,7 @@ def test_a_client_that_sends_without_end_is_stopped() -> None:
             b.handler.answer = sleeper(10)
             client.send(*([bytes(100_000)] * 100))
             await asyncio.sleep(5)
-            assert b.server.budget.used <= 400_000
+            assert b.server.budget.used <= 700_000
             assert client.transport.get_write_buffer_size() > 9_000_000
 
     run(1, main)

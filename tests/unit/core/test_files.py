@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 from aiokq.core import files as files_module
+from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.files import FileRange, Files, OsFiles
 from tests.sim.harness.files import PAGE, MemoryFiles
 
 
-@pytest.fixture(params=["os", "memory"])
+@pytest.fixture(params=["os", "ephemeral", "memory"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     if request.param == "os":
         return OsFiles(), str(tmp_path)
+    if request.param == "ephemeral":
+        return EphemeralFiles(), str(tmp_path)
     memory = MemoryFiles()
     memory.mkdirs("/data")
     return memory, "/data"
@@ -367,3 +370,19 @@ def test_faults_hit_the_calls_they_are_made_for():
     log.sync()
     disk.corrupt("/log", 1, 0x01)
     assert log.pread(4, 0) == b"accd"
+
+
+def test_a_link_is_the_same_file_by_another_name(disk):
+    """A snapshot shares finished segments; what is removed under one name stays under the other."""
+    files, root = disk
+    file = files.open(f"{root}/log", create=True)
+    file.pwritev([b"abc"], 0)
+    file.close()
+    files.link(f"{root}/log", f"{root}/second")
+    files.remove(f"{root}/log")
+    assert files.read_bytes(f"{root}/second") == b"abc"
+    with pytest.raises(FileNotFoundError):
+        files.link(f"{root}/log", f"{root}/third")
+    files.open(f"{root}/log", create=True).close()
+    with pytest.raises(FileExistsError):
+        files.link(f"{root}/log", f"{root}/second")

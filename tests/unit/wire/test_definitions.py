@@ -87,8 +87,8 @@ def test_the_versions_are_kafkas(cls: type[Message]) -> None:
         assert definition["apiKey"] == cls.API_KEY
     else:
         assert definition["name"] == cls.NAME
-        coordinator = definition["type"].startswith("coordinator-")
-        assert (definition["apiKey"] if coordinator else None) == cls.RECORD_TYPE
+        numbered = definition["type"].startswith(("coordinator-", "metadata"))
+        assert (definition["apiKey"] if numbered else None) == cls.RECORD_TYPE
 
 
 @pytest.mark.parametrize("cls", messages(), ids=lambda cls: cls.__name__)

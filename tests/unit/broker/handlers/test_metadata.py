@@ -75,7 +75,9 @@ async def test_asking_for_all_topics_creates_none():
         assert len(broker.node.topics) == 0
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "__cluster_metadata"]
+)
 async def test_a_name_that_no_topic_can_have_is_17(name):
     """It would also be a directory's name."""
     async with Broker() as broker:

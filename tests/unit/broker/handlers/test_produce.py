@@ -338,10 +338,13 @@ async def test_a_full_disk_is_56_and_loses_nothing_acknowledged():
         await broker.create("t")
         assert (await broker.produce("t", batch())).error_code == 0
         broker.files.fail("pwritev", 28, matches=lambda path: path.endswith(".log"))
-        assert (await broker.produce("t", batch())).error_code == 56
-        broker.files.heal()
-        assert (await broker.produce("t", batch())).error_code == 0
-        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1]
+        for _ in range(2):
+            assert (await broker.produce("t", batch())).error_code == 56
+        files = broker.files
+    files.heal()
+    async with Broker(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
+        assert (await broker.produce("t", batch())).base_offset == 1
 
 
 @pytest.mark.parametrize("version", range(6))

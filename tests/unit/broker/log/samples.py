@@ -46,7 +46,7 @@ def open_partition(
     """The log in DIRECTORY; ``settings`` of it as keywords of ``config``."""
     extra = {
         name: options.pop(name)
-        for name in ("log_start_offset", "recovery_point", "progress")
+        for name in ("log_start_offset", "recovery_point", "gaps_before", "progress")
         if name in options
     }
     return open_log(

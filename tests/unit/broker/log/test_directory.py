@@ -332,7 +332,34 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
-def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles) -> None:
+@pytest.mark.parametrize(
+    ("is_kafkas", "cleanup_policy", "hole"),
+    [
+        (False, ("delete",), True),
+        (False, ("compact",), True),  # our cleaner leaves no gaps
+        (False, (), False),  # found, and nobody knows what was done with it
+        (True, ("delete",), True),
+        (True, ("compact",), False),
+    ],
+)
+def test_what_a_gap_between_segments_is_depends_on_who_compacted(
+    files: MemoryFiles, is_kafkas: bool, cleanup_policy: tuple[str, ...], hole: bool
+) -> None:
+    """Apache Kafka's cleaner leaves gaps; a power cut leaves holes."""
+    log = partition(open_directory(files), segment_bytes=len(batch()))
+    for _ in range(3):
+        append(log, batch())
+    files.crash()
+    files.remove(names.segment_file(log.directory, 1, names.LOG))
+    log = open_directory(files).open_partition(
+        TP, TOPIC_ID, config(cleanup_policy=cleanup_policy), now_ms=NOW_MS, is_kafkas=is_kafkas
+    )
+    assert [offset for offset, _ in values(log)] == ([0] if hole else [0, 2])
+
+
+def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(
+    files: MemoryFiles,
+) -> None:
     """The lock must be free and the other logs synced, whatever one of them has."""
     directory = open_directory(files)
     for name in ("a", "b"):
@@ -343,7 +370,7 @@ def test_a_damaged_log_does_not_keep_the_others_from_closing(files: MemoryFiles)
         partition(directory, TopicPartition(name, 0))
     append(directory.logs[TopicPartition("b", 0)], batch(b"y"))
     directory.logs[TopicPartition("a", 0)].delete_records(1)
-    files.corrupt(names.segment_file(f"{PATH}/a-0", 0, names.LOG), 16)
+    files.fail("pwritev", matches=lambda path: path.startswith(f"{PATH}/a-0/"))
     with pytest.raises(KafkaStorage):
         directory.close()
     directory = open_directory(files)  # the lock is free

@@ -1,4 +1,4 @@
-"""aiokq.broker.log.disk_trouble: a line when it begins, few while it lasts, one at its end."""
+"""aiokq.broker.log.disk_trouble: a disk that refuses takes its directory offline, with one line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 
 import pytest
 
-from aiokq.broker.log.disk_trouble import CALM_SECONDS, DiskTrouble, unusable
-from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.log.samples import TP, append, batch, open_partition
+from aiokq.broker.log.disk_trouble import DiskTrouble, unusable
+from aiokq.core.errors import CorruptRecord, KafkaStorage
+from tests.unit.broker.log.samples import TP
 
 
-def full(path: str | None = None) -> OSError:
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+def error_of(number: int, path: str | None = None) -> OSError:
+    return OSError(number, os.strerror(number), path)
 
 
 class Time:
@@ -24,56 +24,58 @@ class Time:
         return self.now
 
 
-def test_a_full_disk_is_few_lines_whatever_is_sent(caplog: pytest.LogCaptureFixture) -> None:
-    """Each of 10,000 appends a second was a line: the log filled what was left of the disk."""
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.ENOENT])
+def test_a_disk_that_refuses_takes_the_directory_offline_once(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever serves its partitions is told once, whatever fails after that."""
+    told: list[KafkaStorage] = []
+    disk = DiskTrouble(Time(), "/data")
+    disk.listener = told.append
+    assert disk.failure is None
+    disk.refused(TP, "append failed", error_of(number))
+    disk.refused(TP, "read failed", error_of(errno.EIO))
+    assert told == [disk.failure]
+    assert "log directory /data is offline until the broker restarts" in told[0].message
+    assert f"append failed: {os.strerror(number)}" in told[0].message
+    lines = [line for line in caplog.messages if line.startswith("log directory offline")]
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_process_without_descriptors_has_no_broken_disk(number: int) -> None:
+    """Apache Kafka stops for it; but with a few connections less all is well."""
+    disk = DiskTrouble(Time(), "/data")
+    assert disk.refused(TP, "read failed", error_of(number)).code == 56
+    assert disk.failure is None
+
+
+def test_damage_in_one_log_is_not_the_directorys() -> None:
+    """One partition cannot be read; the others are as they were."""
+    disk = DiskTrouble(Time(), "/data")
+    assert disk.refused(TP, "append failed", CorruptRecord("bad index")).code == 56
+    assert disk.failure is None
+
+
+def test_what_is_refused_all_the_time_is_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Without descriptors each of thousands of reads a second fails alike."""
     time = Time()
     disk = DiskTrouble(time)
     for _ in range(600):
         time.now += 0.1
         for _ in range(10):
-            disk.append_refused(TP, "append failed", full(), "/data/orders-0/0.log")
+            disk.refused(TP, "read failed", error_of(errno.EMFILE), "/data/orders-0/0.log")
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert 4 <= len(errors) <= 8
-    assert "No space left on device" in errors[0].getMessage()
     assert errors[0].getMessage().endswith("times=1")
     assert not errors[-1].getMessage().endswith("times=1")
 
 
-def test_the_end_is_a_line_once_nothing_has_failed_for_a_while(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """On a full disk small appends go through between large ones: that is not the end."""
-    time = Time()
-    disk = DiskTrouble(time)
-    disk.append_refused(TP, "append failed", full())
-    for _ in range(3):
-        time.now += CALM_SECONDS - 1
-        disk.append_worked()
-        assert disk.lasting
-        disk.append_refused(TP, "append failed", full())
-    time.now += CALM_SECONDS
-    caplog.clear()
-    disk.append_worked()
-    assert not disk.lasting
-    assert [record.getMessage() for record in caplog.records] == [
-        "appends are written again failed_before=4"
-    ]
-    disk.append_refused(TP, "append failed", full())
-    assert caplog.records[-1].levelno == logging.ERROR  # new trouble is said at once
-
-
-def test_another_cause_is_said_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    """An I/O error behind a full disk is news."""
-    disk = DiskTrouble(Time())
-    disk.append_refused(TP, "append failed", full())
-    disk.append_refused(TP, "append failed", OSError(errno.EIO, "Input/output error"))
-    disk.refused(TP, "read failed", OSError(errno.EIO, "Input/output error"))
-    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
-
-
 def test_the_error_names_the_cause_and_the_partition() -> None:
     """It goes to the producer as the error message of its partition."""
-    error = DiskTrouble(Time()).append_refused(TP, "append failed", full("/data/orders-0/0.log"))
+    error = DiskTrouble(Time()).refused(
+        TP, "append failed", error_of(errno.ENOSPC, "/data/orders-0/0.log")
+    )
     assert error.code == 56
     assert "No space left on device" in error.message
     assert "orders-0" in error.message
@@ -83,6 +85,7 @@ def test_the_error_names_the_cause_and_the_partition() -> None:
     ("number", "words"),
     [
         (errno.ENOSPC, "free space"),
+        (errno.EIO, "check its disk"),
         (errno.ENOTDIR, "is a file"),
         (errno.EEXIST, "is a file"),
         (errno.EACCES, "make it writable"),
@@ -91,17 +94,4 @@ def test_the_error_names_the_cause_and_the_partition() -> None:
 )
 def test_what_to_do_fits_the_cause(number: int, words: str) -> None:
     """'make it writable' is no help on a full disk, and none for a file."""
-    assert words in unusable("/data", OSError(number, os.strerror(number))).message
-
-
-def test_an_append_that_works_again_tells_the_disks_trouble() -> None:
-    """The state must not stay on: every append would pay for it."""
-    files = MemoryFiles()
-    log = open_partition(files)
-    files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(".log"))
-    with pytest.raises(Exception, match="No space left on device"):
-        append(log, batch())
-    assert log._disk.lasting
-    log._disk._latest = -CALM_SECONDS
-    append(log, batch())
-    assert not log._disk.lasting
+    assert words in unusable("/data", error_of(number)).message

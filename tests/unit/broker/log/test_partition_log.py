@@ -532,14 +532,17 @@ def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, writte
     assert caught.value.code == 56
     assert log.log_end_offset == 1
     assert len(log.producers) == 0
-    assert not log.failed
-    assert append(log, data).base_offset == 1
-    assert [offset for offset, _ in values(log)] == [0, 1]
-    log.close()
-    assert values(open_partition(files))[-1] == (1, b"x" * 300)
+    assert log.failed
+    with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
+        append(log, data)
+    assert files.stat_size(f"{DIRECTORY}/{0:020d}.log") == log.size_bytes
+    log.close(clean=False)
+    again = open_partition(files, clean=False)
+    assert append(again, data).base_offset == 1
+    assert values(again) == [(0, b"before"), (1, b"x" * 300)]
 
 
-def test_a_failed_truncation_takes_the_log_offline_until_it_is_opened(files: MemoryFiles) -> None:
+def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFiles) -> None:
     """With unknown bytes behind the end, another append would make a hole that reads stumble on."""
     log = open_partition(files)
     append(log, batch(b"before"))
@@ -562,7 +565,7 @@ def test_a_failed_truncation_takes_the_log_offline_until_it_is_opened(files: Mem
 
 
 def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
-    """The old segment is sealed and the new one not there: the next append tries again."""
+    """The old segment is sealed and the new one not there: the log goes on at the next start."""
     data = batch(b"x" * 100)
     log = open_partition(files, segment_bytes=2 * len(data))
     append(log, data)
@@ -570,6 +573,8 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
     files.fail("open", errno.ENOSPC, matches=lambda path: path.endswith("2.log"))
     with pytest.raises(KafkaStorage, match="new segment"):
         append(log, data)
+    log.close(clean=False)
+    log = open_partition(files, clean=False, segment_bytes=2 * len(data))
     assert append(log, data).base_offset == 2
     assert [offset for offset, _ in values(log)] == [0, 1, 2]
 
@@ -593,6 +598,8 @@ def test_what_can_fail_fails_before_the_write(
         append(log, batch(b"after"), leader_epoch=7)
     except KafkaStorage:
         assert values(log) == [(0, b"before")]
+        log.close(clean=False)
+        log = open_partition(files, clean=False)
         append(log, batch(b"after"), leader_epoch=7)
     assert values(log) == [(0, b"before"), (1, b"after")]
     assert log.end_offset_for_epoch(7) == (7, 2)

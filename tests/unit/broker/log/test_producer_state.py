@@ -127,11 +127,12 @@ def test_transactions_are_open_until_their_marker_is_below_the_high_watermark() 
     add(state, header(0, offset=7, producer_id=8, attributes=txn))
     assert state.first_unstable_offset(8) == 5
     end = header(-1, offset=8, attributes=txn | CONTROL_MASK)
-    assert state.end_transaction(end, EndTransactionMarker(ControlType.COMMIT, 3), 0) == 5
+    assert state.end_transaction(end, EndTransactionMarker(ControlType.COMMIT, 3), 0) is None
     assert state.first_unstable_offset(8) == 5  # its marker is not committed yet
     assert state.first_unstable_offset(9) == 7
     end = header(-1, producer_id=8, offset=9, attributes=txn | CONTROL_MASK)
-    state.end_transaction(end, EndTransactionMarker(ControlType.ABORT, 3), 0)
+    aborted = state.end_transaction(end, EndTransactionMarker(ControlType.ABORT, 3), 0)
+    assert aborted == (8, 7, 9, 10)
     assert state.first_unstable_offset(10) is None
     assert state.end_transaction(end, EndTransactionMarker(ControlType.ABORT, 3), 0) is None
 

@@ -580,3 +580,51 @@ def test_every_cut_of_a_log_recovers_a_prefix(files: MemoryFiles) -> None:
         log = open_partition(files, clean=False)
         assert [offset for offset, _ in values(log)] == list(range(length // size))
         assert append(log, batch()).base_offset == length // size
+
+
+def test_a_log_ends_where_a_power_cut_has_left_a_hole(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A finished segment was not synced yet, of the ones behind it the kernel wrote all."""
+    size = filled(files, 12, clean=False)
+    cut(files, path(4), 2 * size)
+    with caplog.at_level(logging.ERROR):
+        log = open_partition(files, clean=False)
+    assert [offset for offset, _ in values(log)] == list(range(6))
+    assert append(log, batch()).base_offset == 6
+    assert f"{names.segment_file('', 8, names.LOG)[1:]}.corrupt-0" in kept(files)
+    assert "hole in the log, cut there partition=orders-0 lost_offsets=6-7" in caplog.text
+    assert "lost_offsets=8-11" in caplog.text
+
+
+def test_a_segment_that_is_missing_is_a_hole(files: MemoryFiles) -> None:
+    """Its name was not synced either."""
+    filled(files, 12, clean=False)
+    files.remove(path(4))
+    assert offsets(files) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("known", [{"recovery_point": 8}, {"gaps_before": 8}])
+def test_gaps_that_compaction_may_have_left_are_no_holes(
+    files: MemoryFiles, known: dict[str, int]
+) -> None:
+    """What was flushed, or compacted, no power cut took."""
+    size = filled(files, 12, clean=False)
+    cut(files, path(4), 2 * size)
+    log = open_partition(files, clean=False, **known)
+    assert [offset for offset, _ in values(log)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+
+
+def test_a_log_damaged_before_its_recovery_point_keeps_its_gaps(files: MemoryFiles) -> None:
+    """It is checked from its beginning then, but the gap is as legitimate as before."""
+    size = filled(files, 12, clean=False)
+    cut(files, path(4), 2 * size)
+    files.remove(f"{DIRECTORY}/{names.LEADER_EPOCHS}")
+    log = open_partition(files, clean=False, recovery_point=8)
+    assert [offset for offset, _ in values(log)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+
+
+def cut(files: MemoryFiles, name: str, size: int) -> None:
+    file = files.open(name)
+    file.truncate(size)
+    file.close()

@@ -1,0 +1,118 @@
+"""Describing log directories: what lies where, how full the disks are, and which have failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokq.admin.results import Results
+from aiokq.admin.retrying import per_item
+from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.errors import KafkaError, error_for, raise_for
+from aiokq.core.types import TopicPartition
+from aiokq.wire.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+
+__all__ = ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo", "describe_log_dirs"]
+
+Outcomes = dict[int, "BrokerLogDirs | KafkaError"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One partition's log in a directory.
+
+    Attributes:
+        size_bytes: of its segments.
+        offset_lag: records that it is behind.
+        is_future: it is being moved here from another directory.
+    """
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One log directory.
+
+    Attributes:
+        total_bytes: of the disk that it is on, as `usable_bytes`; None before Kafka 3.3.
+        error: KafkaStorage if it is offline.
+    """
+
+    path: str
+    replicas: Mapping[TopicPartition, ReplicaInfo]
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+    error: KafkaError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all logs in it."""
+        return sum(replica.size_bytes for replica in self.replicas.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogDirs:
+    """Outcome for one broker: its directories, in its order."""
+
+    node_id: int
+    log_dirs: tuple[LogDirDescription, ...] = ()
+    error: KafkaError | None = None
+
+
+async def describe_log_dirs(
+    engine: ClusterEngine, node_ids: Iterable[int], *, timeout: float | None
+) -> Results[int, BrokerLogDirs]:
+    """See `Admin.describe_log_dirs`."""
+
+    async def attempt(left: Mapping[int, None], remaining: float) -> Outcomes:
+        answers = await concurrently(
+            engine.supervisor,
+            (_ask(engine, node_id, remaining) for node_id in left),
+            name="describe log dirs",
+        )
+        return dict(zip(left, answers, strict=True))
+
+    found = await per_item(
+        engine,
+        dict.fromkeys(node_ids),
+        attempt,
+        api="DescribeLogDirs",
+        timeout=timeout,
+        final=(),
+    )
+    return Results(
+        {
+            node_id: BrokerLogDirs(node_id, error=outcome)
+            if isinstance(outcome, KafkaError)
+            else outcome
+            for node_id, outcome in found.items()
+        }
+    )
+
+
+async def _ask(engine: ClusterEngine, node_id: int, remaining: float) -> BrokerLogDirs:
+    response = await engine.request(
+        DescribeLogDirsRequest(topics=None), node=node_id, timeout=remaining
+    )
+    raise_for(response.error_code, api="DescribeLogDirs")
+    return BrokerLogDirs(node_id, tuple(map(_described, response.results)))
+
+
+def _described(result: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        result.log_dir,
+        {
+            TopicPartition(topic.name, partition.partition_index): ReplicaInfo(
+                partition.partition_size, partition.offset_lag, partition.is_future_key
+            )
+            for topic in result.topics
+            for partition in topic.partitions
+        },
+        None if result.total_bytes < 0 else result.total_bytes,
+        None if result.usable_bytes < 0 else result.usable_bytes,
+        error_for(result.error_code, api="DescribeLogDirs") if result.error_code else None,
+    )

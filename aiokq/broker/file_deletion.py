@@ -1,0 +1,82 @@
+"""Owns when the files of what was deleted go from the disk: each after its topic's delay.
+
+Deletes no record: what is let go of is renamed already, and read by nobody but responses under
+way. A stop removes at once what still waits; what a kill leaves, the next start removes.
+
+Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
+Tests: ``tests/unit/broker/test_file_deletion.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from aiokq.core.supervisor import shielded
+
+if TYPE_CHECKING:
+    from aiokq.core.offload import Offload
+    from aiokq.core.supervisor import Supervisor
+
+__all__ = ["FileDeletion", "Removal"]
+
+Removal = Callable[[], None]
+"""Removes files, in any thread: a gigabyte takes a tenth of a second. Raises nothing."""
+
+
+class FileDeletion:
+    """The removals that wait for their time. Used from the node's loop only."""
+
+    def __init__(self, offload: Offload, supervisor: Supervisor) -> None:
+        self._offload = offload
+        self._supervisor = supervisor
+        self._waiting: dict[int, tuple[asyncio.TimerHandle, Removal]] = {}
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def later(self, removals: Iterable[tuple[int, Removal]]) -> None:
+        """Run each removal after its delay in milliseconds."""
+        loop = asyncio.get_running_loop()
+        for delay_ms, removal in removals:
+            number = next(self._numbers)
+            timer = loop.call_later(delay_ms / 1000, self._due, number)
+            self._waiting[number] = timer, removal
+
+    def _due(self, number: int) -> None:
+        _, removal = self._waiting.pop(number)
+        self._supervisor.spawn(self._run([removal]), name="remove deleted files")
+
+    async def _run(self, removals: list[Removal]) -> None:
+        """Shielded, as the directory may be another process's after the close."""
+        work = functools.partial(_all, removals)
+        await shielded(self._offload.run(work), name="remove deleted files")
+
+    def hurry(self) -> None:
+        """Begin all removals that wait, now."""
+        self.stop()
+        waiting, self._waiting = self._waiting, {}
+        if waiting:
+            removals = [removal for _, removal in waiting.values()]
+            self._supervisor.spawn(self._run(removals), name="remove deleted files")
+
+    def stop(self) -> None:
+        """Begin no removal any more: what waits is `close`'s."""
+        for timer, _ in self._waiting.values():
+            timer.cancel()
+
+    async def close(self) -> None:
+        """Run what still waits, now. Twice is harmless."""
+        self.stop()
+        waiting, self._waiting = self._waiting, {}
+        if waiting:
+            await self._run([removal for _, removal in waiting.values()])
+
+
+def _all(removals: list[Removal]) -> None:
+    for removal in removals:
+        removal()

@@ -1,0 +1,92 @@
+"""DescribeLogDirs (35), versions 1-4: what lies in which log directory, and which cannot be used.
+
+v2  flexible    v3  an error code of the whole    v4  sizes of the volume
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import KafkaStorage
+from aiokq.wire.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.node import BrokerNode
+    from aiokq.core.files import Files
+
+NOT_KNOWN: Final = (-1, -1)
+
+
+async def handle(
+    node: BrokerNode, request: DescribeLogDirsRequest, call: Call
+) -> DescribeLogDirsResponse:
+    """One result per directory; one that is offline has error 56 and nothing in it."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    directories = node.storage.directories
+    results = []
+    for directory in directories.online:
+        total, usable = await node.environment.offload.run(
+            _volume, node.environment.files, directory.path
+        )
+        results.append(
+            DescribeLogDirsResult(
+                error_code=0,
+                log_dir=_absolute(directory.path),
+                topics=_topics(directory, wanted),
+                total_bytes=total,
+                usable_bytes=usable,
+            )
+        )
+    for path in directories.offline:
+        results.append(
+            DescribeLogDirsResult(
+                error_code=KafkaStorage.code,
+                log_dir=_absolute(path),
+                topics=[],
+            )
+        )
+    return DescribeLogDirsResponse(error_code=0, results=results)
+
+
+def _topics(
+    directory: LogDirectory, wanted: set[tuple[str, int]] | None
+) -> list[DescribeLogDirsTopic]:
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for (name, index), log in sorted(directory.logs.items()):
+        if wanted is None or (name, index) in wanted:
+            topics.setdefault(name, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=log.size_bytes,
+                    offset_lag=log.log_end_offset - log.high_watermark,
+                    is_future_key=False,  # nothing is moved between directories
+                )
+            )
+    return [
+        DescribeLogDirsTopic(name=name, partitions=partitions)
+        for name, partitions in topics.items()
+    ]
+
+
+def _absolute(path: str) -> str:
+    """As clients are told of it; asks the working directory, no disk."""
+    return os.path.abspath(path)
+
+
+def _volume(files: Files, path: str) -> tuple[int, int]:
+    """Bytes of the disk that a directory is on, and how many a process may still use."""
+    try:
+        return files.disk_usage(path)
+    except OSError:
+        return NOT_KNOWN

@@ -1,0 +1,235 @@
+"""Hands log directories of this broker over to Apache Kafka: writes its ``bootstrap.checkpoint``.
+
+A controller of Kafka whose metadata log is empty begins with the records of this file, which
+``kafka-storage format`` writes for features and users. Ours has the topics with their ids, settings
+and partitions too, so that Kafka finds the logs that it is started on.
+
+Source: Kafka ``BootstrapDirectory.java``, ``ActivationRecordsGenerator.java``, KIP-630, KIP-858.
+Tests: ``tests/unit/broker/kraft/test_bootstrap.py``, ``tests/interop/apache/test_directories.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+from aiokq.broker.kraft.metadata_image import GROUP_CONFIG, TOPIC_CONFIG, encode_metadata_record
+from aiokq.broker.log import names
+from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties
+from aiokq.broker.log.text_files import parse_uuid
+from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata_records import MetadataImage, TopicRecord
+from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+from aiokq.core.files import Files
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType
+from aiokq.records.header import CONTROL_MASK
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire import cluster_metadata_records as kafka
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.struct import Message
+
+__all__ = ["BOOTSTRAP", "HandedOver", "hand_over"]
+
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+
+FEATURES: Final = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
+"""Those of Kafka 4.0 (``4.0-IV3``): any later one can go up from there by ``kafka-features``."""
+
+RECORDS_PER_BATCH: Final = 1000
+
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_HEADER: Final = struct.Struct(">hqb")
+_FOOTER: Final = struct.Struct(">hb")
+
+
+class HandedOver(NamedTuple):
+    """What Kafka will find.
+
+    Attributes:
+        node_id: to be its ``node.id``.
+        paths: of the files that were written, one per directory.
+    """
+
+    cluster_id: str
+    node_id: int
+    topics: int
+    partitions: int
+    paths: tuple[str, ...]
+
+
+def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOver:
+    """Write what Kafka has to know into the log directories of a broker that is stopped.
+
+    Args:
+        paths: all directories of the node, in the order of Kafka's ``log.dirs``.
+        timestamp_ms: of the records.
+
+    Raises:
+        ConfigError: these are not all the directories of one node, or there is nothing that could
+            be handed over; says what to do.
+        KafkaStorage: in use, or the disk refused.
+    """
+    with ExitStack() as stack:
+        for path in paths:
+            try:
+                # Locking would make a directory that is not there.
+                if not files.exists(f"{path}/{names.META_PROPERTIES}"):
+                    raise ConfigError(f"{path} is no log directory: it has no meta.properties")
+                lock = files.lock(f"{path}/{names.LOCK}")
+            except BlockingIOError as error:
+                raise KafkaStorage(f"log directory {path} is in use: stop its broker") from error
+            except OSError as error:
+                raise unusable(path, error) from error
+            stack.callback(lock.release)
+        try:
+            return _hand_over(files, paths, timestamp_ms)
+        except OSError as error:
+            raise unusable(paths[0], error) from error
+
+
+def _hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOver:
+    for path in paths:
+        if files.is_dir(f"{path}/{names.CLUSTER_METADATA}"):
+            raise ConfigError(
+                f"Apache Kafka has metadata of its own in {path}/{names.CLUSTER_METADATA}, and goes"
+                " on with that; to hand over topics that it does not know, start aiokq broker once"
+                " more and stop it, then move that away: users, ACLs and quotas in it are lost"
+            )
+    ids = [_ids(files, path) for path in paths]
+    if len({(one.cluster_id, one.node_id) for one in ids}) > 1:
+        raise ConfigError("these are directories of several nodes")
+    image = _image(files, paths)
+    places = _places(files, paths, ids)
+    records = [
+        *(kafka.FeatureLevelRecord(name=name, feature_level=n) for name, n in FEATURES.items()),
+        *_topics(files, image, places, ids[0].node_id),
+        *(
+            kafka.ConfigRecord(
+                resource_type=GROUP_CONFIG, resource_name=group_id, name=name, value=value
+            )
+            for group_id, configs in image.group_configs.items()
+            for name, value in configs.items()
+        ),
+    ]
+    if image.next_producer_id:
+        records.append(
+            kafka.ProducerIdsRecord(
+                broker_id=ids[0].node_id, next_producer_id=image.next_producer_id
+            )
+        )
+    data = encode_snapshot(records, timestamp_ms)
+    written = tuple(f"{path}/{BOOTSTRAP}" for path in paths)
+    for path in written:
+        files.write_atomic(path, data)
+    partitions = sum(topic.partitions for topic in image.topics.values())
+    return HandedOver(ids[0].cluster_id, ids[0].node_id, len(image.topics), partitions, written)
+
+
+def _ids(files: Files, path: str) -> MetaProperties:
+    file = f"{path}/{names.META_PROPERTIES}"
+    return decode_meta_properties(files.read_bytes(file), file)
+
+
+def _image(files: Files, paths: Sequence[str]) -> MetadataImage:
+    logs = [f"{path}/{METADATA_LOG}" for path in paths]
+    missing = [log for log in logs if not files.exists(log)]
+    if missing:
+        raise ConfigError(f"{missing[0]} is missing: start aiokq broker on the directory once")
+    metadata = MetadataLog.open(files, *logs)
+    metadata.close()
+    return metadata.image
+
+
+class _Place(NamedTuple):
+    path: str
+    directory_id: uuid.UUID
+
+
+def _places(
+    files: Files, paths: Sequence[str], ids: Sequence[MetaProperties]
+) -> dict[TopicPartition, _Place]:
+    """Where each partition lies."""
+    found: dict[TopicPartition, _Place] = {}
+    for path, own in zip(paths, ids, strict=True):
+        directory_id = ZERO_UUID if own.directory_id is None else parse_uuid(own.directory_id)
+        for name in files.listdir(path):
+            partition = names.parse_partition_directory(name)
+            if partition is not None:
+                found[partition] = _Place(f"{path}/{name}", directory_id)
+    return found
+
+
+def _topics(
+    files: Files, image: MetadataImage, places: dict[TopicPartition, _Place], node_id: int
+) -> Iterator[Message]:
+    for topic in image.topics.values():
+        if topic.elsewhere:
+            raise ConfigError(
+                f"partition {topic.name}-{topic.elsewhere[0]} is on another node: a topic can only"
+                " be handed over whole; delete it, or copy the partition here"
+            )
+        yield kafka.TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        for name, value in topic.configs.items():
+            yield kafka.ConfigRecord(
+                resource_type=TOPIC_CONFIG, resource_name=topic.name, name=name, value=value
+            )
+        for number in range(topic.partitions):
+            yield _partition(files, topic, number, places, node_id)
+
+
+def _partition(
+    files: Files,
+    topic: TopicRecord,
+    number: int,
+    places: dict[TopicPartition, _Place],
+    node_id: int,
+) -> kafka.PartitionRecord:
+    place = places.get(TopicPartition(topic.name, number))
+    if place is None:
+        raise ConfigError(f"{topic.name}-{number} is in none of the directories: name them all")
+    epochs = LeaderEpochs(files, f"{place.path}/{names.LEADER_EPOCHS}")
+    try:
+        epochs.load()
+    except (FileNotFoundError, CorruptRecord):
+        pass  # Kafka makes it anew from the log
+    return kafka.PartitionRecord(
+        partition_id=number,
+        topic_id=topic.topic_id,
+        replicas=[node_id],
+        isr=[node_id],
+        # It leads when it starts, in the next epoch.
+        leader=-1,
+        leader_epoch=max(epochs.latest_epoch, 0),
+        partition_epoch=0,
+        directories=[place.directory_id],
+    )
+
+
+def encode_snapshot(records: Sequence[Message], timestamp_ms: int) -> bytes:
+    """A snapshot of the cluster's metadata: a header, records, a footer."""
+    values = [
+        RawRecord(0, timestamp_ms, None, encode_metadata_record(record)) for record in records
+    ]
+    batches = [_control(ControlType.SNAPSHOT_HEADER, _HEADER.pack(0, timestamp_ms, 0), 0)]
+    offset = 1
+    for first in range(0, len(values), RECORDS_PER_BATCH):
+        some = values[first : first + RECORDS_PER_BATCH]
+        numbered = [one._replace(offset=offset + number) for number, one in enumerate(some)]
+        batches.append(encode_batch(numbered, crc32c=crc32c, base_offset=offset, leader_epoch=0))
+        offset += len(some)
+    batches.append(_control(ControlType.SNAPSHOT_FOOTER, _FOOTER.pack(0, 0), offset))
+    return b"".join(batches)
+
+
+def _control(kind: ControlType, value: bytes, offset: int) -> bytes:
+    record = RawRecord(offset, 0, _CONTROL_KEY.pack(0, kind), value)
+    return encode_batch(
+        [record], crc32c=crc32c, base_offset=offset, leader_epoch=0, attributes=CONTROL_MASK
+    )

@@ -1,0 +1,186 @@
+"""Finds and reads ``__cluster_metadata-0``: the newest snapshot, and the log from there on.
+
+Owns which files count and where they end. Reads only: whatever a kill left at the log's end is
+ignored, as Kafka cuts it off. Which of a quorum's records are committed, no file says: of a cluster
+with several controllers, the last moments may be read that Kafka would take back.
+
+Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630.
+Tests: ``tests/unit/broker/kraft/test_metadata_files.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from aiokq.broker.kraft.metadata_image import KafkaMetadata
+from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex
+from aiokq.broker.log.names import CLUSTER_METADATA, INDEX, LOG, parse_segment_file, segment_file
+from aiokq.broker.log.walk import read_batch, walk_headers
+from aiokq.core.errors import CorruptRecord, KafkaStorage, ProtocolError
+from aiokq.core.files import Files
+from aiokq.records.header import BatchHeader, Checksum, verify_crc
+from aiokq.records.record import iter_records
+
+__all__ = ["MetadataEnd", "MetadataFiles"]
+
+_SNAPSHOT: Final = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+
+_MAX_INDEX_BYTES: Final = 2**31 - 1
+
+
+class MetadataEnd(NamedTuple):
+    """Where a metadata log ends: it tells whether Kafka ran since."""
+
+    offset: int
+    epoch: int
+
+
+class MetadataFiles:
+    """The metadata log in one directory.
+
+    Args:
+        directory: ``__cluster_metadata-0`` itself.
+    """
+
+    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
+        self.directory = directory
+        self._files = files
+        self._crc32c = crc32c
+
+    @classmethod
+    def find(
+        cls, files: Files, directories: Iterable[str], crc32c: Checksum
+    ) -> MetadataFiles | None:
+        """The metadata log in one of some log directories, if there is one with something in it.
+
+        Raises:
+            KafkaStorage: two of them have one.
+        """
+        found = [
+            path
+            for path in (f"{directory}/{CLUSTER_METADATA}" for directory in directories)
+            if files.is_dir(path)
+            and any(name.endswith((LOG, ".checkpoint")) for name in files.listdir(path))
+        ]
+        if len(found) > 1:
+            raise KafkaStorage(
+                f"two log directories have metadata of Apache Kafka, {' and '.join(found)}: move"
+                " the one away that Kafka's metadata.log.dir does not name"
+            )
+        return cls(files, found[0], crc32c) if found else None
+
+    def end(self) -> MetadataEnd:
+        """Where the log ends; looks only at its last batches.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        snapshot = self._newest_snapshot() or MetadataEnd(0, 0)
+        end = snapshot
+        for base in self._bases()[-2:]:  # the newest may be empty
+            for header, _ in self._batches(base, sys.maxsize):
+                if header.next_offset > end.offset:
+                    end = MetadataEnd(header.next_offset, header.leader_epoch)
+        return end
+
+    def read(self) -> KafkaMetadata:
+        """What the log says.
+
+        Raises:
+            KafkaStorage: it cannot be understood; says what to do.
+            OSError: the disk refused.
+        """
+        try:
+            return self._read()
+        except (CorruptRecord, ProtocolError) as error:
+            raise KafkaStorage(
+                f"the metadata of Apache Kafka in {self.directory} cannot be read"
+                f" ({error.message}): move it away, and its topics are served as they are found,"
+                " with nothing deleted"
+            ) from error
+
+    def _read(self) -> KafkaMetadata:
+        metadata = KafkaMetadata()
+        snapshot = self._newest_snapshot()
+        if snapshot is not None:
+            self._read_snapshot(metadata, snapshot)
+            metadata.end_offset, metadata.epoch = snapshot
+        bases = self._bases()
+        for number, base in enumerate(bases):
+            after = bases[number + 1] if number + 1 < len(bases) else None
+            if after is not None and after <= metadata.end_offset:
+                continue
+            for header, data in self._batches(base, metadata.end_offset):
+                if header.next_offset <= metadata.end_offset:
+                    continue
+                if header.base_offset > metadata.end_offset:
+                    raise CorruptRecord(
+                        f"records {metadata.end_offset} to {header.base_offset - 1} are missing"
+                    )
+                self._replay(metadata, header, data)
+                metadata.end_offset, metadata.epoch = header.next_offset, header.leader_epoch
+        return metadata
+
+    @staticmethod
+    def _replay(metadata: KafkaMetadata, header: BatchHeader, data: bytes) -> None:
+        if header.is_control:  # who leads, who votes: Kafka's own matter
+            return
+        for record in iter_records(data, header):
+            if record.offset >= metadata.end_offset:
+                metadata.replay(record.value)
+
+    def _read_snapshot(self, metadata: KafkaMetadata, snapshot: MetadataEnd) -> None:
+        path = f"{self.directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
+        file = self._files.open(path)
+        try:
+            size, read = file.size(), 0
+            for position, header in walk_headers(file, 0, size):
+                data = read_batch(file, position, header)
+                if not verify_crc(data, header, self._crc32c):
+                    raise CorruptRecord(f"{path}: wrong checksum at byte {position}")
+                self._replay(metadata, header, data)
+                read = position + header.size
+            if read != size:
+                raise CorruptRecord(f"{path} ends in the middle of a batch")
+        finally:
+            file.close()
+
+    def _newest_snapshot(self) -> MetadataEnd | None:
+        found = [_SNAPSHOT.match(name) for name in self._files.listdir(self.directory)]
+        ends = [MetadataEnd(int(match[1]), int(match[2])) for match in found if match is not None]
+        return max(ends, default=None)
+
+    def _bases(self) -> list[int]:
+        """The first offsets of the log's segments."""
+        found = map(parse_segment_file, self._files.listdir(self.directory))
+        return sorted(base for base, suffix in filter(None, found) if suffix == LOG)
+
+    def _batches(self, base: int, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """The sound batches of a segment, from somewhere before ``offset`` on."""
+        file = self._files.open(segment_file(self.directory, base, LOG))
+        try:
+            size = file.size()
+            start = self._position(base, offset, size)
+            try:
+                for position, header in walk_headers(file, start, size):
+                    data = read_batch(file, position, header)
+                    if not verify_crc(data, header, self._crc32c):
+                        return
+                    yield header, data
+            except CorruptRecord:
+                return  # nothing behind it counts, for Kafka either
+        finally:
+            file.close()
+
+    def _position(self, base: int, offset: int, size: int) -> int:
+        """Where a batch begins from which the walk may go on to ``offset``."""
+        path = segment_file(self.directory, base, INDEX)
+        index = OffsetIndex(self._files, path, base, _MAX_INDEX_BYTES)
+        try:
+            index.load(size)
+        except IndexCorrupt:
+            return 0
+        return index.lookup(min(offset, base + MAX_RELATIVE_OFFSET)) if offset > base else 0

@@ -1,0 +1,276 @@
+"""What the records of Apache Kafka's cluster metadata add up to: topics, settings, producer ids.
+
+Owns the replay of records, in the order in which they come; where they come from is
+``metadata_files``', what is made of them ``takeover``'s. Records of things that this broker does
+not have (users, ACLs, quotas, brokers) are counted and left out.
+
+Source: Kafka ``MetadataDelta.java``, ``MetadataBatchLoader.java``, ``MetadataRecordSerde.java``.
+Tests: ``tests/unit/broker/kraft/test_metadata_image.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from aiokq.core.errors import CorruptRecord, ProtocolError
+from aiokq.core.types import Buffer
+from aiokq.wire.cluster_metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from aiokq.wire.codec import decode, encode_bytes
+from aiokq.wire.primitives import DECODE_ERRORS, unsigned, uvarint
+from aiokq.wire.struct import Message
+
+__all__ = [
+    "BROKER_CONFIG",
+    "GROUP_CONFIG",
+    "TOPIC_CONFIG",
+    "KafkaMetadata",
+    "KafkaPartition",
+    "KafkaTopic",
+    "decode_metadata_record",
+    "encode_metadata_record",
+]
+
+TOPIC_CONFIG: Final = 2
+BROKER_CONFIG: Final = 4
+GROUP_CONFIG: Final = 32
+"""Types of resources in ``ConfigRecord``."""
+
+FRAME_VERSION: Final = 1
+"""What a record's value begins with; then come its type and version, as unsigned varints."""
+
+RESERVED_IDS: Final = 100
+
+NO_LEADER: Final = -1
+NO_CHANGE: Final = -2
+"""As leader in a ``PartitionChangeRecord``: it is who it was."""
+
+_TYPES: Final[Mapping[int | None, type[Message]]] = {
+    kind.RECORD_TYPE: kind
+    for kind in (
+        AbortTransactionRecord,
+        BeginTransactionRecord,
+        ConfigRecord,
+        EndTransactionRecord,
+        FeatureLevelRecord,
+        PartitionChangeRecord,
+        PartitionRecord,
+        ProducerIdsRecord,
+        RemoveTopicRecord,
+        TopicRecord,
+    )
+}
+
+_LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "delegation tokens"}
+"""Types of records that say something which is not enforced here."""
+
+_TAKEN_BACK: Final = {19: "ACLs", 21: "SCRAM credentials"}
+
+Unknown: TypeAlias = int
+"""The type of a record that is left out."""
+
+
+class KafkaPartition(NamedTuple):
+    """A partition of a topic.
+
+    Attributes:
+        replicas: node ids, in order of preference.
+        leader: -1 for none.
+        leader_epoch: grows with each change of it, to none as well.
+        directories: ids of the log directory of each replica; none before Kafka 3.7.
+    """
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    directories: tuple[uuid.UUID, ...] = ()
+
+    def directory_of(self, node_id: int) -> uuid.UUID | None:
+        """The directory in which a node has it, if that is known.
+
+        Source: Kafka's ``DirectoryId``: the ids below 100 stand for states.
+        """
+        if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
+            return None
+        found = self.directories[self.replicas.index(node_id)]
+        return found if found.int >= RESERVED_IDS else None
+
+    @property
+    def next_epoch(self) -> int:
+        """What it is when the node that had it leads again.
+
+        A node that was killed has not given the partition up, and goes on as its leader.
+        """
+        return self.leader_epoch + (self.leader == NO_LEADER)
+
+
+@dataclass(slots=True)
+class KafkaTopic:
+    """A topic with its partitions by number."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: dict[int, KafkaPartition] = field(default_factory=dict)
+
+
+class KafkaMetadata:
+    """The state of a cluster's metadata after some records.
+
+    Attributes:
+        topics: by name.
+        configs: settings by type and name of what they are of; the name "" is the default of all.
+        features: levels by name.
+        next_producer_id: the first id of the next block.
+        left_out: how often something was said that has no meaning here, by what it is.
+        end_offset: behind the last record.
+        epoch: of the controller that wrote it.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, KafkaTopic] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.left_out: Counter[str] = Counter()
+        self.end_offset = 0
+        self.epoch = 0
+        self._by_id: dict[uuid.UUID, KafkaTopic] = {}
+        self._transaction: list[Message | Unknown] | None = None
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """The settings given for a topic."""
+        return self.configs.get((TOPIC_CONFIG, name), {})
+
+    def broker_configs(self, node_id: int) -> Mapping[str, str]:
+        """The dynamic settings of a node: its own over those of all."""
+        everywhere = self.configs.get((BROKER_CONFIG, ""), {})
+        return {**everywhere, **self.configs.get((BROKER_CONFIG, str(node_id)), {})}
+
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings given for groups, by group id."""
+        return {name: given for (kind, name), given in self.configs.items() if kind == GROUP_CONFIG}
+
+    def replay(self, value: Buffer | None) -> None:
+        """Take over one record. Those of a transaction count together, when it ends.
+
+        Raises:
+            CorruptRecord: it is none, or does not fit what came before.
+            ProtocolError: its bytes are not what its type has.
+        """
+        record = decode_metadata_record(value)
+        match record:
+            case BeginTransactionRecord():
+                self._transaction = []
+            case AbortTransactionRecord():
+                self._transaction = None
+            case EndTransactionRecord():
+                pending, self._transaction = self._transaction or [], None
+                for one in pending:
+                    self._apply(one)
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._apply(record)
+
+    def _apply(self, record: Message | Unknown) -> None:
+        match record:
+            case TopicRecord():
+                topic = KafkaTopic(record.name, record.topic_id)
+                self.topics[record.name] = self._by_id[record.topic_id] = topic
+            case RemoveTopicRecord():
+                topic = self._topic(record.topic_id)
+                del self.topics[topic.name], self._by_id[record.topic_id]
+                self.configs.pop((TOPIC_CONFIG, topic.name), None)
+            case PartitionRecord():
+                partitions = self._topic(record.topic_id).partitions
+                replicas = tuple(record.replicas)
+                partitions[record.partition_id] = KafkaPartition(
+                    replicas, record.leader, record.leader_epoch, tuple(record.directories)
+                )
+            case PartitionChangeRecord():
+                self._change(record)
+            case ConfigRecord():
+                resource = (record.resource_type, record.resource_name)
+                if record.value is None:
+                    self.configs.get(resource, {}).pop(record.name, None)
+                else:
+                    self.configs.setdefault(resource, {})[record.name] = record.value
+            case FeatureLevelRecord():
+                self.features[record.name] = record.feature_level
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+            case int():
+                if record in _LEFT_OUT:
+                    self.left_out[_LEFT_OUT[record]] += 1
+                elif record in _TAKEN_BACK:
+                    self.left_out[_TAKEN_BACK[record]] -= 1
+
+    def _change(self, record: PartitionChangeRecord) -> None:
+        partitions = self._topic(record.topic_id).partitions
+        known = partitions.get(record.partition_id)
+        if known is None:
+            raise CorruptRecord(
+                f"a change of partition {record.partition_id}, which was never made"
+            )
+        if record.replicas is not None:
+            known = known._replace(replicas=tuple(record.replicas))
+        if record.directories is not None:
+            known = known._replace(directories=tuple(record.directories))
+        if record.leader != NO_CHANGE:
+            known = known._replace(leader=record.leader, leader_epoch=known.leader_epoch + 1)
+        partitions[record.partition_id] = known
+
+    def _topic(self, topic_id: uuid.UUID) -> KafkaTopic:
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise CorruptRecord(f"a record of topic {topic_id}, which was never made")
+        return topic
+
+
+def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
+    """A record from a metadata record's value; only its type where it is left out.
+
+    Raises:
+        CorruptRecord: it has no type or version.
+        ProtocolError: it is not what its type has, or of a version that is not known.
+    """
+    try:
+        if value is None:
+            raise ValueError("no value")
+        frame, position = uvarint(value, 0)
+        if frame != FRAME_VERSION:
+            raise ValueError(f"frame version {frame}")
+        number, position = uvarint(value, position)
+        version, position = uvarint(value, position)
+    except DECODE_ERRORS as error:
+        raise CorruptRecord(f"not a metadata record: {error}") from error
+    kind = _TYPES.get(number)
+    if kind is None:
+        return number
+    if not kind.supports(version):
+        raise ProtocolError(
+            f"version {version}: written by a newer Kafka", api=kind.NAME, version=version
+        )
+    return decode(kind, value, version, position)
+
+
+def encode_metadata_record(record: Message, version: int | None = None) -> bytes:
+    """A metadata record's value; the newest version by default."""
+    assert record.RECORD_TYPE is not None
+    version = record.MAX_VERSION if version is None else version
+    head = b"".join(unsigned(number) for number in (FRAME_VERSION, record.RECORD_TYPE, version))
+    return head + encode_bytes(record, version)

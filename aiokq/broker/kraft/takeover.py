@@ -1,0 +1,323 @@
+"""What a node makes of a log directory that Apache Kafka wrote, before it opens the first log.
+
+Owns the decision. Where Kafka's metadata is there, and has grown since it was looked at last, Kafka
+was the last to have the directory: its topics, ids and settings are taken over into the metadata
+log, which goes on from there. Where it never was, and nobody here knows any topic, those that are
+found are served as they are, and nothing of them is deleted or compacted: ``cleanup.policy`` is
+empty until the user says what it is.
+
+Nothing of Kafka's is changed, so that it can go on with the directory.
+
+Tests: ``tests/unit/broker/kraft/test_takeover.py``, ``tests/interop/apache/test_directories.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.log.meta_properties import random_id
+from aiokq.broker.log.names import CLUSTER_METADATA
+from aiokq.broker.log.text_files import format_uuid
+from aiokq.broker.metadata_records import (
+    GroupConfigsRecord,
+    KafkaTakenOver,
+    MetadataRecord,
+    ProducerIdsReserved,
+    TopicDeleted,
+    TopicRecord,
+)
+from aiokq.broker.topic_names import check_topic_name
+from aiokq.core.errors import InvalidConfiguration, InvalidTopic, KafkaStorage
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+
+if TYPE_CHECKING:
+    from aiokq.broker.kraft.metadata_files import MetadataFiles
+    from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata_log import MetadataLog
+    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.core.files import Files
+
+__all__ = ["take_over"]
+
+logger = logging.getLogger("aiokq.broker")
+
+KEPT: Final = {"cleanup.policy": ""}
+"""The settings of a topic of which nobody knows any: neither ``delete`` nor ``compact``."""
+
+PRODUCER_ID_BITS: Final = 48
+"""Ids given out here begin at a multiple of two to this power, above all that Kafka ever gave out.
+
+Kafka goes on with its own where it stopped. A producer that got an id a second time would be taken
+for the first one, and its records for repeated ones."""
+
+NO_EPOCH: Final = -1
+"""Where Kafka will give no epoch to the partitions of a topic."""
+
+MOST_PARTITIONS: Final = 100_000
+"""A directory with a higher number was not made by a broker."""
+
+
+def take_over(
+    files: Files, directories: LogDirectories, metadata: MetadataLog, *, random: Random
+) -> None:
+    """Bring the metadata log up to date with what Apache Kafka left in the directories.
+
+    Raises:
+        KafkaStorage: that cannot be understood, or the disk refused; says what to do.
+    """
+    path = directories.all[0].path
+    try:
+        if any(files.is_dir(f"{one.path}/{CLUSTER_METADATA}") for one in directories.online):
+            from aiokq.broker.kraft.metadata_files import MetadataFiles
+
+            paths = [directory.path for directory in directories.online]
+            found = MetadataFiles.find(files, paths, crc32c)
+            if found is not None:
+                _follow(found, directories, metadata)
+                _find_again(directories, metadata)
+                return
+        topics = metadata.image.topics.values()
+        bound = any(max(topic.kafka_epochs, default=NO_EPOCH) > NO_EPOCH for topic in topics)
+        if bound and _all_there(directories, metadata):
+            _forget(metadata)
+        elif not metadata.image.appends:
+            _serve_as_found(directories, metadata, random)
+        _find_again(directories, metadata)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+# --- where Kafka's metadata is there
+
+
+def _follow(found: MetadataFiles, directories: LogDirectories, metadata: MetadataLog) -> None:
+    end = found.end()
+    known = metadata.image.kafka
+    if known is not None and (known.end_offset, known.epoch) == end:
+        return
+    kafka = found.read()
+    node_id = directories.properties.node_id
+    records = list(_records(kafka, metadata.image, directories))
+    topic_ids = tuple(sorted(format_uuid(topic.topic_id) for topic in kafka.topics.values()))
+    reserved = ((kafka.next_producer_id >> PRODUCER_ID_BITS) + 1) << PRODUCER_ID_BITS
+    # In one append: after a kill in the middle it is begun anew.
+    metadata.append(
+        *records, ProducerIdsReserved(reserved), KafkaTakenOver(end.offset, end.epoch, topic_ids)
+    )
+    _take_back_strays(directories, metadata.image)
+    logger.warning(
+        "metadata of Apache Kafka taken over: cluster=%s node=%d topics=%d partitions=%d from=%s;"
+        " its files stay as they are%s",
+        directories.properties.cluster_id,
+        node_id,
+        len(kafka.topics),
+        sum(len(topic.partitions) for topic in kafka.topics.values()),
+        found.directory,
+        _left_out(kafka),
+    )
+
+
+def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
+    """Whether no directory of the node is missing: Kafka's metadata may be in that."""
+    present = {directory.properties.directory_id for directory in directories.all}
+    return not directories.offline and present.issuperset(metadata.image.directories)
+
+
+def _forget(metadata: MetadataLog) -> None:
+    """Kafka's metadata was removed: it will not come back, and its epochs bind no longer."""
+    topics = [
+        topic._replace(kafka_epochs=(NO_EPOCH,) * len(topic.kafka_epochs))
+        for topic in metadata.image.topics.values()
+    ]
+    metadata.append(*topics, KafkaTakenOver(0, 0, ()))
+
+
+def _left_out(kafka: KafkaMetadata) -> str:
+    said = [f"{count} {what}" for what, count in kafka.left_out.items() if count > 0]
+    return f"; NOT enforced here: {', '.join(said)}" if said else ""
+
+
+def _records(
+    kafka: KafkaMetadata, image: MetadataImage, directories: LogDirectories
+) -> Iterator[MetadataRecord]:
+    """What has to be said so that the image has Kafka's topics as Kafka has them now.
+
+    Topics that Kafka never knew stay: they were made here.
+    """
+    from aiokq.broker.group_configs import GROUP_CONFIGS
+
+    groups = kafka.group_configs()
+    for group_id in {**image.group_configs, **groups}:
+        given = groups.get(group_id, {})
+        known = {name: value for name, value in given.items() if name in GROUP_CONFIGS}
+        yield GroupConfigsRecord(group_id, known)
+    before = set() if image.kafka is None else set(image.kafka.topic_ids)
+    ids = {topic.topic_id for topic in kafka.topics.values()}
+    for ours in image.topics.values():
+        was_kafkas = format_uuid(ours.topic_id) in before
+        if ours.topic_id not in ids and (was_kafkas or ours.name in kafka.topics):
+            yield TopicDeleted(ours.name, ours.topic_id)
+    brokers = kafka.broker_configs(directories.properties.node_id)
+    for topic in kafka.topics.values():
+        present = image.topics.get(topic.name)
+        if present is not None and present.topic_id != topic.topic_id:
+            present = None
+        count = max(topic.partitions, default=-1) + 1
+        yield TopicRecord(
+            topic.name,
+            topic.topic_id,
+            # More of them were added here.
+            count if present is None else max(count, present.partitions),
+            _configs(topic.name, kafka.topic_configs(topic.name), brokers),
+            tuple(
+                number
+                for number, partition in sorted(topic.partitions.items())
+                if _is_elsewhere(partition, directories)
+            ),
+            tuple(
+                topic.partitions[number].next_epoch if number in topic.partitions else 0
+                for number in range(count)
+            ),
+        )
+
+
+def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> bool:
+    """Whether Kafka has a partition on other nodes only, or in another directory of this one."""
+    node_id = directories.properties.node_id
+    directory = partition.directory_of(node_id)
+    ours = {one.properties.directory_id for one in directories.all}
+    return node_id not in partition.replicas or (
+        directory is not None and format_uuid(directory) not in ours
+    )
+
+
+def _find_again(directories: LogDirectories, metadata: MetadataLog) -> None:
+    """Partitions that were elsewhere are here once somebody has put them here, or says where."""
+    missing = [topic for topic in metadata.image.topics.values() if topic.elsewhere]
+    if not missing:
+        return
+    present = {
+        partition for directory in directories.online for partition in directory.partitions()
+    }
+    records = []
+    for topic in missing:
+        left = tuple(n for n in topic.elsewhere if TopicPartition(topic.name, n) not in present)
+        if left != topic.elsewhere:
+            records.append(topic._replace(elsewhere=left))
+        if left:
+            logger.warning(
+                "partitions are in none of these directories and offline topic=%s partitions=%s",
+                topic.name,
+                ",".join(map(str, left)),
+            )
+    if records:
+        metadata.append(*records)
+
+
+def _configs(name: str, given: Mapping[str, str], brokers: Mapping[str, str]) -> dict[str, str]:
+    """A topic's settings: its own, and the dynamic ones of the broker that it has by default.
+
+    There are no dynamic settings of a broker here, so they become the topic's.
+    """
+    from aiokq.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs, server_text
+
+    configs = dict(given)
+    for row in TOPIC_CONFIGS.values():
+        for server in row.server:
+            if server in brokers and row.name not in given:
+                text = server_text(server, brokers[server])
+                if text != str(row.default):
+                    configs[row.name] = text
+                break
+    checked: dict[str, str] = {}
+    for setting, text in configs.items():
+        try:
+            checked |= check_topic_configs({setting: text})
+        except InvalidConfiguration as error:
+            logger.warning("setting left out topic=%s error=%s", name, error.message)
+    return checked
+
+
+def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None:
+    """Kafka renames what belongs to topics that it does not know, as those made here."""
+    ours = {topic.topic_id: topic for topic in image.topics.values()}
+    for directory in directories.online:
+        present = directory.partitions()
+        for (topic_id, number), path in directory.strays().items():
+            topic = ours.get(topic_id)
+            if topic is None or number >= topic.partitions:
+                continue
+            partition = TopicPartition(topic.name, number)
+            if partition not in present:
+                directory.take_back(partition, path)
+                logger.warning("log that was set aside is back partition=%s", partition)
+
+
+# --- where nobody knows anything
+
+
+def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
+    """Make topics of the partitions that are there."""
+    topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
+    for directory in directories.online:
+        for partition, topic_id in directory.partitions().items():
+            if _may_be_served(partition) and directory.has_segments(partition):
+                found = topics.setdefault(partition.topic, {})
+                found.setdefault(partition.partition, (topic_id, directory))
+    if not topics:
+        return
+    records = [
+        TopicRecord(
+            name,
+            _topic_id(name, found) or random_id(random),
+            max(found) + 1,
+            KEPT,
+            tuple(number for number in range(max(found)) if number not in found),
+            (NO_EPOCH,) * (max(found) + 1),
+        )
+        for name, found in sorted(topics.items())
+    ]
+    metadata.append(*records)
+    logger.warning(
+        "no metadata in %s: topics=%d partitions=%d are served as they are found, and nothing of"
+        " them is deleted or compacted until their cleanup.policy is set",
+        ", ".join(directory.path for directory in directories.online),
+        len(records),
+        sum(map(len, topics.values())),
+    )
+
+
+def _may_be_served(partition: TopicPartition) -> bool:
+    """Whether a topic may have this name, and so many partitions."""
+    try:
+        check_topic_name(partition.topic)
+    except InvalidTopic:
+        return False
+    return partition.partition < MOST_PARTITIONS
+
+
+def _topic_id(
+    name: str, found: Mapping[int, tuple[uuid.UUID | None, LogDirectory]]
+) -> uuid.UUID | None:
+    """The id that a topic's partitions say they are of.
+
+    Raises:
+        KafkaStorage: they say several: which of them are to be served, the user has to say.
+    """
+    by_id = {topic_id: number for number, (topic_id, _) in found.items() if topic_id is not None}
+    if len(by_id) > 1:
+        one, other = sorted(by_id.values())[:2]
+        paths = [f"{found[number][1].path}/{name}-{number}" for number in (one, other)]
+        raise KafkaStorage(
+            f"{paths[0]} and {paths[1]} are of two topics of the same name, by their"
+            " partition.metadata: move those of one of them away, and start again"
+        )
+    return next(iter(by_id), None)

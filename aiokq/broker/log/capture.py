@@ -1,0 +1,95 @@
+"""Owns what of one log makes a copy of it at one moment: which bytes of which files, and what else.
+
+Copies nothing: `aiokq.broker.snapshot` does, while the log goes on.
+
+Tests: ``tests/unit/broker/test_snapshot.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.log.epochs import EpochEntry
+from aiokq.broker.log.producer_snapshot import encode_snapshot
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.segment import Segment
+    from aiokq.core.files import Files
+    from aiokq.records.header import Checksum
+
+__all__ = ["CapturedFile", "CapturedLog", "capture"]
+
+
+class CapturedFile(NamedTuple):
+    """Bytes of a file that are there, and stay.
+
+    Attributes:
+        source: path of the file.
+        name: what it is called in a copy.
+        size: bytes from its beginning.
+        finished: nothing will ever be written to it again.
+    """
+
+    source: str
+    name: str
+    size: int
+    finished: bool
+
+
+class CapturedLog(NamedTuple):
+    """A log at one moment.
+
+    Attributes:
+        cleaned: the offset before which it was compacted; None if it never was.
+    """
+
+    log: PartitionLog
+    segments: tuple[Segment, ...]
+    files: list[CapturedFile]
+    producers: bytes
+    epochs: tuple[EpochEntry, ...]
+    start: int
+    end: int
+    high_watermark: int
+    cleaned: int | None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log still has all these segments: else files may have been replaced."""
+        return set(map(id, self.segments)) <= set(map(id, self.log.segments))
+
+
+def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None) -> CapturedLog:
+    """Take note of a log as it is. Touches the disk a little: to be called on the log's loop.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    *finished, active = log.segments
+    active.flush_indexes()  # of the finished ones they are in their files
+    found = []
+    for segment in log.segments:
+        for suffix in names.SEGMENT_SUFFIXES:
+            source = segment.path(suffix)
+            if suffix == names.LOG:
+                size = segment.size
+            elif files.exists(source):
+                size = files.stat_size(source)
+            else:
+                continue
+            name = names.segment_file("", segment.base_offset, suffix).removeprefix("/")
+            is_finished = suffix == names.LOG and segment is not active
+            found.append(CapturedFile(source, name, size, is_finished))
+    return CapturedLog(
+        log,
+        (*finished, active),
+        found,
+        encode_snapshot(log.producers, crc32c),
+        log.epochs.entries,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.high_watermark,
+        cleaned,
+    )

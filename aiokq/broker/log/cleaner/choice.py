@@ -1,0 +1,94 @@
+"""Owns which log is compacted next, and which part of it may be.
+
+Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``. Tests:
+``tests/unit/broker/log/test_cleaner_choice.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.partition_log import PartitionLog
+
+__all__ = ["LogToClean", "dirtiest", "log_to_clean"]
+
+
+class LogToClean(NamedTuple):
+    """What compaction could do for a log.
+
+    Attributes:
+        first_dirty_offset: records before it were cleaned.
+        upper_offset: records from here on may not be: base offset of a segment.
+        dirty_bytes: of the segments between; clean_bytes of those before.
+        overdue: max.compaction.lag.ms of a record in the dirty part is over.
+    """
+
+    log: PartitionLog
+    first_dirty_offset: int
+    upper_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Part of what would be cleaned that never was, 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is worth the work, or has to be."""
+        if not self.dirty_bytes:
+            return False
+        return self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
+    """What compaction could do for a log. On its loop; may read a batch's header from the disk.
+
+    Never of the newest segment, nothing from the last stable offset on, and nothing that is
+    younger than min.compaction.lag.ms.
+
+    Args:
+        cleaned_offset: the checkpoint; None, or outside of the log, takes the log's start.
+
+    Raises:
+        OSError, CorruptRecord: a segment cannot be read.
+    """
+    start = log.log_start_offset
+    first = start if cleaned_offset is None else cleaned_offset
+    if not start <= first <= log.log_end_offset:
+        first = start
+    *older, active = log.segments
+    dirty = [segment for segment in older if segment.next_offset > first]
+    upper = min(log.last_stable_offset, active.base_offset)
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms:
+        young = (one for one in dirty if one.largest_timestamp_ms() > now_ms - lag_ms)
+        upper = min(upper, next((one.base_offset for one in young), upper))
+    # whole segments: the one that an offset lies in is not cleaned
+    upper = max(
+        (s.base_offset for s in log.segments if s.base_offset <= upper),
+        default=log.segments[0].base_offset,
+    )
+    clean_bytes = dirty_bytes = 0
+    oldest_ms = now_ms
+    for segment in older:
+        if segment.next_offset <= first:
+            clean_bytes += segment.size
+        elif segment.next_offset <= upper:
+            dirty_bytes += segment.size
+            begun_ms = segment.first_timestamp_ms()
+            if begun_ms > 0:
+                oldest_ms = min(oldest_ms, begun_ms)
+    overdue = oldest_ms < now_ms - log.config.max_compaction_lag_ms
+    return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, overdue)
+
+
+def dirtiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
+    """The log with the largest dirty part, of those that are due."""
+    due = [candidate for candidate in candidates if candidate.is_due]
+    return max(due, key=lambda candidate: candidate.dirty_ratio, default=None)

@@ -1,0 +1,128 @@
+"""Owns the first pass of a cleaning: which record of each key is the last, in the dirty part.
+
+Source: Kafka ``Cleaner.buildOffsetMap``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from aiokq import fastpath
+from aiokq.broker.log.cleaner.batches import checked, control_type, uncompressed
+from aiokq.broker.log.cleaner.transactions import CleanedTransactions
+from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
+from aiokq.core.errors import CorruptRecord
+from aiokq.records.header import BatchHeader
+from aiokq.records.legacy import decode_message_set
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.cleaner.statistics import Statistics
+    from aiokq.core.files import Files
+    from aiokq.fastpath import OffsetMap
+
+__all__ = ["build_offset_map", "offset_map"]
+
+
+def offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
+    """A map for at most ``records`` keys, or as many as fit a part of the memory."""
+    load_factor = max(load_factor, 0.01)  # 0 is a legal setting
+    slots = min(memory_bytes // fastpath.OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
+    slots = max(slots, 2)
+    return fastpath.OffsetMap(slots, max(int(slots * load_factor), 1), secret)
+
+
+def build_offset_map(
+    files: Files, view: LogView, offsets: OffsetMap, statistics: Statistics
+) -> Generator[int, None, None]:
+    """Put the keys of the dirty part into ``offsets``, as many as fit; gives bytes that were read.
+
+    Afterwards ``offsets.latest_offset`` says up to where the log was read.
+
+    Raises:
+        CorruptRecord: a batch is not sound; or the keys of one batch do not fit the map.
+        OSError: the disk refused; FileNotFoundError: a segment was deleted.
+    """
+    dirty = view.dirty
+    # Not those that were over before: nothing in the dirty part would end them.
+    transactions = CleanedTransactions(
+        found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
+    )
+    offsets.latest_offset = view.first_dirty_offset - 1
+    for segment in dirty:
+        full = yield from _index(files, segment, view, offsets, transactions, statistics)
+        if full:
+            break
+        offsets.latest_offset = max(offsets.latest_offset, segment.next_offset - 1)
+    if offsets.latest_offset < view.first_dirty_offset:
+        raise CorruptRecord(
+            f"the keys of one batch of {view.name} do not fit the offset map of the cleaner: raise"
+            " log.cleaner.dedupe.buffer.size"
+        )
+
+
+def _index(
+    files: Files,
+    segment: SegmentView,
+    view: LogView,
+    offsets: OffsetMap,
+    transactions: CleanedTransactions,
+    statistics: Statistics,
+) -> Generator[int, None, bool]:
+    """One segment; whether the map is full."""
+    start = view.first_dirty_offset
+    pieces = chunks(files, segment, view.buffer_bytes)
+    piece = next(pieces, None)
+    try:
+        while piece is not None:
+            at, state = 0, fastpath.WALK_OTHER
+            while state == fastpath.WALK_OTHER:
+                at, state, records = offsets.index(piece, at, start)
+                statistics.indexed_records += records
+                if state == fastpath.WALK_OTHER:
+                    header, batch = checked(piece, at, segment.path)
+                    statistics.indexed_records += max(header.count, 0)
+                    if not _index_other(header, batch, offsets, start, transactions):
+                        state = fastpath.WALK_FULL
+                    else:
+                        at += header.size
+            if state == fastpath.WALK_CORRUPT:
+                raise CorruptRecord(f"malformed batch in {segment.path}")
+            statistics.bytes_read += at
+            if state == fastpath.WALK_FULL:
+                return True
+            yield at
+            piece = following(pieces, at)
+    finally:
+        pieces.close()
+    return False
+
+
+def _index_other(
+    header: BatchHeader,
+    batch: memoryview,
+    offsets: OffsetMap,
+    start: int,
+    transactions: CleanedTransactions,
+) -> bool:
+    """One batch; False if the map has no room."""
+    if header.magic < 2:
+        for message in decode_message_set(batch, check_crcs=False):
+            if (
+                message.key is not None
+                and message.offset >= start
+                and not offsets.put(message.key, message.offset)
+            ):
+                return False
+    elif header.is_control:
+        transactions.is_needless(header, control_type(batch, header))
+    elif not transactions.is_aborted(header):
+        _, state, _ = offsets.index(
+            uncompressed(batch, header), 0, start, fastpath.WALK_ONE | fastpath.WALK_TRUSTED
+        )
+        if state == fastpath.WALK_CORRUPT:
+            raise CorruptRecord(f"malformed batch at offset {header.base_offset}")
+        if state == fastpath.WALK_FULL:
+            return False
+    offsets.latest_offset = max(offsets.latest_offset, header.last_offset)
+    return True

@@ -1,0 +1,325 @@
+"""Owns the second pass of a cleaning: a group of segments copied into one, without what is gone.
+
+The copy's files end in ``.cleaned`` until all of them are durable, then in ``.swap``: from that
+moment on recovery takes them for the segments they were made from.
+
+Source: Kafka ``Cleaner.cleanSegments``, ``cleanInto``, ``groupSegmentsBySize``.
+Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq import fastpath
+from aiokq.broker.log import names
+from aiokq.broker.log.cleaner.batches import (
+    checked,
+    closing,
+    compressed,
+    control_type,
+    emptied,
+    uncompressed,
+)
+from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
+from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
+from aiokq.broker.log.segment import Segment
+from aiokq.core.errors import CorruptRecord
+from aiokq.fastpath import KeptBatches
+from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
+from aiokq.records.legacy import Message, decode_message_set
+from aiokq.records.record import RawRecord, encode_batch
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.cleaner.statistics import Statistics
+    from aiokq.broker.log.cleaner.transactions import CleanedTransactions
+    from aiokq.core.files import Files
+    from aiokq.core.types import Buffer
+    from aiokq.fastpath import OffsetMap
+
+__all__ = ["GroupRewriter", "group_segments"]
+
+_ONE: Final = fastpath.WALK_ONE | fastpath.WALK_TRUSTED
+
+
+def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
+    """Neighbours that fit one segment together: their log, and their indexes, as they are now."""
+    limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
+    groups: list[list[SegmentView]] = []
+    size = index = time_index = 0
+    for segment in view.segments:
+        stem = segment.path.removesuffix(names.SWAP).removesuffix(names.LOG)
+        suffix = segment.path[len(stem) + len(names.LOG) :]
+        indexes = [
+            files.stat_size(stem + kind + suffix) if files.exists(stem + kind + suffix) else 0
+            for kind in (names.INDEX, names.TIME_INDEX)
+        ]
+        if (
+            groups
+            and size + segment.size <= limit
+            and index + indexes[0] <= index_limit
+            and time_index + indexes[1] <= index_limit
+            and segment.next_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size = index = time_index = 0
+        size += segment.size
+        index += indexes[0]
+        time_index += indexes[1]
+    return groups
+
+
+class GroupRewriter:
+    """Copies one group of segments.
+
+    Args:
+        legacy_horizon_ms: segments that were written before keep no tombstones of v0 and v1:
+            those formats have no room for a delete horizon.
+        transactions: of the whole run, which goes from group to group.
+
+    Attributes:
+        cleaned: the copy; nobody else's until ``rewrite`` is over.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        view: LogView,
+        group: Sequence[SegmentView],
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        statistics: Statistics,
+        *,
+        legacy_horizon_ms: int,
+    ) -> None:
+        self._files = files
+        self._view = view
+        self._group = group
+        self._offsets = offsets
+        self._transactions = transactions
+        self._statistics = statistics
+        self._legacy_horizon_ms = legacy_horizon_ms
+        self._keeps_legacy_deletes = True
+        self._horizon_ms = view.now_ms + view.config.delete_retention_ms
+        # The last batch of each group stays, empty if need be: with it the copy reaches as far
+        # as what it takes the place of, and recovery knows what that is.
+        self._upper = group[-1].next_offset
+        self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
+        self.cleaned = Segment(
+            files,
+            view.directory,
+            group[0].base_offset,
+            index_interval_bytes=view.config.index_interval_bytes,
+            index_bytes=view.config.segment_index_bytes,
+            now_ms=view.now_ms,
+            suffix=names.CLEANED,
+        )
+
+    def _new_block(self, interval: int, room: int) -> KeptBatches:
+        return KeptBatches(
+            self._offsets,
+            now_ms=self._view.now_ms,
+            horizon_ms=self._horizon_ms,
+            upper_offset=self._upper,
+            producers=self._view.last_offsets,
+            index_interval_bytes=interval,
+            room=room,
+        )
+
+    def rewrite(self) -> Generator[int, None, None]:
+        """Write the copy, durable, as ``.swap``; gives bytes that were read and written.
+
+        Closed before its end, or failing, it leaves ``.cleaned`` files for ``discard``.
+
+        Raises:
+            CorruptRecord: a batch is not sound.
+            OSError: the disk refused; FileNotFoundError: a segment was deleted.
+        """
+        self.cleaned.create()
+        self._kept.begin_segment(self.cleaned.base_offset)
+        for segment in self._group:
+            modified_ms = self._files.modified_ms(segment.path)
+            self._keeps_legacy_deletes = modified_ms > self._legacy_horizon_ms
+            yield from self._copy(segment)
+        self._write()
+        for transaction in self._transactions.take_kept():
+            self.cleaned.note_aborted(transaction)
+        self.cleaned.finish_copy(self._upper)
+        self._files.set_modified_ms(self.cleaned.path(names.LOG), modified_ms)
+        self._count()
+        yield 0
+        self._files.sync_dir(self._view.directory)
+        self.cleaned.rename(names.SWAP)
+        self._files.sync_dir(self._view.directory)
+
+    def discard(self) -> None:
+        """Remove the copy's files."""
+        self.cleaned.close()
+        self.cleaned.remove()
+
+    def _count(self) -> None:
+        statistics, kept = self._statistics, self._kept
+        statistics.segments += len(self._group)
+        statistics.merged_segments += 1
+        statistics.size_before += sum(segment.size for segment in self._group)
+        statistics.bytes_written += self.cleaned.size
+        statistics.records_read += kept.read
+        statistics.records_kept += kept.kept
+        statistics.keyless_records += kept.keyless
+
+    def _copy(self, segment: SegmentView) -> Generator[int, None, None]:
+        kept = self._kept
+        pieces = chunks(self._files, segment, self._view.buffer_bytes)
+        piece = next(pieces, None)
+        try:
+            while piece is not None:
+                at, done = 0, False
+                written = self.cleaned.size
+                while not done:
+                    at, state = kept.keep(piece, at)
+                    if state == fastpath.WALK_CORRUPT:
+                        raise CorruptRecord(f"malformed batch in {segment.path}")
+                    if state == fastpath.WALK_FULL:
+                        self._make_room()
+                    elif state == fastpath.WALK_OTHER:
+                        header, batch = checked(piece, at, segment.path)
+                        self._copy_other(header, batch)
+                        at += header.size
+                    else:
+                        done = True
+                self._statistics.bytes_read += at
+                yield at + self.cleaned.size - written
+                piece = following(pieces, at)
+        finally:
+            pieces.close()
+
+    # --- what the loops in the core leave out
+
+    def _copy_other(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.magic < 2:
+            self._copy_legacy(header, batch)
+        elif header.is_control:
+            self._copy_marker(header, batch)
+        elif self._transactions.is_aborted(header):
+            self._statistics.records_read += header.count
+            if self._kept.stays_empty(header.producer_id, header.last_offset):
+                self._put_empty(header)
+        elif header.codec:
+            self._copy_compressed(header, batch)
+        else:
+            self._keep_one(self._kept, batch)
+
+    def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
+        needless = self._transactions.is_needless(header, control_type(batch, header))
+        has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
+        # of an empty batch, which was a needless marker, the horizon is long past
+        over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
+        if needless and (over or not header.count):
+            self._statistics.records_read += header.count
+            if self._is_last_of_producer(header):
+                self._put_empty(header)
+            return
+        flags = fastpath.WALK_KEEP_ALL | (fastpath.WALK_HORIZON if needless else 0)
+        self._keep_one(self._kept, batch, flags)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether an empty marker stays: for its producer's epoch, or the end of the group."""
+        if header.next_offset == self._upper:
+            return True
+        return self._view.marker_epochs.get(header.producer_id) == header.producer_epoch
+
+    def _copy_compressed(self, header: BatchHeader, batch: memoryview) -> None:
+        plain = uncompressed(batch, header)
+        block = self._new_block(0, len(plain))
+        self._keep_one(block, plain)
+        result = block.filled()
+        self._statistics.records_read += block.read
+        self._statistics.records_kept += block.kept
+        self._statistics.keyless_records += block.keyless
+        if not len(result):
+            return
+        found = read_header(result)
+        if found.count and (found.count, found.attributes | header.codec) == (
+            header.count,
+            header.attributes,
+        ):
+            result = batch
+        elif found.count:
+            result = compressed(result, found, header.codec)
+        self._put(result, header.last_offset, found.max_timestamp_ms)
+
+    def _copy_legacy(self, header: BatchHeader, batch: memoryview) -> None:
+        messages = list(decode_message_set(batch, check_crcs=False))
+        offsets, latest = self._offsets, self._offsets.latest_offset
+        stay = []
+        for message in messages:
+            if message.offset <= latest:
+                if message.key is None:
+                    self._statistics.keyless_records += 1
+                    continue
+                if message.offset < offsets.get(message.key):
+                    continue
+                if message.value is None and not self._keeps_legacy_deletes:
+                    continue
+            stay.append(message)
+        self._statistics.records_read += len(messages)
+        self._statistics.records_kept += len(stay)
+        if stay:
+            self._put_converted(header, stay)
+        last = stay[-1].offset if stay else -1
+        if header.next_offset == self._upper > last + 1:
+            self._put(closing(header), header.last_offset, header.max_timestamp_ms)
+
+    def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
+        # As Kafka 4, which writes no old formats any more: what stays is converted.
+        plain = encode_batch(
+            (RawRecord(*message[:4]) for message in stay),
+            crc32c=fastpath.crc32c,
+            timestamp_type=header.timestamp_type,
+        )
+        block = self._new_block(0, len(plain))
+        self._keep_one(block, plain, fastpath.WALK_KEEP_ALL)  # with tombstones it gets a horizon
+        result = block.filled()
+        found = read_header(result)
+        if header.codec:
+            result = compressed(result, found, header.codec)
+        self._put(result, found.last_offset, found.max_timestamp_ms)
+
+    # --- where it goes
+
+    def _keep_one(self, block: KeptBatches, batch: Buffer, flags: int = 0) -> None:
+        state = fastpath.WALK_FULL
+        while state == fastpath.WALK_FULL:
+            _, state = block.keep(batch, 0, _ONE | flags)
+            if state == fastpath.WALK_FULL:
+                self._make_room(block)
+        if state == fastpath.WALK_CORRUPT:
+            offset = read_header(batch).base_offset
+            raise CorruptRecord(f"malformed batch at offset {offset} of {self._view.name}")
+
+    def _put_empty(self, header: BatchHeader) -> None:
+        self._put(emptied(header), header.last_offset, header.max_timestamp_ms)
+
+    def _put(self, batch: Buffer, last_offset: int, max_timestamp_ms: int) -> None:
+        while not self._kept.put(batch, last_offset, max_timestamp_ms):
+            self._make_room()
+
+    def _make_room(self, block: KeptBatches | None = None) -> None:
+        block = block or self._kept
+        if not block.used:
+            block.reserve(2 * block.room)
+        elif block is self._kept:
+            self._write()
+
+    def _write(self) -> None:
+        """Write what is kept behind the copy's batches."""
+        kept = self._kept
+        size = kept.used
+        if size:
+            self.cleaned.write([kept.filled()])
+            self.cleaned.note_copied(
+                size, kept.clear(), (kept.max_timestamp_ms, kept.max_timestamp_offset)
+            )

@@ -1,0 +1,310 @@
+"""Owns the log directories of one node: which has a partition, which gets a new one, which failed.
+
+What is in one is ``directory``'s. A directory that cannot be used is left alone, offline, while
+another can; partitions that may lie in it are not made anew elsewhere, as their records would be
+lost if they were.
+
+Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test_directories.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.names import META_PROPERTIES, partition_directory
+from aiokq.core.errors import ConfigError, KafkaStorage
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.flusher import Flusher
+    from aiokq.broker.log.meta_properties import MetaProperties
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.recovery import Progress
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+    from aiokq.records.header import Checksum
+
+__all__ = ["LogDirectories"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+
+class LogDirectories:
+    """The log directories of one node, in the order in which they were given.
+
+    Touched from one thread at a time, as each ``LogDirectory``.
+
+    Attributes:
+        all: those that could be opened, also if they failed since.
+        unopened: why each other one could not be used, by path.
+    """
+
+    def __init__(
+        self, directories: Sequence[LogDirectory], unopened: Mapping[str, KafkaStorage]
+    ) -> None:
+        self.all = tuple(directories)
+        self.unopened = dict(unopened)
+        self._places: dict[TopicPartition, LogDirectory] = {}
+        self._counts = dict.fromkeys(self.all, 0)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        paths: Sequence[str],
+        *,
+        crc32c: Checksum,
+        random: Random,
+        now: Callable[[], float],
+        node_id: int | None = None,
+    ) -> LogDirectories:
+        """Open and lock log directories; those that are missing are made.
+
+        Args:
+            now, node_id: as ``LogDirectory.open``.
+
+        Raises:
+            ConfigError: of another node or cluster than the others, or named twice.
+            KafkaStorage: in use by another broker; none of them can be used; a partition is in two
+                of them. Says what to do.
+        """
+        if len(set(paths)) < len(paths):
+            raise ConfigError(f"a log directory is named twice: {', '.join(paths)}")
+        directories: list[LogDirectory] = []
+        unopened: dict[str, KafkaStorage] = {}
+        cluster_id: str | None = None
+        try:
+            # One that has ids says whose the new ones are.
+            for path in sorted(paths, key=lambda path: not _has_ids(files, path)):
+                try:
+                    directory = LogDirectory.open(
+                        files,
+                        path,
+                        crc32c=crc32c,
+                        random=random,
+                        now=now,
+                        node_id=node_id,
+                        cluster_id=cluster_id,
+                    )
+                except KafkaStorage as error:
+                    if isinstance(error.__cause__, BlockingIOError):
+                        raise  # no broken disk: somebody's mistake
+                    unopened[path] = error
+                else:
+                    directories.append(directory)
+                    node_id = directory.properties.node_id
+                    cluster_id = directory.properties.cluster_id
+            if not directories:
+                raise next(iter(unopened.values()))
+            for path, failure in unopened.items():
+                logger.error("log directory offline path=%s error=%s", path, failure.message)
+            directories.sort(key=lambda directory: paths.index(directory.path))
+            found = cls(directories, unopened)
+            found._check_ids()
+        except BaseException:
+            for directory in directories:
+                directory.close(clean=False)
+            raise
+        return found
+
+    def _check_ids(self) -> None:
+        paths: dict[str | None, str] = {}
+        for directory in self.all:
+            other = paths.setdefault(directory.properties.directory_id, directory.path)
+            if other != directory.path:
+                raise ConfigError(
+                    f"log directories {other} and {directory.path} have the same directory.id: one"
+                    " is a copy of the other; leave it out"
+                )
+
+    # --- what they are
+
+    @property
+    def properties(self) -> MetaProperties:
+        """The ids that they share; the directory's is the first's."""
+        return self.all[0].properties
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """Those that can be used."""
+        return [directory for directory in self.all if directory.disk.failure is None]
+
+    @property
+    def offline(self) -> dict[str, KafkaStorage]:
+        """Why each other one cannot be used, by path."""
+        failed = {
+            directory.path: directory.disk.failure
+            for directory in self.all
+            if directory.disk.failure is not None
+        }
+        return self.unopened | failed
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """The open logs of the directories that can be used."""
+        for directory in self.online:
+            yield from list(directory.logs.values())
+
+    def attach(self, flushers: Mapping[LogDirectory, Flusher]) -> None:
+        """Who flushes each directory's logs; those opened from now on ask for it."""
+        for directory, flusher in flushers.items():
+            directory.attach(flusher)
+
+    # --- partitions
+
+    def find(self, belongs: Callable[[TopicPartition, uuid.UUID | None], bool]) -> None:
+        """Look which directory has which partition.
+
+        Args:
+            belongs: whether somebody knows a partition, with the topic id that its directory says.
+                Others are renamed, as Kafka does; nothing is deleted. They are left by a kill in
+                the middle of a deletion, or were put there by hand.
+
+        Raises:
+            KafkaStorage: one is in two directories: a kill came while Apache Kafka moved it, or
+                somebody copied it. Which of the two is right, nobody here can know.
+        """
+        for directory in self.online:
+            try:
+                found = directory.partitions()
+                for partition, topic_id in found.items():
+                    if belongs(partition, topic_id):
+                        self._found(partition, directory)
+                        continue
+                    if not directory.has_segments(partition):
+                        continue  # called like a partition, but nothing that a broker made
+                    logger.warning(
+                        "no topic owns partition=%s topic_id=%s: its directory is now %s",
+                        partition,
+                        topic_id,
+                        directory.set_aside(partition),
+                    )
+            except OSError as error:
+                directory.disk.refused(None, "directory not read", error, directory.path)
+
+    def _found(self, partition: TopicPartition, directory: LogDirectory) -> None:
+        other = self._places.get(partition)
+        if other is not None:
+            name = partition_directory(partition)
+            raise KafkaStorage(
+                f"partition {partition} is in two log directories, {other.path}/{name} and"
+                f" {directory.path}/{name}: move away the one that is out of date, as a rule the"
+                " smaller one, and start again",
+                topic_partition=partition,
+            )
+        self._place(partition, directory)
+
+    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
+        """The directory that a partition is in; None if it is in none of ``all``."""
+        return self._places.get(partition)
+
+    def leave_unclean(self, partition: TopicPartition) -> None:
+        """The partition's log was not recovered: its directory must not be called clean."""
+        directory = self._places.get(partition)
+        if directory is not None:
+            directory.leave_unclean()
+
+    def bytes_to_check(self, partition: TopicPartition) -> int:
+        """How much of a log a recovery reads; 0 where that cannot be known."""
+        directory = self._places.get(partition)
+        return 0 if directory is None else directory.bytes_to_check(partition)
+
+    def was_clean(self, partition: TopicPartition) -> bool:
+        """Whether the partition's directory was closed clean before it was opened."""
+        directory = self._places.get(partition)
+        if directory is None:  # a power cut may have taken its name, too
+            return all(one.clean for one in self.all)
+        return directory.clean
+
+    def open_partition(
+        self,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_new: bool,
+        is_kafkas: bool = False,
+        progress: Progress | None = None,
+    ) -> PartitionLog:
+        """The log of a partition: the one on disk, made sound if need be, or a new one.
+
+        A new one is made in the directory that has the fewest partitions.
+
+        Args:
+            is_new: it was never there before, so no directory that is offline may have it.
+            topic_id, is_kafkas, progress: as ``LogDirectory.open_partition``.
+
+        Raises:
+            KafkaStorage: the disk refused, or its directory is offline.
+        """
+        directory = self._places.get(partition)
+        if directory is not None:
+            if directory.disk.failure is not None:
+                raise KafkaStorage(directory.disk.failure.message, topic_partition=partition)
+            return directory.open_partition(
+                partition,
+                topic_id,
+                config,
+                now_ms=now_ms,
+                is_kafkas=is_kafkas,
+                progress=progress,
+            )
+        offline = self.offline
+        if offline and not is_new:
+            raise KafkaStorage(
+                f"{partition} is in no log directory that can be used, and may be in one that"
+                f" cannot: {next(iter(offline.values())).message}",
+                topic_partition=partition,
+            )
+        while True:
+            directory = self._emptiest(partition)
+            try:
+                log = directory.open_partition(
+                    partition, topic_id, config, now_ms=now_ms, progress=progress
+                )
+            except KafkaStorage:
+                if directory.disk.failure is None:
+                    raise
+                continue  # another may take it
+            self._place(partition, directory)
+            return log
+
+    def _emptiest(self, partition: TopicPartition) -> LogDirectory:
+        online = self.online
+        if not online:
+            raise KafkaStorage(
+                f"every log directory is offline: {next(iter(self.offline.values())).message}",
+                topic_partition=partition,
+            )
+        return min(online, key=self._counts.__getitem__)
+
+    def _place(self, partition: TopicPartition, directory: LogDirectory) -> None:
+        self._places[partition] = directory
+        self._counts[directory] += 1
+
+    def delete_partition(self, partition: TopicPartition) -> None:
+        """Delete a partition's log, as ``LogDirectory.delete_partition``.
+
+        What lies in a directory that is offline is set aside when that is there again.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        directory = self._places.pop(partition, None)
+        if directory is None:
+            return
+        self._counts[directory] -= 1
+        directory.delete_partition(partition)
+
+    def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
+        """As ``LogDirectory.removals``, of all that are online."""
+        return [removal for directory in self.online for removal in directory.removals(delay_ms)]
+
+
+def _has_ids(files: Files, path: str) -> bool:
+    return files.exists(f"{path}/{META_PROPERTIES}")

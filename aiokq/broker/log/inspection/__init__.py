@@ -1,0 +1,1 @@
+"""Looking at log directories without touching them: what is in their files, and what is wrong."""

@@ -1,0 +1,274 @@
+"""Owns what a file of a log says, entry by entry, as values to print; judges only single batches.
+
+Reads and never writes; what cannot be read is the last entry, with where and why.
+
+Source: Kafka ``DumpLogSegments.scala``, for what is shown.
+Tests: ``tests/unit/broker/log/test_inspection.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.log.producer_snapshot import decode_snapshot
+from aiokq.broker.log.text_files import format_uuid
+from aiokq.broker.log.walk import batch_records
+from aiokq.core.errors import CorruptRecord, KafkaError
+from aiokq.records import compression
+from aiokq.records.control import ControlType, read_control_type
+from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header, verify_crc
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.inspection.places import LogFile
+    from aiokq.core.files import File, Files
+    from aiokq.records.record import RawRecord
+
+__all__ = ["Entry", "Value", "contents"]
+
+Value: TypeAlias = "str | bytes | int | bool | list[str] | None"
+Entry: TypeAlias = "dict[str, Value]"
+
+DELETE_HORIZON_MASK: Final = 0x40
+_INDEX: Final = struct.Struct(">iI")
+_TIME: Final = struct.Struct(">qi")
+_TRANSACTION: Final = struct.Struct(">hqqqq")
+_CHUNK: Final = 1024 * 1024
+
+
+def contents(
+    files: Files, file: LogFile, crc32c: Checksum, *, records: bool = False
+) -> Iterator[Entry]:
+    """What a file says.
+
+    Args:
+        records: also the records of each batch.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if file.kind == "log":
+        yield from _batches(files, file, crc32c, records)
+    elif file.kind in _READERS:
+        data = files.read_bytes(file.path)
+        try:
+            yield from _READERS[file.kind](data, file)
+        except (CorruptRecord, ValueError, struct.error) as error:
+            yield {"error": getattr(error, "message", None) or str(error)}
+    elif file.kind == "snapshot":
+        try:
+            yield from _producers(files.read_bytes(file.path), crc32c)
+        except CorruptRecord as error:
+            yield {"error": error.message}
+
+
+# --- batches
+
+
+def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> Iterator[Entry]:
+    opened = files.open(file.path, writable=False)
+    try:
+        position, end = 0, opened.size()
+        while position < end:
+            try:
+                header = read_header(opened.pread(HEADER_SIZE, position))
+                if header.size > end - position:
+                    raise CorruptRecord(f"batch of {header.size} bytes with {end - position} left")
+                data = opened.pread(header.size, position)
+            except CorruptRecord as error:
+                if _zeros(opened, position, end):
+                    yield {"position": position, "zero_bytes": end - position}
+                else:
+                    yield {"position": position, "bytes": end - position, "error": error.message}
+                return
+            valid = verify_crc(data, header, crc32c)
+            yield _batch(position, header, valid)
+            if records:
+                yield from _records(data, header)
+            position += header.size
+    finally:
+        opened.close()
+
+
+def _zeros(file: File, position: int, end: int) -> bool:
+    for start in range(position, end, _CHUNK):
+        data = file.pread(min(_CHUNK, end - start), start)
+        if data.count(0) != len(data):
+            return False
+    return True
+
+
+def _batch(position: int, header: BatchHeader, valid: bool) -> Entry:
+    codec = header.codec
+    has_horizon = header.magic >= 2 and bool(header.attributes & DELETE_HORIZON_MASK)
+    return {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.count,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "partition_leader_epoch": header.leader_epoch,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "delete_horizon_ms": header.base_timestamp_ms if has_horizon else None,
+        "position": position,
+        "log_append_time" if header.timestamp_type else "create_time": header.max_timestamp_ms,
+        "size": header.size,
+        "magic": header.magic,
+        "compress_codec": (
+            compression.CODEC_NAMES[codec] if codec < len(compression.CODEC_NAMES) else str(codec)
+        ),
+        "crc": header.crc,
+        "is_valid": valid,
+    }
+
+
+def _records(data: bytes, header: BatchHeader) -> Iterator[Entry]:
+    try:
+        for record in batch_records(data, header):
+            yield _record(record, header)
+    except KafkaError as error:
+        yield {"error": f"records of the batch at offset {header.base_offset}: {error.message}"}
+
+
+def _record(record: RawRecord, header: BatchHeader) -> Entry:
+    entry: Entry = {
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key_size": -1 if record.key is None else len(record.key),
+        "value_size": -1 if record.value is None else len(record.value),
+        "header_keys": [key for key, _ in record.headers],
+    }
+    if header.is_control:
+        kind = read_control_type(record.key)
+        known = {int(one): one.name for one in ControlType}
+        return entry | {"end_txn_marker": known.get(kind, str(kind))}
+    return entry | {"key": record.key, "payload": record.value}
+
+
+# --- the others
+
+
+def _index(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for at in range(0, len(data) - _INDEX.size + 1, _INDEX.size):
+        offset, position = _INDEX.unpack_from(data, at)
+        if at and not offset and not position:
+            yield {"zero_bytes": len(data) - at}  # as a running Kafka leaves them
+            return
+        yield {"offset": offset + file.base_offset, "position": position}
+    yield from _rest(data, _INDEX.size)
+
+
+def _time_index(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for at in range(0, len(data) - _TIME.size + 1, _TIME.size):
+        timestamp, offset = _TIME.unpack_from(data, at)
+        if at and not timestamp and not offset:
+            yield {"zero_bytes": len(data) - at}
+            return
+        yield {"timestamp": timestamp, "offset": offset + file.base_offset}
+    yield from _rest(data, _TIME.size)
+
+
+def _transactions(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for at in range(0, len(data) - _TRANSACTION.size + 1, _TRANSACTION.size):
+        version, producer_id, first, last, stable = _TRANSACTION.unpack_from(data, at)
+        yield {
+            "version": version,
+            "producer_id": producer_id,
+            "first_offset": first,
+            "last_offset": last,
+            "last_stable_offset": stable,
+        }
+    yield from _rest(data, _TRANSACTION.size)
+
+
+def _rest(data: bytes, entry: int) -> Iterator[Entry]:
+    if len(data) % entry:
+        yield {"error": f"{len(data) % entry} bytes behind the last entry of {entry}"}
+
+
+def _producers(data: bytes, crc32c: Checksum) -> Iterator[Entry]:
+    for producer in decode_snapshot(data, crc32c, 0):
+        last = producer.batches[-1] if producer.batches else None
+        yield {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "current_txn_first_offset": producer.transaction_first_offset,
+            "last_timestamp": producer.last_timestamp_ms,
+            "last_sequence": None if last is None else last.last_sequence,
+            "last_offset": None if last is None else last.last_offset,
+            "batches": len(producer.batches),
+        }
+
+
+def _epochs(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for epoch, start in _rows(data, 2):
+        yield {"epoch": int(epoch), "start_offset": int(start)}
+
+
+def _checkpoint(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for topic, partition, offset in _rows(data, 3):
+        yield {"topic": topic, "partition": int(partition), "offset": int(offset)}
+
+
+def _rows(data: bytes, columns: int) -> list[list[str]]:
+    """The rows of a checkpoint. Raises ValueError for anything else."""
+    if not data:
+        return []  # as Kafka makes it, until it has something to write
+    lines = data.decode("utf-8", "replace").split("\n")
+    if lines[0] != "0":
+        raise ValueError(f"version {lines[0]!r}, not 0")
+    if len(lines) < 2 or not lines[1].isdigit():
+        raise ValueError("no count of entries in the second line")
+    rows = [line.split() for line in lines[2 : 2 + int(lines[1])] if line]
+    if len(rows) != int(lines[1]):
+        raise ValueError(f"{len(rows)} of {lines[1]} entries")
+    for row in rows:
+        if len(row) != columns:
+            raise ValueError(f"entry {' '.join(row)!r} has {len(row)} columns, not {columns}")
+    return rows
+
+
+def _properties(data: bytes, file: LogFile) -> Iterator[Entry]:
+    for line in data.decode("utf-8", "replace").splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=" if file.kind == "meta.properties" else ":")
+            yield {"name": name.strip(), "value": value.strip()}
+
+
+def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
+    from aiokq.broker.metadata_file import read_image
+    from aiokq.broker.metadata_records import TopicRecord
+
+    image, sound = read_image(data, file.path)
+    yield {
+        "topics": len(image.topics),
+        "next_producer_id": image.next_producer_id,
+        "appends": image.appends,
+    }
+    for record in image.topics.values():
+        assert isinstance(record, TopicRecord)
+        yield {
+            "topic": record.name,
+            "topic_id": format_uuid(record.topic_id),
+            "partitions": record.partitions,
+            "configs": [f"{name}={value}" for name, value in sorted(record.configs.items())],
+        }
+    if sound < len(data):
+        yield {"position": sound, "bytes": len(data) - sound, "error": "no whole line"}
+
+
+_READERS: Final[dict[str, Callable[[bytes, LogFile], Iterator[Entry]]]] = {
+    "index": _index,
+    "timeindex": _time_index,
+    "txnindex": _transactions,
+    "epochs": _epochs,
+    "checkpoint": _checkpoint,
+    "partition.metadata": _properties,
+    "meta.properties": _properties,
+    "metadata": _metadata,
+}

@@ -1,0 +1,116 @@
+"""Owns what is found at a path: the files of a log directory by kind, one by one or all of them.
+
+Opens nothing and changes nothing: the directory may be another broker's, and in use.
+
+Tests: ``tests/unit/broker/log/test_inspection.py``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.metadata_log import METADATA_LOG
+
+if TYPE_CHECKING:
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["CHECKPOINTS", "LogFile", "PartitionPlace", "files_at", "partitions_at"]
+
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (
+    names.RECOVERY_POINTS,
+    names.HIGH_WATERMARKS,
+    names.LOG_STARTS,
+    CLEANER_OFFSETS,
+)
+
+_BY_SUFFIX: Final = {
+    names.LOG: "log",
+    names.INDEX: "index",
+    names.TIME_INDEX: "timeindex",
+    names.TXN_INDEX: "txnindex",
+    names.SNAPSHOT: "snapshot",
+}
+_BY_NAME: Final = {
+    names.LEADER_EPOCHS: "epochs",
+    names.PARTITION_METADATA: "partition.metadata",
+    names.META_PROPERTIES: "meta.properties",
+    METADATA_LOG: "metadata",
+    **dict.fromkeys(CHECKPOINTS, "checkpoint"),
+}
+_LEFTOVERS: Final = (names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)
+
+
+class LogFile(NamedTuple):
+    """A file of a log directory.
+
+    Attributes:
+        kind: `log`, `index`, `timeindex`, `txnindex`, `snapshot`, `epochs`, `partition.metadata`,
+            `meta.properties`, `metadata`, `checkpoint`, or `leftover` of something interrupted.
+        base_offset: in the name of a segment's file; -1 for any other.
+    """
+
+    path: str
+    kind: str
+    base_offset: int = -1
+
+
+class PartitionPlace(NamedTuple):
+    """The directory of a partition; None where its name is none's, as of one set aside."""
+
+    path: str
+    partition: TopicPartition | None
+
+
+def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
+    """The partition directories in a log directory, or the one that `path` is itself."""
+    if any(names.parse_segment_file(name) for name in files.listdir(path)):
+        return [PartitionPlace(path, names.parse_partition_directory(posixpath.basename(path)))]
+    found = []
+    for name in files.listdir(path):
+        directory = f"{path}/{name}"
+        if files.is_dir(directory):
+            partition = names.parse_partition_directory(name)
+            set_aside = name.endswith((names.STRAY_DIRECTORY, names.FUTURE_DIRECTORY))
+            if partition is not None or set_aside:
+                found.append(PartitionPlace(directory, partition))
+    return found
+
+
+def files_at(files: Files, path: str) -> Iterator[LogFile]:
+    """The files at a path that belong to a log: a file itself, or those of a directory.
+
+    Of a log directory its own come first, then those of the partitions; of a partition segment by
+    segment. Others are left out.
+    """
+    if not files.is_dir(path):
+        yield _file(path) or LogFile(path, "log")
+        return
+    inside = [_file(f"{path}/{name}") for name in files.listdir(path)]
+    for file in sorted(filter(None, inside), key=_order):
+        if not files.is_dir(file.path):
+            yield file
+    for place in partitions_at(files, path):
+        if place.path != path:
+            yield from files_at(files, place.path)
+
+
+def _file(path: str) -> LogFile | None:
+    name = posixpath.basename(path)
+    if name in _BY_NAME:
+        return LogFile(path, _BY_NAME[name])
+    parsed = names.parse_segment_file(name)
+    if parsed is not None and parsed[1] in _BY_SUFFIX:
+        return LogFile(path, _BY_SUFFIX[parsed[1]], parsed[0])
+    if name.endswith(_LEFTOVERS) or names.CORRUPT in name:
+        return LogFile(path, "leftover")
+    return None
+
+
+def _order(file: LogFile) -> tuple[int, int]:
+    kinds = list(_BY_SUFFIX.values())
+    return file.base_offset, kinds.index(file.kind) if file.kind in kinds else -1

@@ -1,0 +1,374 @@
+"""Owns the check of one segment: its batches, and whether its indexes say what is in them.
+
+One pass over the ``.log``; the indexes are compared on the way, entry by entry, as both rise.
+
+Source: Kafka ``DumpLogSegments.scala`` (index and time index sanity checks).
+Tests: ``tests/unit/broker/log/test_inspection.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.log.checking import BadBatch, sound_batches
+from aiokq.broker.log.corruption import is_torn, only_zeros, valid_batches
+from aiokq.broker.log.index import IndexCorrupt
+from aiokq.broker.log.inspection.findings import Finding, Severity
+from aiokq.broker.log.transaction_index import TransactionIndex
+from aiokq.broker.log.walk import batch_records, read_batch
+from aiokq.core.errors import KafkaError
+from aiokq.records.header import UNKNOWN_COUNT, BatchHeader, Checksum
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.core.files import File, Files
+
+__all__ = ["CheckedSegment", "SegmentCheck"]
+
+_INDEX: Final = struct.Struct(">iI")
+_TIME: Final = struct.Struct(">qi")
+MOST_FINDINGS: Final = 20
+"""Of one kind in one file: a wrong index is wrong in a hundred thousand places."""
+
+
+class CheckedSegment(NamedTuple):
+    """What a segment has.
+
+    Attributes:
+        end: the offset behind its last sound record.
+        size: bytes of sound batches.
+        whole: whether it ends there.
+    """
+
+    base_offset: int
+    end: int
+    size: int
+    batches: int
+    whole: bool
+
+
+class SegmentCheck:
+    """The check of one segment.
+
+    Args:
+        sealed_at: base offset of the next segment; None for the newest.
+        unclean: its broker runs or was killed: the end of the newest may be half written, and its
+            indexes behind.
+        epochs: of the log, where they are known.
+        deep: also read the records of each batch.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        sealed_at: int | None,
+        unclean: bool,
+        epochs: LeaderEpochs | None,
+        crc32c: Checksum,
+        deep: bool,
+    ) -> None:
+        self.findings: list[Finding] = []
+        self._files = files
+        self._directory = directory
+        self._base = base_offset
+        self._sealed_at = sealed_at
+        self._unclean = unclean
+        self._epochs = epochs
+        self._crc32c = crc32c
+        self._deep = deep
+        self._told: dict[tuple[str, str], int] = {}
+
+    def run(self, expected: int) -> CheckedSegment:
+        """Check it all.
+
+        Args:
+            expected: the least offset its first batch may have.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        path = self._path(names.LOG)
+        file = self._files.open(path, writable=False)
+        try:
+            return self._run(file, path, expected)
+        finally:
+            file.close()
+
+    def _run(self, file: File, path: str, expected: int) -> CheckedSegment:
+        index = _OffsetEntries(self)
+        times = _TimeEntries(self)
+        end, next_offset, batches, size = file.size(), self._base, 0, 0
+        whole = True
+        try:
+            for position, header in sound_batches(
+                file, end, self._base, max(expected, self._base), self._crc32c
+            ):
+                self._batch(file, path, position, header)
+                index.batch(position, header)
+                times.batch(header)
+                next_offset, size = header.next_offset, position + header.size
+                batches += 1
+        except BadBatch as bad:
+            whole = False
+            self._bad(file, path, bad, end)
+        index.end(size, whole=whole)
+        times.end()
+        self._transactions()
+        if self._sealed_at is not None and next_offset > self._sealed_at:
+            self.error(
+                path,
+                None,
+                "overlap",
+                f"ends at offset {next_offset}, behind the beginning of the next segment"
+                f" {self._sealed_at}",
+            )
+        return CheckedSegment(self._base, next_offset, size, batches, whole)
+
+    def _batch(self, file: File, path: str, position: int, header: BatchHeader) -> None:
+        epochs = self._epochs
+        if epochs is not None and header.magic >= 2 and header.leader_epoch >= 0:
+            known = epochs.epoch_for_offset(header.base_offset)
+            if known != header.leader_epoch:
+                self.warning(
+                    path,
+                    position,
+                    "epoch",
+                    f"leader epoch {header.leader_epoch} of offset {header.base_offset}, where"
+                    f" {names.LEADER_EPOCHS} says {known}",
+                )
+        if self._deep:
+            self._records(file, path, position, header)
+
+    def _records(self, file: File, path: str, position: int, header: BatchHeader) -> None:
+        first, last, count = header.base_offset, header.last_offset, 0
+        try:
+            for record in batch_records(read_batch(file, position, header), header):
+                count += 1
+                if header.magic >= 2 and not first <= record.offset <= last:
+                    raise ValueError(f"record of offset {record.offset} outside {first}..{last}")
+        except KafkaError as error:
+            self.error(path, position, "records", f"records cannot be read: {error.message}")
+            return
+        except ValueError as error:
+            self.error(path, position, "records", str(error))
+            return
+        if header.count not in (count, UNKNOWN_COUNT):
+            self.error(
+                path, position, "count", f"{count} records where the header says {header.count}"
+            )
+
+    def _bad(self, file: File, path: str, bad: BadBatch, end: int) -> None:
+        lost = valid_batches(file, bad.position, end, bad.expected, self._crc32c)
+        rest = f"{end - bad.position} bytes from here on"
+        if lost is not None:
+            what = f"{bad.reason}; {rest}, with sound batches up to offset {lost} behind"
+        elif only_zeros(file, bad.position, end):
+            what = f"{rest} are zeros"
+        else:
+            what = f"{bad.reason}; {rest}"
+        harmless = lost is None and (
+            only_zeros(file, bad.position, end) or is_torn(file, bad.position, end, bad.expected)
+        )
+        if harmless and self._unclean and self._sealed_at is None:
+            self.warning(path, bad.position, "tail", f"{what}: being written, or left by a kill")
+        else:
+            self.error(path, bad.position, "batch", what)
+
+    def _transactions(self) -> None:
+        path = self._path(names.TXN_INDEX)
+        index = TransactionIndex(self._files, path, self._base)
+        try:
+            index.load()
+        except IndexCorrupt as error:
+            self.error(path, None, "txnindex", str(error).removeprefix(path).strip())
+
+    # --- findings
+
+    def read_index(self, suffix: str, entry: int) -> bytes:
+        """The whole entries of an index; what is missing or too much is told."""
+        path = self._path(suffix)
+        try:
+            data = self._files.read_bytes(path)
+        except FileNotFoundError:
+            if self._files.stat_size(self._path(names.LOG)) and self._sealed_at is not None:
+                self.warning(path, None, "missing", "missing: it is made anew from the log")
+            return b""
+        if len(data) % entry:
+            self.warning(
+                path,
+                len(data) - len(data) % entry,
+                "rest",
+                f"has {len(data)} bytes, not a multiple of {entry}",
+            )
+        return data[: len(data) - len(data) % entry]
+
+    @property
+    def base_offset(self) -> int:
+        return self._base
+
+    def index_path(self, suffix: str) -> str:
+        return self._path(suffix)
+
+    def error(self, path: str, position: int | None, kind: str, message: str) -> None:
+        self._tell(Severity.ERROR, path, position, kind, message)
+
+    def warning(self, path: str, position: int | None, kind: str, message: str) -> None:
+        self._tell(Severity.WARNING, path, position, kind, message)
+
+    def _tell(
+        self, severity: Severity, path: str, position: int | None, kind: str, message: str
+    ) -> None:
+        told = self._told[path, kind] = self._told.get((path, kind), 0) + 1
+        if told < MOST_FINDINGS:
+            self.findings.append(Finding(severity, path, position, message))
+        elif told == MOST_FINDINGS:
+            self.findings.append(Finding(severity, path, position, f"{message}; and more like it"))
+
+    def _path(self, suffix: str) -> str:
+        return names.segment_file(self._directory, self._base, suffix)
+
+
+class _OffsetEntries:
+    """The entries of an offset index, met by the batches at their positions."""
+
+    def __init__(self, check: SegmentCheck) -> None:
+        self._check = check
+        self._path = check.index_path(names.INDEX)
+        self._entries = self._read()
+        self._next = next(self._entries, None)
+
+    def _read(self) -> Iterator[tuple[int, int, int]]:
+        """Where each entry is, its offset and the position it tells."""
+        data = self._check.read_index(names.INDEX, _INDEX.size)
+        before = (-1, -1)
+        for at in range(0, len(data), _INDEX.size):
+            offset, position = _INDEX.unpack_from(data, at)
+            if at and not offset and not position:
+                return  # preallocated
+            if offset <= before[0] or position <= before[1]:
+                self._check.error(
+                    self._path,
+                    at,
+                    "order",
+                    f"entry {offset + self._check.base_offset} ->"
+                    f" {position} does not rise above the one before",
+                )
+                return
+            before = offset, position
+            yield at, offset + self._check.base_offset, position
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        """The next batch of the log."""
+        while self._next is not None and self._next[2] < position:
+            self._stray()
+        if self._next is None or self._next[2] != position:
+            return
+        at, offset, _ = self._next
+        if offset < header.base_offset:
+            self._check.error(
+                self._path,
+                at,
+                "offset",
+                f"offset {offset} for the batch at {position}, which has"
+                f" {header.base_offset}..{header.last_offset}: records before are not found",
+            )
+        elif offset != header.last_offset:
+            self._check.warning(
+                self._path,
+                at,
+                "last",
+                f"offset {offset} for the batch at {position}, which ends"
+                f" with {header.last_offset}",
+            )
+        self._next = next(self._entries, None)
+
+    def end(self, size: int, *, whole: bool) -> None:
+        """The log ends here."""
+        while self._next is not None:
+            if not whole and self._next[2] >= size:
+                return  # of what is damaged, which was told
+            self._stray()
+
+    def _stray(self) -> None:
+        assert self._next is not None
+        at, offset, position = self._next
+        self._check.error(
+            self._path,
+            at,
+            "stray",
+            f"offset {offset} at position {position}, where no batch begins",
+        )
+        self._next = next(self._entries, None)
+
+
+class _TimeEntries:
+    """The entries of a time index, met by the batches up to their offsets."""
+
+    def __init__(self, check: SegmentCheck) -> None:
+        self._check = check
+        self._path = check.index_path(names.TIME_INDEX)
+        self._largest = -1
+        self._last_offset = check.base_offset - 1
+        self._entries = self._read()
+        self._next = next(self._entries, None)
+
+    def _read(self) -> Iterator[tuple[int, int, int]]:
+        """Where each entry is, its timestamp and offset."""
+        data = self._check.read_index(names.TIME_INDEX, _TIME.size)
+        before: tuple[int, int] | None = None
+        for at in range(0, len(data), _TIME.size):
+            timestamp, offset = _TIME.unpack_from(data, at)
+            if at and not timestamp and not offset:
+                return  # preallocated
+            if before is not None and (timestamp < before[0] or offset < before[1]):
+                self._check.error(
+                    self._path,
+                    at,
+                    "order",
+                    f"entry {timestamp} -> "
+                    f"{offset + self._check.base_offset} lies before the one before",
+                )
+                return
+            before = timestamp, offset
+            yield at, timestamp, offset + self._check.base_offset
+
+    def batch(self, header: BatchHeader) -> None:
+        """The next batch of the log."""
+        while self._next is not None and self._next[2] < header.base_offset:
+            self._compare()
+        self._largest = max(self._largest, header.max_timestamp_ms)
+        self._last_offset = header.last_offset
+
+    def end(self) -> None:
+        """The log ends here."""
+        while self._next is not None:
+            if self._next[2] > max(self._last_offset, self._check.base_offset):
+                at, timestamp, offset = self._next
+                self._check.error(
+                    self._path,
+                    at,
+                    "stray",
+                    f"offset {offset} for time {timestamp}, where the"
+                    f" segment ends with {self._last_offset}",
+                )
+                return
+            self._compare()
+
+    def _compare(self) -> None:
+        assert self._next is not None
+        at, timestamp, offset = self._next
+        if timestamp < self._largest:
+            self._check.error(
+                self._path,
+                at,
+                "time",
+                f"time {timestamp} up to offset {offset}, where records up"
+                f" to {self._largest} are: a search by time misses them",
+            )
+        self._next = next(self._entries, None)

@@ -1,0 +1,318 @@
+"""Owns the check of a log directory, or of one partition in it: what is broken, and where.
+
+Reads every byte and changes none. The directory may be in use: what its broker writes meanwhile is
+told from damage by the clean-stop marker, which a running broker has removed.
+
+Tests: ``tests/unit/broker/log/test_inspection.py``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.inspection.findings import Finding, Severity
+from aiokq.broker.log.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
+from aiokq.broker.log.inspection.segments import CheckedSegment, SegmentCheck
+from aiokq.broker.log.meta_properties import decode_meta_properties
+from aiokq.broker.log.producer_snapshot import decode_snapshot
+from aiokq.broker.log.text_files import read_offsets, read_partition_metadata
+from aiokq.broker.metadata_file import read_image
+from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+    from aiokq.records.header import Checksum
+
+__all__ = ["CheckedPartition", "Report", "verify"]
+
+
+class CheckedPartition(NamedTuple):
+    """One partition's directory, and what was found.
+
+    Attributes:
+        partition: None where the name of the directory is no partition's.
+        start, end: offset of the first record that is there, and behind the last sound one.
+    """
+
+    path: str
+    partition: TopicPartition | None
+    segments: tuple[CheckedSegment, ...]
+    findings: tuple[Finding, ...]
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def batches(self) -> int:
+        return sum(segment.batches for segment in self.segments)
+
+
+class Report(NamedTuple):
+    """A check's result.
+
+    Attributes:
+        clean: the marker of a clean stop was there: nobody is writing, all should be whole.
+        findings: all of them, those of partitions included.
+    """
+
+    path: str
+    clean: bool
+    partitions: tuple[CheckedPartition, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether no record is damaged or missing, nor would be read wrong."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def verify(
+    files: Files,
+    path: str,
+    *,
+    crc32c: Checksum,
+    deep: bool = False,
+    checked: Callable[[CheckedPartition], None] | None = None,
+) -> Report:
+    """Check a log directory, or a partition's.
+
+    Args:
+        deep: also read each record, which takes much longer.
+        checked: told of each partition when it is done.
+
+    Raises:
+        OSError: `path` cannot be read.
+    """
+    places = partitions_at(files, path)
+    is_partition = [place.path for place in places] == [path]
+    root = posixpath.dirname(path) if is_partition else path
+    clean = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
+    findings: list[Finding] = []
+    image = _metadata(files, root, findings if not is_partition else [])
+    done = []
+    for place in places:
+        one = _Partition(files, place, clean=clean, image=image, crc32c=crc32c, deep=deep).run()
+        done.append(one)
+        findings += one.findings
+        if checked is not None:
+            checked(one)
+    if not is_partition:
+        _properties(files, path, findings)
+        _checkpoints(files, path, done, clean, findings)
+        _missing(path, image, done, findings)
+    return Report(path, clean, tuple(done), tuple(findings))
+
+
+# --- the directory
+
+
+def _metadata(files: Files, root: str, findings: list[Finding]) -> MetadataImage | None:
+    path = f"{root}/{METADATA_LOG}"
+    if not files.exists(path):
+        return None
+    data = files.read_bytes(path)
+    try:
+        image, sound = read_image(data, path)
+    except KafkaStorage as error:
+        findings.append(Finding(Severity.ERROR, path, None, error.message))
+        return None
+    if sound < len(data):
+        what = f"{len(data) - sound} bytes behind the last whole line"
+        findings.append(Finding(Severity.WARNING, path, sound, what))
+    return image
+
+
+def _properties(files: Files, root: str, findings: list[Finding]) -> None:
+    path = f"{root}/{names.META_PROPERTIES}"
+    try:
+        decode_meta_properties(files.read_bytes(path), path)
+    except FileNotFoundError:
+        findings.append(Finding(Severity.WARNING, path, None, "missing: no log directory's ids"))
+    except ConfigError as error:
+        findings.append(Finding(Severity.ERROR, path, None, error.message))
+
+
+def _checkpoints(
+    files: Files,
+    root: str,
+    partitions: list[CheckedPartition],
+    clean: bool,
+    findings: list[Finding],
+) -> None:
+    ends = {one.partition: one.end for one in partitions if one.partition is not None}
+    for name in CHECKPOINTS:
+        path = f"{root}/{name}"
+        try:
+            offsets = read_offsets(files, path)
+        except CorruptRecord as error:
+            severity = Severity.ERROR if name == names.LOG_STARTS else Severity.WARNING
+            findings.append(Finding(severity, path, None, error.message))
+            continue
+        for partition, offset in offsets.items():
+            end = ends.get(partition)
+            if end is None:
+                if clean:
+                    what = f"{partition} has an offset and no directory"
+                    findings.append(Finding(Severity.WARNING, path, None, what))
+            elif offset > end:
+                # What was durable up to there is not there any more.
+                lost = name == names.RECOVERY_POINTS or (name == names.HIGH_WATERMARKS and clean)
+                severity = Severity.ERROR if lost else Severity.WARNING
+                what = f"{partition} is at {offset}, and its log ends at {end}"
+                findings.append(Finding(severity, path, None, what))
+
+
+def _missing(
+    root: str,
+    image: MetadataImage | None,
+    partitions: list[CheckedPartition],
+    findings: list[Finding],
+) -> None:
+    """A topic's partitions that have no directory: with several log directories, in another."""
+    if image is None:
+        return
+    there = {one.partition for one in partitions}
+    for record in image.topics.values():
+        missing = [index for index in range(record.partitions) if (record.name, index) not in there]
+        if missing:
+            what = (
+                f"topic {record.name} has no directory here for partition"
+                f" {', '.join(map(str, missing[:20]))}{' ...' if len(missing) > 20 else ''}: it is"
+                " in another log directory, or gone"
+            )
+            findings.append(Finding(Severity.WARNING, root, None, what))
+
+
+# --- a partition
+
+
+class _Partition:
+    """The check of one partition's directory."""
+
+    def __init__(
+        self,
+        files: Files,
+        place: PartitionPlace,
+        *,
+        clean: bool,
+        image: MetadataImage | None,
+        crc32c: Checksum,
+        deep: bool,
+    ) -> None:
+        self._files = files
+        self._place = place
+        self._clean = clean
+        self._image = image
+        self._crc32c = crc32c
+        self._deep = deep
+        self._findings: list[Finding] = []
+
+    def run(self) -> CheckedPartition:
+        path = self._place.path
+        listed = self._files.listdir(path)
+        parsed = [one for one in map(names.parse_segment_file, listed) if one is not None]
+        bases = sorted(base for base, suffix in parsed if suffix == names.LOG)
+        epochs = self._epochs()
+        segments: list[CheckedSegment] = []
+        for base, after in zip(bases, [*bases[1:], None], strict=False):
+            check = SegmentCheck(
+                self._files,
+                path,
+                base,
+                sealed_at=after,
+                unclean=not self._clean,
+                epochs=epochs,
+                crc32c=self._crc32c,
+                deep=self._deep,
+            )
+            try:
+                segments.append(check.run(segments[-1].end if segments else base))
+            except FileNotFoundError:
+                if self._clean:
+                    raise
+                continue  # its broker has deleted it meanwhile
+            self._findings += check.findings
+        end = segments[-1].end if segments else 0
+        self._topic()
+        if epochs is not None and epochs.entries and epochs.entries[-1].start_offset > end:
+            entry = epochs.entries[-1]
+            self._warn(
+                names.LEADER_EPOCHS,
+                f"epoch {entry.epoch} begins at {entry.start_offset}, and the log ends at {end}",
+            )
+        for base, suffix in parsed:
+            if suffix == names.SNAPSHOT:
+                self._snapshot(base, end)
+            elif suffix in names.SEGMENT_SUFFIXES and base not in bases:
+                self._warn(f"{base:020d}{suffix}", "an index without a log")
+        self._leftovers(listed)
+        start = segments[0].base_offset if segments else 0
+        return CheckedPartition(
+            path, self._place.partition, tuple(segments), tuple(self._findings), start, end
+        )
+
+    def _epochs(self) -> LeaderEpochs | None:
+        path = f"{self._place.path}/{names.LEADER_EPOCHS}"
+        epochs = LeaderEpochs(self._files, path)
+        try:
+            epochs.load()
+        except FileNotFoundError:
+            return None
+        except CorruptRecord as error:
+            self._warn(names.LEADER_EPOCHS, error.message)
+            return None
+        return epochs
+
+    def _topic(self) -> None:
+        try:
+            topic_id = read_partition_metadata(self._files, self._place.path)
+        except CorruptRecord as error:
+            self._warn(names.PARTITION_METADATA, error.message)
+            return
+        partition, image = self._place.partition, self._image
+        if image is None or partition is None:
+            return
+        topic = image.topics.get(partition.topic)
+        if topic is None or partition.partition >= topic.partitions:
+            self._warn("", "no topic has this partition: a start sets the directory aside")
+        elif topic_id is not None and topic_id != topic.topic_id:
+            self._warn(
+                names.PARTITION_METADATA,
+                "of another topic of the same name: a start sets the directory aside",
+            )
+
+    def _snapshot(self, offset: int, end: int) -> None:
+        name = f"{offset:020d}{names.SNAPSHOT}"
+        try:
+            data = self._files.read_bytes(f"{self._place.path}/{name}")
+            decode_snapshot(data, self._crc32c, 0)
+        except FileNotFoundError:
+            return  # replaced meanwhile
+        except CorruptRecord as error:
+            self._warn(name, error.message)
+            return
+        if offset > end and self._clean:
+            self._warn(name, f"of an offset behind the log's end {end}")
+
+    def _leftovers(self, listed: list[str]) -> None:
+        for name in listed:
+            if names.CORRUPT in name:
+                self._warn(name, "records that a recovery moved out of the log")
+            elif name.endswith((names.CLEANED, names.SWAP)):
+                self._warn(name, "of a compaction under way, or interrupted")
+            elif name.endswith((names.DELETED, names.TEMPORARY)) and self._clean:
+                self._warn(name, "left over; a start removes it")
+
+    def _warn(self, name: str, message: str) -> None:
+        path = f"{self._place.path}/{name}" if name else self._place.path
+        self._findings.append(Finding(Severity.WARNING, path, None, message))

@@ -1,0 +1,110 @@
+"""Owns the end of what a crash interrupted: a cleaning, a split, a deletion, a file half written.
+
+A cleaning writes its result as ``.cleaned``, renames it to ``.swap`` file by file, the segment with
+the largest base offset first, renames the originals to ``.deleted``, and then drops ``.swap``. So:
+
+- a ``.swap`` at or behind the least ``.cleaned`` is of a cleaning that was not all renamed: its
+  originals are all there, and it goes. It goes first: were the ``.cleaned`` gone before it, another
+  crash would make it look whole;
+- any other ``.swap`` is whole. Originals between the first of them and the end of the last are
+  what it was made from: those go, then it takes their place.
+
+Interrupted itself at any point, it does the rest the next time.
+
+Source: Kafka ``LogLoader.load``, ``removeTempFilesAndCollectSwapFiles``.
+Tests: ``tests/unit/broker/log/test_interrupted.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from aiokq.broker.log import names
+from aiokq.broker.log.walk import walk_headers
+from aiokq.core.files import Files
+
+__all__ = ["finish_interrupted"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+_SUFFIXES: Final = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+
+
+class _Found(NamedTuple):
+    """A file whose name has a suffix behind that of a segment's file."""
+
+    name: str
+    base_offset: int
+    kind: str
+
+
+def finish_interrupted(files: Files, directory: str) -> None:
+    """Finish or undo what was interrupted; afterwards no file has a name for a while only.
+
+    Raises:
+        OSError: the disk refused.
+        CorruptRecord: a ``.swap`` is no log.
+    """
+    found = files.listdir(directory)
+    if not any(name.endswith(names.TEMPORARY_SUFFIXES) for name in found):
+        return
+    cleaned = _with_suffix(found, names.CLEANED)
+    least = min((file.base_offset for file in cleaned), default=None)
+    swaps: list[_Found] = []
+    for file in _with_suffix(found, names.SWAP):
+        if least is not None and file.base_offset >= least:
+            logger.info("undoing cleaning directory=%s file=%s", directory, file.name)
+            files.remove(f"{directory}/{file.name}")
+        else:
+            swaps.append(file)
+    for name in found:
+        if name.endswith((names.CLEANED, names.DELETED, names.TEMPORARY)):
+            files.remove(f"{directory}/{name}")
+    if swaps:
+        _remove_replaced(files, directory, swaps)
+        for file in swaps:
+            path = f"{directory}/{file.name}"
+            files.rename(path, path.removesuffix(names.SWAP))
+        logger.info(
+            "finished cleaning directory=%s base_offsets=%s",
+            directory,
+            sorted({file.base_offset for file in swaps}),
+        )
+    # With the next power cut the originals would be back, beside what took their place.
+    files.sync_dir(directory)
+
+
+def _with_suffix(found: list[str], suffix: str) -> list[_Found]:
+    files = []
+    for name in found:
+        if name.endswith(suffix):
+            parsed = names.parse_segment_file(name.removesuffix(suffix))
+            if parsed is not None:
+                files.append(_Found(name, *parsed))
+    return files
+
+
+def _remove_replaced(files: Files, directory: str, swaps: list[_Found]) -> None:
+    """Remove the segments that the swapped ones were made from, as far as they are still there."""
+    logs = [file for file in swaps if file.kind == names.LOG]
+    if not logs:
+        return  # those are in place already, and their indexes follow
+    first = min(file.base_offset for file in logs)
+    end = max(_next_offset(files, directory, file) for file in logs)
+    for name in files.listdir(directory):
+        parsed = names.parse_segment_file(name)
+        if parsed is not None and parsed[1] in _SUFFIXES and first <= parsed[0] < end:
+            files.remove(f"{directory}/{name}")
+
+
+def _next_offset(files: Files, directory: str, swap: _Found) -> int:
+    """The offset behind a swapped segment's last batch; an empty one takes its own name only."""
+    end = swap.base_offset + 1
+    file = files.open(f"{directory}/{swap.name}", writable=False)
+    try:
+        for _, header in walk_headers(file, 0, file.size()):
+            end = max(end, header.next_offset)
+    finally:
+        file.close()
+    return end

@@ -1,0 +1,149 @@
+"""What a node does now and then by itself: its periodic jobs, and the loop that runs each of them.
+
+Owns when a job runs and what becomes of its failure; what it does is its owner's. ``jobs`` is the
+list: whoever has something to do regularly adds a line there.
+
+Source: Kafka ``LogManager.startupWithConfigOverrides``, ``ReplicaManager.startHighWatermark``.
+Tests: ``tests/unit/broker/test_maintenance.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.core.errors import KafkaStorage
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.cleaner.cleaner import LogCleaner
+    from aiokq.broker.node import BrokerNode
+    from aiokq.core.supervisor import Supervisor
+
+__all__ = ["Job", "Maintenance", "jobs"]
+
+logger = logging.getLogger("aiokq.broker")
+
+FIRST_AFTER_MS: Final = 30_000
+"""When a job runs first, at the latest: a start has other things to do. Kafka's
+``log.initial.task.delay.ms``."""
+
+LEAST_INTERVAL_MS: Final = 10
+"""An interval of 0 is a legal setting; the loop has other things to do, too."""
+
+EXPIRE_PRODUCERS_MS: Final = 600_000
+"""How often silent producers are looked for. Kafka's
+``producer.id.expiration.check.interval.ms``."""
+
+
+class Job(NamedTuple):
+    """Something to do regularly.
+
+    Attributes:
+        interval_ms: asked before each wait, so that a setting may change while the node runs.
+        run: does it once. It runs on the node's loop and sends what takes long off it. It may
+            raise KafkaStorage, which is logged, and is run again after the interval.
+    """
+
+    name: str
+    interval_ms: Callable[[], int]
+    run: Callable[[], Awaitable[None]]
+
+
+def jobs(node: BrokerNode) -> list[Job]:
+    """The jobs of a node, in no order that matters."""
+    settings = node.settings
+
+    async def expire_producers() -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        now_ms = node.environment.clock.timestamp_ms()
+        for log in list(node.storage.directories.logs()):
+            log.expire_producers(now_ms, settings.producer_id_expiration_ms)
+            await asyncio.sleep(0)
+
+    async def delete_old_segments() -> None:
+        """Let go of what retention allows, and of newest segments that nobody appends to."""
+        clock = node.environment.clock
+        deleted = 0
+        for log in list(node.storage.directories.logs()):
+            try:
+                log.roll_idle(clock.timestamp_ms())
+                deleted += await node.index_repair.read(
+                    functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
+                )
+            except KafkaStorage:  # logged, and no reason to keep what others have
+                continue
+            await asyncio.sleep(0)  # each may read from the disk
+        if deleted:
+            node.counters.segments_deleted += deleted
+            node.purge_later()
+
+    cleaners: list[Job] = []
+    if settings.log_cleaner_enable:
+
+        @functools.cache
+        def cleaner() -> LogCleaner:
+            """Imported and made when it runs first: a start does without."""
+            from aiokq.broker.log.cleaner.cleaner import LogCleaner
+
+            return LogCleaner(
+                node.environment,
+                settings,
+                lambda: node.storage.directories.online,
+                swapped=node.purge_later,
+                repair=node.index_repair.repair,
+                counters=node.counters,
+            )
+
+        async def clean() -> None:
+            """Compact what is dirty enough."""
+            await cleaner().clean_all()
+
+        cleaners = [
+            Job(f"log cleaner {number}", lambda: settings.log_cleaner_backoff_ms, clean)
+            for number in range(settings.log_cleaner_threads)
+        ]
+    return [
+        *cleaners,
+        Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
+        Job(
+            "recovery point checkpoint",
+            lambda: settings.log_flush_offset_checkpoint_interval_ms,
+            node.storage.save_recovery_points,
+        ),
+        Job(
+            "log start offset checkpoint",
+            lambda: settings.log_flush_start_offset_checkpoint_interval_ms,
+            node.storage.save_log_starts,
+        ),
+        Job(
+            "high watermark checkpoint",
+            lambda: settings.replica_high_watermark_checkpoint_interval_ms,
+            node.storage.save_high_watermarks,
+        ),
+        Job("retention", lambda: settings.log_retention_check_interval_ms, delete_old_segments),
+    ]
+
+
+class Maintenance:
+    """Runs jobs, each in a task of its own, until its supervisor is closed."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def start(self, jobs: list[Job]) -> None:
+        """Run these from now on. Any error of a job but KafkaStorage fails the supervisor."""
+        for job in jobs:
+            self._supervisor.spawn(self._repeat(job), name=job.name)
+
+    async def _repeat(self, job: Job) -> None:
+        wait_ms = min(job.interval_ms(), FIRST_AFTER_MS)
+        while True:
+            await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
+            try:
+                await job.run()
+            except KafkaStorage as error:
+                logger.warning("job failed: job=%r error=%s", job.name, error.message)
+            wait_ms = job.interval_ms()

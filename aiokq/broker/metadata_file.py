@@ -1,0 +1,201 @@
+"""Owns one file of the metadata log: what is appended to it, and what a crash left at its end.
+
+A line is the CRC-32 of its text in hex, a space, and what one append wrote as JSON. A torn last
+line is what a crash in an append leaves, and goes; a damaged one goes too, but is kept in a file of
+its own: it may have been acknowledged. Anything else that does not fit is an error, as going on
+would lose topics. That there may be several such files is ``metadata_log``'s matter.
+
+Tests: ``tests/unit/broker/test_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import Final
+
+from aiokq.broker.log.corruption import keep_aside
+from aiokq.broker.log.disk_trouble import remedy
+from aiokq.broker.metadata_records import MetadataImage, decode_records, encode_records
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.files import File, Files
+
+__all__ = ["MetadataFile", "line_of", "read_image"]
+
+logger = logging.getLogger("aiokq.broker")
+
+COMPACT_AT_BYTES: Final = 256 * 1024
+"""Size from which the file is rewritten once it is more than twice what the image needs."""
+
+_HEADER: Final = "aiokq metadata log, version 1"
+
+
+class MetadataFile:
+    """One file of the metadata log, open. Used from one thread at a time.
+
+    Attributes:
+        path: of it.
+        failure: why it takes no more changes; None mostly.
+    """
+
+    def __init__(self, files: Files, path: str, file: File, size: int) -> None:
+        self.path = path
+        self.failure: str | None = None
+        self._files = files
+        self._file = file
+        self._size = size
+        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
+
+    @classmethod
+    def open(cls, files: Files, path: str) -> tuple[MetadataFile, MetadataImage]:
+        """Read the file, which is made if it is missing.
+
+        Raises:
+            KafkaStorage: it cannot be read or written (with the OSError as its cause), or is
+                corrupt; says what to do.
+        """
+        try:
+            if not files.exists(path):
+                files.write_atomic(path, line_of(_HEADER))
+            data = files.read_bytes(path)
+            image, size = read_image(data, path)
+            file = files.open(path)
+            if size < len(data):
+                _cut(files, file, path, size, data)
+        except OSError as error:
+            raise KafkaStorage(
+                f"metadata log {path} cannot be used: {error.strerror or error}; {remedy(error)}"
+            ) from error
+        return cls(files, path, file, size), image
+
+    def append(self, data: bytes) -> None:
+        """Write a line; durable when this returns.
+
+        Raises:
+            OSError: the disk refused; it does not count.
+        """
+        try:
+            self._file.pwritev([data], self._size)
+            self._file.sync()
+        except OSError as error:
+            self._undo(error)
+            raise
+        self._size += len(data)
+
+    def _undo(self, error: OSError) -> None:
+        """Cut off what a failed append left: read back, it would be there after all."""
+        try:
+            self._file.truncate(self._size)
+            self._file.sync()
+        except OSError as second:
+            self._fail(f"{error.strerror or error}, and then {second.strerror or second}")
+
+    def _fail(self, reason: str) -> None:
+        self.failure = (
+            f"metadata log {self.path} takes no more changes until the broker restarts: {reason}"
+        )
+        logger.error("metadata log failed file=%s error=%s", self.path, reason)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is worth being compacted."""
+        return self._size >= self._compact_at
+
+    def compact(self, image: MetadataImage) -> None:
+        """Rewrite the file with the fewest records, after any crash the old or the new one."""
+        lines = [line_of(_HEADER), *(line_of(encode_records([r])) for r in image.records())]
+        data = b"".join(lines)
+        try:
+            self._files.write_atomic(self.path, data)
+        except OSError as error:
+            logger.warning("metadata log not compacted file=%s error=%s", self.path, error)
+        try:
+            # Also after a failure: it may have come when the new file was in place already.
+            # Both files say the same, but only until the next append: which of them has the name
+            # must be what a power cut leaves, too.
+            self._files.sync_dir(self.path.rpartition("/")[0] or "/")
+            file = self._files.open(self.path)
+            size = file.size()
+        except OSError as error:
+            self._fail(str(error.strerror or error))
+            return
+        logger.info("metadata log compacted file=%s from=%d to=%d", self.path, self._size, size)
+        self._file.close()
+        self._file = file
+        self._size = size
+        self._compact_at = max(COMPACT_AT_BYTES, 2 * size)
+
+    def close(self) -> None:
+        """Close the file; twice is harmless."""
+        self.failure = self.failure or f"metadata log {self.path} is closed"
+        self._file.close()
+
+
+def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
+    """Remove what does not count at the end of the file."""
+    if b"\n" in data[position:]:
+        # A kill leaves the beginning of a line; this is damage, or what a power cut left.
+        kept = keep_aside(files, file, path, position, len(data))
+        logger.error(
+            "metadata log damaged at its end, cut file=%s position=%d bytes=%d kept=%s: the last"
+            " change to topics or settings is lost, if it was acknowledged",
+            path,
+            position,
+            len(data) - position,
+            kept,
+        )
+    else:
+        logger.warning(
+            "removing torn tail of metadata log file=%s position=%d bytes=%d",
+            path,
+            position,
+            len(data) - position,
+        )
+    file.truncate(position)
+    file.sync()
+
+
+def line_of(text: str) -> bytes:
+    """A line of the file."""
+    data = text.encode("ascii")
+    return b"%08x %s\n" % (zlib.crc32(data), data)
+
+
+def _text(line: bytes) -> str | None:
+    """The text of a whole line whose CRC is right."""
+    if len(line) < 10 or line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
+        return None
+    return line[9:].decode("ascii")
+
+
+def read_image(data: bytes, path: str) -> tuple[MetadataImage, int]:
+    """The image of a file's content, and how many of its bytes are sound.
+
+    Raises:
+        KafkaStorage: it is damaged other than at its end.
+    """
+    image = MetadataImage()
+    lines = data.split(b"\n")
+    if _text(lines[0]) != _HEADER:
+        raise _corrupt(path, 0, "does not begin as a metadata log of this version does")
+    size = len(lines[0]) + 1
+    for number, line in enumerate(lines[1:-1], 2):
+        text = _text(line)
+        if text is None:
+            # Appends are synced one by one: only the last can be torn.
+            if any(_text(later) is not None for later in lines[number:]):
+                raise _corrupt(path, size, f"line {number} is damaged, and lines follow it")
+            break
+        try:
+            image.apply_all(decode_records(text))
+        except ValueError as error:
+            raise _corrupt(path, size, f"line {number}: {error}") from error
+        size += len(line) + 1
+    return image, size
+
+
+def _corrupt(path: str, position: int, detail: str) -> KafkaStorage:
+    return KafkaStorage(
+        f"metadata log {path} is corrupt at byte {position}: {detail}; restore it from a copy,"
+        " or move the data directory away to begin anew"
+    )

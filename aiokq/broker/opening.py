@@ -1,0 +1,260 @@
+"""Opens the logs of a node at its start: those of a clean stop at once, the others one by one.
+
+Owns the order, how many are recovered at the same time, and what is told of it meanwhile. How a log
+is made sound is ``log.recovery``'s, what a partition without a log answers ``partitions``'. A log
+is read and repaired off the loop; its partition gets it on the loop, in one step.
+
+Source: Kafka ``LogManager.loadLogs``; unlike there, clients are served what is open already.
+Tests: ``tests/unit/broker/test_opening.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.supervisor import Supervisor, shielded
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.recovery import RecoveryProgress
+    from aiokq.broker.partitions import Partition
+    from aiokq.core.environment import Environment
+
+__all__ = ["LogOpening"]
+
+logger = logging.getLogger("aiokq.broker")
+
+CLEAN_PER_TURN: Final = 64
+"""Logs opened between two looks at the loop; each takes some 0.2 ms."""
+
+REPORT_SECONDS: Final = 5.0
+"""How often a recovery says how far it is, where others would believe that it hangs."""
+
+
+class _Stopped(Exception):
+    """Nobody wants this log any more: the node closes, or its topic was deleted."""
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """The recovery of one log.
+
+    Attributes:
+        bytes: to be checked, as far as known before.
+        checked: of them until now.
+    """
+
+    partition: Partition
+    bytes: int
+    checked: int = 0
+    stopped: bool = False
+
+
+class LogOpening:
+    """Gives partitions their logs.
+
+    Args:
+        threads: logs recovered at the same time.
+        least_epoch: the least leader epoch after an unclean stop. A power cut may have taken the
+            epochs with the records; those that readers know must not be given out again.
+        opened: called on the loop with each partition that has its log.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        directories: LogDirectories,
+        *,
+        threads: int,
+        least_epoch: int,
+        opened: Callable[[Partition], None],
+    ) -> None:
+        self._clock = environment.clock
+        self._offload = environment.offload
+        self._directories = directories
+        self._node_id = directories.properties.node_id
+        self._threads = threads
+        self._least_epoch = least_epoch
+        self._opened = opened
+        self._waiting: list[_Attempt] = []
+        self._running: list[_Attempt] = []
+        self._settled = asyncio.Event()
+        self._closed = False
+        # what the recovering threads tell
+        self._lock = threading.Lock()
+        self._reported = self._began = 0.0
+        self._done = self._done_bytes = self._all_bytes = self._all = 0
+
+    @property
+    def pending(self) -> list[Partition]:
+        """The partitions that have no log yet."""
+        return [attempt.partition for attempt in (*self._running, *self._waiting)]
+
+    async def open_clean(self, partitions: Sequence[Partition]) -> None:
+        """Open the logs that need no recovery; the others are left to ``recover``.
+
+        Those of internal topics are recovered first, as groups wait for them, then the small ones:
+        so most of them are there soon.
+        """
+        clean = [found for found in partitions if self._directories.was_clean(found.name)]
+        for first in range(0, len(clean), CLEAN_PER_TURN):
+            some = clean[first : first + CLEAN_PER_TURN]
+            logs = await shielded(self._offload.run(self._open_all, some), name="open logs")
+            for partition, log in zip(some, logs, strict=True):
+                self._settle(partition, log)
+        if len(clean) == len(partitions):
+            return
+        rest = [found for found in partitions if not self._directories.was_clean(found.name)]
+        sizes = await shielded(self._offload.run(self._sizes, rest), name="look at logs")
+        self._waiting = [_Attempt(*found) for found in zip(rest, sizes, strict=True)]
+        self._waiting.sort(key=lambda one: (not one.partition.topic.is_internal, one.bytes))
+        self._all, self._all_bytes = len(rest), sum(sizes)
+
+    def _sizes(self, partitions: Iterable[Partition]) -> list[int]:
+        return [self._directories.bytes_to_check(partition.name) for partition in partitions]
+
+    def _open_all(self, partitions: Iterable[Partition]) -> list[PartitionLog | KafkaStorage]:
+        return [self._open(partition, None) for partition in partitions]
+
+    def _open(self, partition: Partition, attempt: _Attempt | None) -> PartitionLog | KafkaStorage:
+        """Open or recover a log, in any thread; what kept it from that."""
+
+        def progress(so_far: RecoveryProgress) -> None:
+            assert attempt is not None
+            if attempt.stopped:
+                raise _Stopped
+            self._report(attempt, so_far)
+
+        try:
+            log = self._directories.open_partition(
+                partition.name,
+                partition.topic.topic_id,
+                partition.topic.config,
+                now_ms=self._clock.timestamp_ms(),
+                is_new=False,
+                is_kafkas=bool(partition.topic.kafka_epochs),
+                progress=None if attempt is None else progress,
+            )
+            epoch = self._next_epoch(partition, log.epochs.latest_epoch, clean=attempt is None)
+            if epoch > log.epochs.latest_epoch:
+                log.assign_epoch(epoch)
+        except KafkaStorage as error:
+            return error
+        return log
+
+    def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
+        kafka_epochs = partition.topic.kafka_epochs
+        if partition.index < len(kafka_epochs) and kafka_epochs[partition.index] >= 0:
+            return max(latest, kafka_epochs[partition.index])
+        if clean:
+            return latest
+        # What a kill took away may be written anew, with the same offsets and other records: a
+        # new epoch lets readers find out (KIP-320).
+        return max(latest + 1, self._least_epoch)
+
+    def _settle(self, partition: Partition, log: PartitionLog | KafkaStorage) -> None:
+        if isinstance(log, KafkaStorage):
+            partition.take_offline(log)
+            return
+        if log.failed:  # its directory, meanwhile
+            partition.take_offline(
+                KafkaStorage(f"the log directory of {partition.name} is offline")
+            )
+            return
+        if log.config is not partition.topic.config:
+            log.update_config(partition.topic.config)  # it was changed meanwhile
+        partition.bring_online(log, self._node_id, max(log.epochs.latest_epoch, 0))
+        self._opened(partition)
+
+    # --- after an unclean stop
+
+    async def recover(self) -> None:
+        """Open the logs that ``open_clean`` left, several at a time; returns when all are there."""
+        if not self._waiting:
+            return
+        self._began = self._reported = self._clock.monotonic()
+        logger.info("recovering logs partitions=%d bytes=%d", self._all, self._all_bytes)
+        async with Supervisor("recover logs") as supervisor:
+            workers = [
+                supervisor.spawn(self._work(), name="recover logs") for _ in range(self._threads)
+            ]
+            for worker in workers:
+                await worker
+        seconds = self._clock.monotonic() - self._began
+        logger.log(
+            logging.INFO if seconds < REPORT_SECONDS else logging.WARNING,
+            "logs recovered partitions=%d bytes=%d seconds=%.1f",
+            self._done,
+            self._done_bytes,
+            seconds,
+        )
+
+    async def _work(self) -> None:
+        while self._waiting and not self._closed:
+            attempt = self._waiting.pop(0)
+            self._running.append(attempt)
+            log: PartitionLog | KafkaStorage | None = None
+            with contextlib.suppress(_Stopped):
+                log = await shielded(
+                    self._offload.run(self._open, attempt.partition, attempt),
+                    name=f"recover {attempt.partition.name}",
+                )
+            if self._closed:
+                return  # it counts as pending, so that no stop is called clean
+            self._running.remove(attempt)
+            self._settled.set()
+            if log is not None and not attempt.stopped:
+                self._done += 1
+                self._done_bytes += attempt.bytes
+                self._settle(attempt.partition, log)
+
+    def _report(self, attempt: _Attempt, so_far: RecoveryProgress) -> None:
+        """Say how far it is; called by the threads that recover."""
+        attempt.checked = so_far.checked_bytes
+        logger.info(
+            "recovering partition=%s checked=%d bytes=%d",
+            so_far.topic_partition,
+            so_far.checked_bytes,
+            so_far.total_bytes,
+        )
+        now = self._clock.monotonic()
+        with self._lock:
+            if now - self._reported < REPORT_SECONDS:
+                return
+            self._reported = now
+        checked = self._done_bytes + sum(other.checked for other in list(self._running))
+        logger.warning(
+            "still recovering logs after an unclean stop partitions=%d/%d bytes=%d/%d seconds=%.0f",
+            self._done,
+            self._all,
+            checked,
+            self._all_bytes,
+            now - self._began,
+        )
+
+    # --- end
+
+    async def abandon(self, partitions: Iterable[Partition]) -> None:
+        """Recover these no more: they are being deleted. Returns when nobody works on them."""
+        gone = set(map(id, partitions))
+        self._waiting = [one for one in self._waiting if id(one.partition) not in gone]
+        while any(id(attempt.partition) in gone for attempt in self._running):
+            for attempt in self._running:
+                if id(attempt.partition) in gone:
+                    attempt.stopped = True
+            self._settled.clear()
+            await self._settled.wait()
+
+    def stop(self) -> None:
+        """Recover nothing more: what is in work ends soon, and is done again at the next start."""
+        self._closed = True
+        for attempt in self._running:
+            attempt.stopped = True

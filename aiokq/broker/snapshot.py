@@ -1,0 +1,282 @@
+"""Copies of a data directory: made of a running broker, at one moment, and put in place for one.
+
+A snapshot is a log directory as a clean stop leaves it: whoever opens it scans nothing. Finished
+segments in it are hard links where the file system allows; nobody ever writes to those.
+
+Tests: ``tests/unit/broker/test_snapshot.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import names
+from aiokq.broker.log.capture import CapturedFile, CapturedLog, capture
+from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.meta_properties import MetaProperties, random_id
+from aiokq.broker.log.text_files import format_uuid, write_offsets, write_partition_metadata
+from aiokq.broker.metadata_file import MetadataFile
+from aiokq.broker.metadata_log import METADATA_LOG
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.supervisor import shielded
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.broker.node import BrokerNode
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["restore_snapshot", "take_snapshot"]
+
+logger = logging.getLogger("aiokq.broker")
+
+ATTEMPTS: Final = 10
+"""How often it is begun anew because segments were deleted or compacted meanwhile."""
+
+CHUNK: Final = 1024 * 1024
+LOGS_PER_TURN: Final = 16
+NO_BROKER_EPOCH: Final = -1
+
+
+async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
+    """Copy what a node has, as of one moment, to a new log directory; the node goes on.
+
+    All of a node's log directories become one. Durable when it returns.
+
+    Args:
+        path: is made, and must not be there, or be empty.
+        files: what the copy is written with; those of the node by default.
+
+    Raises:
+        ConfigError: there is something at `path`.
+        BrokerError: KafkaStorage, the disk refused, or why a log cannot be had at present, as one
+            that is being recovered; nothing is at `path` then.
+    """
+    target = node.environment.files if files is None else files
+    _check_free(target, path)
+    offline = node.storage.directories.offline
+    if offline:
+        raise next(iter(offline.values()))
+    unique = uuid.UUID(int=node.environment.random.getrandbits(128)).hex
+    temporary = f"{path}.{unique}{names.TEMPORARY}"
+    copy = _Copy(node, temporary, target)
+    try:
+        for _ in range(ATTEMPTS):
+            if await shielded(copy.attempt(), name="take a snapshot"):
+                break
+        else:
+            raise KafkaStorage(f"no snapshot: segments were replaced {ATTEMPTS} times meanwhile")
+        await node.environment.offload.run(_put_in_place, target, temporary, path)
+    except OSError as error:
+        await node.environment.offload.run(_remove, target, temporary)
+        raise KafkaStorage(f"no snapshot at {path}: {error.strerror or error}") from error
+    except BaseException:
+        await shielded(
+            node.environment.offload.run(_remove, target, temporary), name="remove half a snapshot"
+        )
+        raise
+    logger.info("snapshot taken: path=%s partitions=%d", path, copy.partitions)
+
+
+def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
+    """Copy a snapshot to where a broker will have its data. For an executor: it copies all bytes.
+
+    Raises:
+        ConfigError: it is no log directory, it is in use, or there is something at `data_dir`.
+        OSError: the disk refused.
+    """
+    if not files.exists(f"{snapshot}/{names.META_PROPERTIES}"):
+        raise ConfigError(f"{snapshot} is no snapshot, nor a log directory")
+    _check_free(files, data_dir)
+    try:
+        lock = files.lock(f"{snapshot}/{names.LOCK}")
+    except BlockingIOError:
+        raise ConfigError(
+            f"{snapshot} is in use by a broker: take a snapshot of it, and restore that"
+        ) from None
+    try:
+        _copy_tree(files, snapshot, data_dir)
+    finally:
+        lock.release()
+
+
+class _Copy:
+    """One snapshot in the making."""
+
+    def __init__(self, node: BrokerNode, path: str, target: Files) -> None:
+        self.partitions = 0
+        self._node = node
+        self._path = path
+        self._source = node.environment.files
+        self._target = target
+
+    async def attempt(self) -> bool:
+        """Copy everything; False if something was replaced meanwhile, and all is to do again."""
+        node = self._node
+        offload = node.environment.offload
+        await offload.run(_remove, self._target, self._path)
+        captured: list[tuple[uuid.UUID, CapturedLog]] = []
+        async with node.topics.unchanged():
+            partitions = [partition for topic in node.topics for partition in topic.partitions]
+            # Most of what the moment itself would have to write.
+            for number, partition in enumerate(partitions):
+                partition.log.segments[-1].flush_indexes()
+                if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+            # The moment: nothing is awaited until all logs are noted.
+            directory_of = node.storage.directories.directory_of
+            for partition in partitions:
+                directory = directory_of(partition.name)
+                cleaned = None if directory is None else directory.cleaned_offset(partition.name)
+                log = capture(partition.log, self._source, node.crc32c, cleaned)
+                captured.append((partition.topic.topic_id, log))
+            # Ids of producers are reserved before they are used: a later image has all of them.
+            image = await offload.run(node.storage.metadata_image)
+        image.directories = {}  # the copy is one, and another
+        properties = node.storage.directories.properties
+        ids = properties._replace(directory_id=format_uuid(random_id(node.environment.random)))
+        try:
+            await offload.run(self._write, captured, image, ids)
+        except FileNotFoundError:
+            return False
+        self.partitions = len(captured)
+        return all(log.is_there for _, log in captured)
+
+    def _write(
+        self,
+        captured: Sequence[tuple[uuid.UUID, CapturedLog]],
+        image: MetadataImage,
+        ids: MetaProperties,
+    ) -> None:
+        files, root = self._target, self._path
+        files.mkdirs(root)
+        starts: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        watermarks: dict[TopicPartition, int] = {}
+        cleaned: dict[TopicPartition, int] = {}
+        for topic_id, captured_log in captured:
+            partition = captured_log.log.topic_partition
+            self._write_log(
+                f"{root}/{names.partition_directory(partition)}", captured_log, topic_id
+            )
+            ends[partition] = captured_log.end
+            watermarks[partition] = captured_log.high_watermark
+            if captured_log.start:
+                starts[partition] = captured_log.start
+            if captured_log.cleaned is not None:
+                cleaned[partition] = captured_log.cleaned
+        _write_root(files, root, image, ids)
+        write_offsets(files, f"{root}/{names.RECOVERY_POINTS}", ends)
+        write_offsets(files, f"{root}/{names.HIGH_WATERMARKS}", watermarks)
+        write_offsets(files, f"{root}/{names.LOG_STARTS}", starts)
+        write_offsets(files, f"{root}/{names.CLEANED_OFFSETS}", cleaned)
+
+    def _write_log(self, directory: str, captured: CapturedLog, topic_id: uuid.UUID) -> None:
+        files = self._target
+        files.mkdirs(directory)
+        for file in captured.files:
+            self._copy(file, f"{directory}/{file.name}")
+        producers = names.segment_file(directory, captured.end, names.SNAPSHOT)
+        _write_file(files, producers, captured.producers)
+        epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
+        for entry in captured.epochs:
+            epochs.note(*entry)
+        epochs.write()
+        write_partition_metadata(files, directory, topic_id)
+        files.sync_dir(directory)
+
+    def _copy(self, file: CapturedFile, path: str) -> None:
+        if file.finished:
+            try:
+                self._target.link(file.source, path)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another file system, or one that has no links
+                pass
+            else:
+                linked = self._target.open(path)
+                try:
+                    linked.sync()
+                finally:
+                    linked.close()
+                return
+        _copy_file(self._source, file.source, self._target, path, file.size)
+
+
+def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperties) -> None:
+    metadata, _ = MetadataFile.open(files, f"{root}/{METADATA_LOG}")
+    try:
+        metadata.compact(image)
+        if metadata.failure is not None:
+            raise KafkaStorage(metadata.failure)
+    finally:
+        metadata.close()
+    files.write_atomic(f"{root}/{names.META_PROPERTIES}", ids.encode())
+    marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
+    files.write_atomic(f"{root}/{names.CLEAN_SHUTDOWN}", marker.encode())
+
+
+def _put_in_place(files: Files, temporary: str, path: str) -> None:
+    files.sync_dir(temporary)
+    _check_free(files, path)
+    if files.exists(path):
+        files.remove_tree(path)  # an empty directory
+    files.rename(temporary, path)
+    files.sync_dir(path.rstrip("/").rpartition("/")[0] or "/")
+
+
+def _check_free(files: Files, path: str) -> None:
+    if files.exists(path) and (not files.is_dir(path) or files.listdir(path)):
+        raise ConfigError(f"there is something at {path}: give a path where nothing is")
+
+
+def _copy_tree(files: Files, source: str, target: str) -> None:
+    files.mkdirs(target)
+    for name in files.listdir(source):
+        if name == names.LOCK:
+            continue
+        path, copy = f"{source}/{name}", f"{target}/{name}"
+        if files.is_dir(path):
+            _copy_tree(files, path, copy)
+        else:
+            _copy_file(files, path, files, copy, files.stat_size(path))
+    files.sync_dir(target)
+
+
+def _copy_file(source: Files, path: str, target: Files, copy: str, size: int) -> None:
+    """The first bytes of a file, durable. Raises FileNotFoundError if there are not so many."""
+    reading = source.open(path, writable=False)
+    try:
+        writing = target.open(copy, exclusive=True)
+        try:
+            position = 0
+            while position < size:
+                data = reading.pread(min(CHUNK, size - position), position)
+                if not data:
+                    raise FileNotFoundError(2, f"{path} was cut at {position} of {size} bytes")
+                writing.pwritev([data], position)
+                position += len(data)
+            writing.sync()
+        finally:
+            writing.close()
+    finally:
+        reading.close()
+
+
+def _write_file(files: Files, path: str, data: bytes) -> None:
+    file = files.open(path, exclusive=True)
+    try:
+        file.pwritev([data], 0)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _remove(files: Files, path: str) -> None:
+    if files.exists(path):
+        files.remove_tree(path)

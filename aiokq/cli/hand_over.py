@@ -1,0 +1,55 @@
+"""`aiokq log hand-over`: prepares the log directories of a stopped broker for Apache Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiokq.cli.options import AsJson
+from aiokq.cli.output import Output
+
+__all__ = ["hand_over"]
+
+
+def hand_over(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="All log directories of one node, in the order of Kafka's log.dirs.",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Tell Apache Kafka which topics are in the directories of a stopped broker.
+
+    Writes bootstrap.checkpoint, with which a new controller of Kafka 4.0 or later begins; nothing
+    else is changed. Start Kafka with log.dirs on these directories and with the node.id that is
+    printed, without kafka-storage format.
+    """
+    from aiokq.broker.kraft.bootstrap import hand_over as write
+    from aiokq.core.clock import SystemClock
+    from aiokq.core.files import OsFiles
+
+    out = Output(as_json=as_json)
+    paths = [str(path.absolute()) for path in directories]
+    done = write(OsFiles(), paths, SystemClock().timestamp_ms())
+    if as_json:
+        out.document(
+            {
+                "cluster_id": done.cluster_id,
+                "node_id": done.node_id,
+                "topics": done.topics,
+                "partitions": done.partitions,
+                "files": list(done.paths),
+            }
+        )
+        return
+    out.line(f"Kafka will find topics={done.topics} partitions={done.partitions}")
+    out.line(f"node.id={done.node_id}")
+    out.line(f"log.dirs={','.join(paths)}")

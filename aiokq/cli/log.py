@@ -1,0 +1,261 @@
+"""`aiokq log`: what is in the files of a log directory, and whether they are sound.
+
+For directories of this broker's and of Apache Kafka's, in use or not; nothing is ever written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from aiokq.cli.examples import examples
+from aiokq.cli.failures import one_line
+from aiokq.cli.options import AsJson
+from aiokq.cli.output import Json, Output
+from aiokq.cli.records import json_bytes
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.inspection.contents import Entry, Value
+    from aiokq.broker.log.inspection.findings import Finding
+    from aiokq.broker.log.inspection.places import LogFile
+    from aiokq.broker.log.inspection.verifying import CheckedPartition, Report
+
+__all__ = ["log"]
+
+KINDS: Final = (
+    "log",
+    "index",
+    "timeindex",
+    "txnindex",
+    "snapshot",
+    "epochs",
+    "checkpoint",
+    "partition.metadata",
+    "meta.properties",
+    "metadata",
+    "leftover",
+)
+
+log = typer.Typer(
+    name="log",
+    help="Look into log directories: what is in their files, and whether they are sound.",
+    no_args_is_help=True,
+)
+
+AtPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="A log directory, a partition's directory in it, or (to dump) one file.",
+        exists=True,
+        show_default=False,
+    ),
+]
+
+
+@log.command(
+    epilog=examples(
+        "aiokq log dump kafka-data/orders-0",
+        "aiokq log dump kafka-data/orders-0/00000000000000000000.log --records",
+        "aiokq log dump kafka-data --only epochs --only checkpoint --json | jq .",
+    )
+)
+def dump(
+    path: AtPath,
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Also show the records of each batch.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KIND",
+            help=f"Only files of this kind; repeatable. KIND is {', '.join(KINDS)}.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the files of a log say: batches, index entries, producers, epochs, checkpoints.
+
+    As `kafka-dump-log` does, in its words. In text, bytes that are no UTF-8 are printed as \\xNN;
+    --json prints an object per entry, with such bytes as {"base64": "..."}.
+
+    Exit code 1 if something cannot be read, or a batch has a wrong checksum.
+    """
+    from aiokq.broker.log.inspection.contents import contents
+    from aiokq.broker.log.inspection.places import files_at
+    from aiokq.core.files import OsFiles
+    from aiokq.fastpath import crc32c
+
+    unknown = [kind for kind in only or () if kind not in KINDS]
+    if unknown:
+        raise typer.BadParameter(f"--only {unknown[0]}: it is one of {', '.join(KINDS)}")
+    out = Output(as_json=as_json)
+    files = OsFiles()
+    found = False
+    for file in files_at(files, _text(path)):
+        if only and file.kind not in only:
+            continue
+        found = True
+        if not as_json:
+            out.line(f"Dumping {file.path}")
+        try:
+            for entry in contents(files, file, crc32c, records=records):
+                _show(out, file, entry)
+        except FileNotFoundError:
+            out.note(f"{file.path}: its broker has removed it meanwhile")
+        except OSError as error:
+            out.trouble(f"{file.path}: {error.strerror or error}")
+    if not found:
+        out.trouble(f"{path}: no file of a log there{' of that kind' if only else ''}")
+    raise typer.Exit(out.exit_code)
+
+
+def _show(out: Output, file: LogFile, entry: Entry) -> None:
+    if out.as_json:
+        line: dict[str, Json] = {"file": file.path, "kind": file.kind}
+        for name, value in entry.items():
+            line[name] = json_bytes(value) if isinstance(value, bytes) else value
+        out.json_line(line)
+    else:
+        prefix = "| " if "key_size" in entry else ""
+        out.line(prefix + " ".join(f"{_camel(k)}: {_plain(v)}" for k, v in entry.items()))
+    if "error" in entry:
+        position = f":{_plain(entry['position'])}" if "position" in entry else ""
+        out.trouble(f"{file.path}{position}: {_plain(entry['error'])}")
+    elif entry.get("is_valid") is False:
+        out.trouble(f"{file.path}:{_plain(entry['position'])}: wrong checksum")
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _plain(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return one_line(f"[{','.join(value)}]")
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return one_line(text)
+
+
+@log.command(
+    epilog=examples(
+        "aiokq log verify kafka-data",
+        "aiokq log verify kafka-data/orders-0 --records --json",
+    )
+)
+def verify(
+    path: AtPath,
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Also read every record; takes much longer.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check every batch of a log directory, and that indexes, epochs and checkpoints fit them.
+
+    An `error` is a record that is damaged, missing, or would be read wrong; a `warning` is what the
+    next start of a broker mends from the records. Of a running broker, or one that was killed, the
+    end of the newest segment may be half written: that is a warning.
+
+    Exit code 1 if there are errors.
+    """
+    from aiokq.broker.log.inspection.places import partitions_at
+    from aiokq.broker.log.inspection.verifying import verify as verify_path
+    from aiokq.broker.log.names import META_PROPERTIES
+    from aiokq.core.files import OsFiles
+    from aiokq.fastpath import crc32c
+
+    if not path.is_dir():
+        raise typer.BadParameter(f"{path}: give a log directory, or a partition's in it")
+    out = Output(as_json=as_json)
+    files = OsFiles()
+    if not partitions_at(files, _text(path)) and not (path / META_PROPERTIES).exists():
+        out.trouble(f"{path}: no log directory, nor a partition's")
+        raise typer.Exit(out.exit_code)
+
+    def checked(partition: CheckedPartition) -> None:
+        if not as_json:
+            for finding in partition.findings:
+                _complain(out, finding)
+
+    report = verify_path(files, _text(path), crc32c=crc32c, deep=records, checked=checked)
+    if as_json:
+        out.document(_report(report))
+    else:
+        told = {id(one) for partition in report.partitions for one in partition.findings}
+        for finding in report.findings:
+            if id(finding) not in told:
+                _complain(out, finding)
+        _summary(out, report)
+    if not report.sound:
+        out.exit_code = 1
+    raise typer.Exit(out.exit_code)
+
+
+def _complain(out: Output, finding: Finding) -> None:
+    position = "" if finding.position is None else f":{finding.position}"
+    out.line(f"{finding.severity.value}: {finding.path}{position}: {finding.message}")
+
+
+def _summary(out: Output, report: Report) -> None:
+    rows = []
+    for one in report.partitions:
+        errors = sum(finding.severity.value == "error" for finding in one.findings)
+        warnings = len(one.findings) - errors
+        state = ", ".join(
+            f"{count} {word}{'s' if count > 1 else ''}"
+            for count, word in ((errors, "error"), (warnings, "warning"))
+            if count
+        )
+        name = str(one.partition) if one.partition is not None else Path(one.path).name
+        row = [name, one.start, one.end, len(one.segments), one.batches, one.size, state or "sound"]
+        rows.append(row)
+    out.table(["partition", "start", "end", "segments", "batches", "bytes", "state"], rows)
+    stopped = "stopped clean" if report.clean else "in use, or not stopped clean"
+    verdict = "sound" if report.sound else "NOT SOUND"
+    out.line(
+        f"{report.path}: {verdict}; {len(report.partitions)} partitions,"
+        f" {sum(one.size for one in report.partitions)} bytes, {stopped}"
+    )
+
+
+def _report(report: Report) -> Json:
+    return {
+        "path": report.path,
+        "sound": report.sound,
+        "clean": report.clean,
+        "partitions": [
+            {
+                "path": one.path,
+                "topic": None if one.partition is None else one.partition.topic,
+                "partition": None if one.partition is None else one.partition.partition,
+                "start": one.start,
+                "end": one.end,
+                "segments": len(one.segments),
+                "batches": one.batches,
+                "bytes": one.size,
+            }
+            for one in report.partitions
+        ],
+        "findings": [
+            {
+                "severity": finding.severity.value,
+                "path": finding.path,
+                "position": finding.position,
+                "message": finding.message,
+            }
+            for finding in report.findings
+        ],
+    }
+
+
+def _text(path: Path) -> str:
+    text = str(path)
+    return text if text == "/" else text.rstrip("/")

@@ -1,0 +1,292 @@
+"""Schemas of cluster metadata records, all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, i8, i16, i32, i64, string, uuid_
+from aiokq.wire.struct import Message
+
+__all__ = [
+    "AbortTransactionRecord",
+    "BeginTransactionRecord",
+    "ConfigRecord",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+]
+
+
+class FeatureLevelRecord(Message):
+    """Record of the cluster's metadata.
+
+    Note: New metadata logs and snapshots begin with a FeatureLevelRecord which specifies the
+    metadata level that is required to read them. The version of that record cannot advance
+    beyond 0, for backwards compatibility reasons.
+
+    Source: `FeatureLevelRecord.json`.
+    """
+
+    NAME = "FeatureLevelRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 12
+
+    name: str = string()
+    """The feature name."""
+
+    feature_level: int = i16()
+    """The current finalized feature level of this feature for the cluster, a value of 0 means
+    feature not supported.
+    """
+
+
+class TopicRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `TopicRecord.json`.
+    """
+
+    NAME = "TopicRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 2
+
+    name: str = string()
+    """The topic name."""
+
+    topic_id: uuid.UUID = uuid_()
+    """The unique ID of this topic."""
+
+
+class PartitionRecord(Message):
+    """Record of the cluster's metadata.
+
+    Version 1 adds Directories for KIP-858.
+
+    Version 2 implements Eligible Leader Replicas and LastKnownElr as described in KIP-966.
+
+    Source: `PartitionRecord.json`.
+    """
+
+    NAME = "PartitionRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 3
+
+    partition_id: int = i32(default=-1)
+    """The partition id."""
+
+    topic_id: uuid.UUID = uuid_()
+    """The unique ID of this topic."""
+
+    replicas: list[int] = array(i32)
+    """The replicas of this partition, sorted by preferred order."""
+
+    isr: list[int] = array(i32)
+    """The in-sync replicas of this partition."""
+
+    removing_replicas: list[int] = array(i32)
+    """The replicas that we are in the process of removing."""
+
+    adding_replicas: list[int] = array(i32)
+    """The replicas that we are in the process of adding."""
+
+    leader: int = i32(default=-1)
+    """The lead replica, or -1 if there is no leader."""
+
+    leader_recovery_state: int = i8(tag=0)
+    """1 if the partition is recovering from an unclean leader election; 0 otherwise."""
+
+    leader_epoch: int = i32(default=-1)
+    """The epoch of the partition leader."""
+
+    partition_epoch: int = i32(default=-1)
+    """An epoch that gets incremented each time we change anything in the partition."""
+
+    directories: list[uuid.UUID] = array(uuid_, since=1)
+    """The log directory hosting each replica, sorted in the same exact order as the Replicas
+    field.
+    """
+
+    eligible_leader_replicas: list[int] | None = array(
+        i32, since=2, nullable_since=2, default=None, tag=1
+    )
+    """The eligible leader replicas of this partition."""
+
+    last_known_elr: list[int] | None = array(i32, since=2, nullable_since=2, default=None, tag=2)
+    """The last known eligible leader replicas of this partition."""
+
+
+class PartitionChangeRecord(Message):
+    """Record of the cluster's metadata.
+
+    Version 1 adds Directories for KIP-858.
+
+    Version 2 implements Eligible Leader Replicas and LastKnownElr as described in KIP-966.
+
+    Source: `PartitionChangeRecord.json`.
+    """
+
+    NAME = "PartitionChangeRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 5
+
+    partition_id: int = i32(default=-1)
+    """The partition id."""
+
+    topic_id: uuid.UUID = uuid_()
+    """The unique ID of this topic."""
+
+    isr: list[int] | None = array(i32, nullable_since=0, default=None, tag=0)
+    """null if the ISR didn't change; the new in-sync replicas otherwise."""
+
+    leader: int = i32(default=-2, tag=1)
+    """-1 if there is now no leader; -2 if the leader didn't change; the new leader otherwise."""
+
+    replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=2)
+    """null if the replicas didn't change; the new replicas otherwise."""
+
+    removing_replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=3)
+    """null if the removing replicas didn't change; the new removing replicas otherwise."""
+
+    adding_replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=4)
+    """null if the adding replicas didn't change; the new adding replicas otherwise."""
+
+    leader_recovery_state: int = i8(default=-1, tag=5)
+    """-1 if it didn't change; 0 if the leader was elected from the ISR or recovered from an
+    unclean election; 1 if the leader that was elected using unclean leader election and it is
+    still recovering.
+    """
+
+    directories: list[uuid.UUID] | None = array(
+        uuid_, since=1, nullable_since=1, default=None, tag=8
+    )
+    """null if the log dirs didn't change; the new log directory for each replica otherwise."""
+
+    eligible_leader_replicas: list[int] | None = array(
+        i32, since=2, nullable_since=2, default=None, tag=6
+    )
+    """null if the ELR didn't change; the new eligible leader replicas otherwise."""
+
+    last_known_elr: list[int] | None = array(i32, since=2, nullable_since=2, default=None, tag=7)
+    """null if the LastKnownElr didn't change; the last known eligible leader replicas otherwise."""
+
+
+class RemoveTopicRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `RemoveTopicRecord.json`.
+    """
+
+    NAME = "RemoveTopicRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 9
+
+    topic_id: uuid.UUID = uuid_()
+    """The topic to remove. All associated partitions will be removed as well."""
+
+
+class ConfigRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `ConfigRecord.json`.
+    """
+
+    NAME = "ConfigRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 4
+
+    resource_type: int = i8()
+    """The type of resource this configuration applies to."""
+
+    resource_name: str = string()
+    """The name of the resource this configuration applies to."""
+
+    name: str = string()
+    """The name of the configuration key."""
+
+    value: str | None = string(nullable_since=0)
+    """The value of the configuration, or null if the it should be deleted."""
+
+
+class ProducerIdsRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `ProducerIdsRecord.json`.
+    """
+
+    NAME = "ProducerIdsRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 15
+
+    broker_id: int = i32()
+    """The ID of the requesting broker."""
+
+    broker_epoch: int = i64(default=-1)
+    """The epoch of the requesting broker."""
+
+    next_producer_id: int = i64()
+    """The next producerId that will be assigned (i.e. the first producerId in the next assigned
+    block).
+    """
+
+
+class BeginTransactionRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `BeginTransactionRecord.json`.
+    """
+
+    NAME = "BeginTransactionRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 23
+
+    name: str | None = string(nullable_since=0, default=None, tag=0)
+    """An optional textual description of this transaction."""
+
+
+class EndTransactionRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `EndTransactionRecord.json`.
+    """
+
+    NAME = "EndTransactionRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 24
+
+
+class AbortTransactionRecord(Message):
+    """Record of the cluster's metadata.
+
+    Source: `AbortTransactionRecord.json`.
+    """
+
+    NAME = "AbortTransactionRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 25
+
+    reason: str | None = string(nullable_since=0, default=None, tag=0)
+    """An optional textual description of why the transaction was aborted."""

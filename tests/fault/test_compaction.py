@@ -1,0 +1,181 @@
+"""Many keyed records compacted while others read and write: on real files, in real threads."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.walk import read_batches
+from aiokq.broker.settings import broker_settings
+from aiokq.connection.network import system_environment
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.files import OsFiles
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import Cursor, crc32c
+from aiokq.records.codecs import RecordCodecs
+from aiokq.records.header import iter_headers
+from aiokq.records.record import RawRecord, encode_batch
+
+TP = TopicPartition("crowd", 0)
+CODECS = RecordCodecs()
+KEYS_PER_RECORD = 0.05
+BATCH = 100
+
+
+def memory_bytes() -> int:
+    """Resident memory of this process now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError
+
+
+class Crowd:
+    """A log, a writer, readers and a cleaner."""
+
+    def __init__(self, path: Path, count: int, seed: int) -> None:
+        self.count = count
+        self.rng = random.Random(seed)
+        self.environment = system_environment()
+        self.config = LogConfig()._replace(
+            cleanup_policy=("compact",),
+            segment_bytes=max(count * 12, 1 << 20),
+            min_cleanable_dirty_ratio=0.2,
+            file_delete_delay_ms=0,
+        )
+        self.directory = LogDirectory.open(
+            OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
+        )
+        self.log: PartitionLog = self.directory.open_partition(
+            TP, None, self.config, now_ms=self.now_ms()
+        )
+        self.model: dict[bytes, tuple[int, bytes | None]] = {}
+        self.runs = 0
+        self.peak = 0
+        self.cleaner = LogCleaner(
+            self.environment,
+            broker_settings({"log.cleaner.dedupe.buffer.size": 4_000_000}),
+            lambda: [self.directory],
+            swapped=lambda: None,
+            counters=BrokerCounters(),
+        )
+
+    def now_ms(self) -> int:
+        return self.environment.clock.timestamp_ms()
+
+    async def write(self) -> None:
+        keys = max(int(self.count * KEYS_PER_RECORD), 1)
+        for _ in range(self.count // BATCH):
+            batch = []
+            for n in range(BATCH):
+                key = b"key-%d" % self.rng.randrange(keys)
+                value = None if self.rng.random() < 0.1 else self.rng.randbytes(24)
+                batch.append(RawRecord(n, self.now_ms(), key, value))
+            data = encode_batch(batch, crc32c=crc32c, codec=self.rng.choice((0, 0, 0, 4)))
+            base = self.log.append(
+                memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=self.now_ms()
+            ).base_offset
+            for n, record in enumerate(batch):
+                assert record.key is not None
+                self.model[record.key] = (base + n, record.value)
+            await asyncio.sleep(0)
+        self.log.roll(self.now_ms())
+
+    async def read(self, pause: float) -> dict[bytes, tuple[int, bytes | None]]:
+        """From the beginning to the end of what the writer writes; the last of each key."""
+        found: dict[bytes, tuple[int, bytes | None]] = {}
+        offset = 0
+        while offset < self.count:
+            read = self.log.read(offset, 1 << 20)
+            if not read.size:
+                offset = max(offset, min(self.log.log_end_offset, self.count))
+                await asyncio.sleep(0.002)
+                continue
+            data = await self.environment.offload.run(
+                lambda fragments: b"".join(f.read() for f in fragments), read.fragments
+            )
+            cursor = Cursor("crowd", 0, data, start_offset=offset, codecs=CODECS)
+            for record in cursor:
+                assert record.offset >= offset, "an offset that was seen came again"
+                found[record.key] = (record.offset, record.value)
+                offset = record.offset + 1
+            offset = max(offset, cursor.position)
+            await asyncio.sleep(pause)
+        return found
+
+    async def clean(self, done: asyncio.Event) -> None:
+        while not done.is_set():
+            if await self.cleaner.clean_dirtiest() is not None:
+                self.runs += 1
+                for _, remove in self.directory.removals(0):
+                    await self.environment.offload.run(remove)
+            self.peak = max(self.peak, memory_bytes())
+            await asyncio.sleep(0.005)
+
+    async def run(self) -> None:
+        done = asyncio.Event()
+        async with Supervisor("crowd") as supervisor:
+            cleaning = supervisor.spawn(self.clean(done), name="cleaner")
+            readers = [
+                supervisor.spawn(self.read(pause), name=f"reader {pause}")
+                for pause in (0.0, 0.001, 0.01)
+            ]
+            await supervisor.spawn(self.write(), name="writer")
+            results = [await reader for reader in readers]
+            done.set()
+            await cleaning
+        while await self.cleaner.clean_dirtiest() is not None:
+            self.runs += 1
+        for found in results:
+            self.check(found)
+        self.check(self.all_records())
+
+    def check(self, found: dict[bytes, tuple[int, bytes | None]]) -> None:
+        """The last of each key is the model's: whoever read to the end knows the final state."""
+        assert found.keys() == self.model.keys()
+        assert found == self.model
+
+    def all_records(self) -> dict[bytes, tuple[int, bytes | None]]:
+        found: dict[bytes, tuple[int, bytes | None]] = {}
+        last = -1
+        for _, data in read_batches(self.log.read(0, 1 << 40).fragments):
+            cursor = Cursor("crowd", 0, data, start_offset=0, codecs=CODECS)
+            for record in cursor:
+                assert record.offset > last
+                last = record.offset
+                found[record.key] = (record.offset, record.value)
+        return found
+
+    def close(self) -> None:
+        self.directory.close()
+        self.environment.offload.close()
+
+
+@pytest.mark.parametrize(
+    "count",
+    [60_000, pytest.param(1_000_000, marks=[pytest.mark.torture, pytest.mark.timeout(600)])],
+)
+async def test_keyed_records_are_compacted_under_readers_and_a_writer(
+    count: int, tmp_path: Path
+) -> None:
+    """The final state per key is a model's, for who read meanwhile and who reads afterwards."""
+    crowd = Crowd(tmp_path, count, seed=count)
+    before = memory_bytes()
+    try:
+        await crowd.run()
+        assert crowd.runs > 2
+        # what stays is little more than a record per key: three times, with headers and the
+        # newest segments that were dirty for too little
+        assert crowd.log.size_bytes < count * 15
+        assert crowd.peak - before < 150_000_000
+    finally:
+        crowd.close()

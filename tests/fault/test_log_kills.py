@@ -1,0 +1,200 @@
+"""A broker killed again and again under producers: each acknowledged record once, and in order.
+
+The broker is a process of its own on a disk of the machine, killed with SIGKILL whenever another
+share of the records was acknowledged, and started again on the same port. Ours and librdkafka, both
+with acks=all and idempotence. Every record must be acknowledged in the end, and be where that said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import aiokq
+from tests.peers.broker_process import BrokerProcess
+
+TOPIC = "t"
+PARTITIONS = 3
+VALUE = b"." * 90
+SEGMENT_BYTES = 1024 * 1024
+PATIENCE = 120.0
+"""Seconds that a producer goes on trying; the restarts of one test take a tenth of it."""
+
+ROUNDS = pytest.mark.parametrize(
+    ("records", "kills"),
+    [(20_000, 3), pytest.param(100_000, 10, marks=pytest.mark.torture)],
+)
+
+Offsets = dict[int, int]
+"""Where each record was acknowledged to be, by its number."""
+
+
+class KilledBroker:
+    """A broker that is killed each time another share of the records was acknowledged.
+
+    Attributes:
+        kills: how often it was.
+    """
+
+    def __init__(self, data_dir: Path, records: int, kills: int) -> None:
+        self.kills = 0
+        self._process = BrokerProcess(
+            data_dir, *("--set", f"num.partitions={PARTITIONS}"), *small_segments()
+        )
+        self._share = records // (kills + 1)
+        self._acknowledged = 0
+        self._killer = ThreadPoolExecutor(1)
+
+    @contextmanager
+    def running(self) -> Iterator[KilledBroker]:
+        self._process.start()
+        self._process.port = int(self.bootstrap.rpartition(":")[2])
+        try:
+            yield self
+            self._killer.submit(lambda: None).result(30)
+        finally:
+            self._killer.shutdown()
+            self._process.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        return self._process.bootstrap_servers
+
+    @property
+    def intended(self) -> int:
+        """How often it should be killed by the number of records acknowledged until now."""
+        return self._acknowledged // self._share
+
+    def acknowledged(self) -> None:
+        """One more record was: in the middle of others, the broker may die of it."""
+        before = self.intended
+        self._acknowledged += 1
+        if self.intended > before:
+            self._killer.submit(self._kill).add_done_callback(lambda done: done.result())
+
+    def _kill(self) -> None:
+        self._process.stop(signal.SIGKILL)
+        self.kills += 1
+        self._process.start()
+
+
+def small_segments() -> tuple[str, ...]:
+    """Several segments in each partition: recovery begins in the middle of the log."""
+    return ("--set", f"log.segment.bytes={SEGMENT_BYTES}")
+
+
+def value(number: int) -> bytes:
+    return b"%d" % number + VALUE
+
+
+async def ours(broker: KilledBroker, records: int) -> Offsets:
+    """By aiokq's producer, with its defaults but for the time it goes on trying."""
+    deliveries: list[aiokq.Delivery] = []
+    async with aiokq.Producer(
+        broker.bootstrap, delivery_timeout_ms=int(PATIENCE * 1000), max_block_ms=60_000
+    ) as producer:
+        for number in range(records):
+            delivery = await producer.enqueue(TOPIC, value(number), partition=number % PARTITIONS)
+            delivery.add_done_callback(lambda _: broker.acknowledged())
+            deliveries.append(delivery)
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        return {number: (await each).offset for number, each in enumerate(deliveries)}
+
+
+def librdkafkas(broker: KilledBroker, records: int) -> Offsets:
+    """By confluent-kafka, idempotent."""
+    from confluent_kafka import Producer
+
+    found: Offsets = {}
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 2,
+            "message.timeout.ms": int(PATIENCE * 1000),
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+
+    def delivered(number: int) -> Callable[[object, object], None]:
+        def note(error: object, message: object) -> None:
+            assert error is None, error
+            found[number] = message.offset()  # type: ignore[attr-defined]
+            broker.acknowledged()
+
+        return note
+
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(
+                    TOPIC, value(number), partition=number % PARTITIONS, callback=delivered(number)
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(PATIENCE) == 0
+    return found
+
+
+async def contents(bootstrap: str) -> Offsets:
+    """Where each record is; each once, and those of a partition in the order they were sent."""
+    found: Offsets = {}
+    async with aiokq.Cluster(bootstrap) as cluster:
+        for partition in range(PARTITIONS):
+            last = -1
+            async for batch in cluster.read(
+                aiokq.TopicPartition(TOPIC, partition), "earliest", "latest"
+            ):
+                for record in batch:
+                    assert record.value is not None
+                    assert record.value.endswith(VALUE)
+                    number = int(record.value[: -len(VALUE)])
+                    assert number % PARTITIONS == partition
+                    assert number not in found, f"record {number} is there twice"
+                    assert number > last, f"record {number} came after {last}"
+                    found[number] = record.offset
+                    last = number
+    return found
+
+
+def by_ours(broker: KilledBroker, records: int) -> Offsets:
+    return asyncio.run(ours(broker, records))
+
+
+@ROUNDS
+@pytest.mark.parametrize("produce", [by_ours, librdkafkas], ids=["aiokq", "librdkafka"])
+def test_each_acknowledged_record_is_there_once_and_in_order(
+    tmp_path: Path,
+    produce: Callable[[KilledBroker, int], Offsets],
+    records: int,
+    kills: int,
+) -> None:
+    """The broker dies in the middle of appends, and comes back on the log that it left."""
+    began = time.perf_counter()
+    with KilledBroker(tmp_path / "data", records, kills).running() as broker:
+        acknowledged = produce(broker, records)
+        took = time.perf_counter() - began
+        # the last kill may still be in work
+        deadline = time.monotonic() + 30
+        while broker.kills < broker.intended and time.monotonic() < deadline:
+            time.sleep(0.05)
+        found = asyncio.run(contents(broker.bootstrap))
+        assert sorted(found) == list(range(records)), f"{records - len(found)} records are lost"
+        assert found == acknowledged
+        assert broker.kills >= kills
+    segments = list((tmp_path / "data").glob(f"{TOPIC}-*/*.log"))
+    assert len(segments) >= 2 * PARTITIONS or records < 100_000
+    print(f"{records} records, {broker.kills} kills, {took:.1f} s, {len(segments)} segments")

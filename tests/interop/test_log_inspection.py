@@ -1,0 +1,79 @@
+"""`aiokq log` beside Apache Kafka: its tool shows what ours does, and its files are sound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.log.inspection.contents import contents
+from aiokq.broker.log.inspection.places import files_at
+from aiokq.broker.log.inspection.verifying import verify
+from aiokq.core.files import OsFiles
+from aiokq.fastpath import crc32c
+from tests.interop.test_log_directory import directory, dump, named
+from tests.peers.apache_kafka import apache_kafka, why_absent
+
+REASON = why_absent()
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
+
+__all__ = ["directory"]  # a fixture
+
+KAFKAS = {
+    "base_offset": "baseOffset",
+    "last_offset": "lastOffset",
+    "count": "count",
+    "base_sequence": "baseSequence",
+    "last_sequence": "lastSequence",
+    "producer_id": "producerId",
+    "partition_leader_epoch": "partitionLeaderEpoch",
+    "position": "position",
+    "size": "size",
+    "magic": "magic",
+    "crc": "crc",
+}
+
+
+def test_batches_are_shown_as_kafkas_tool_shows_them(directory: Path) -> None:
+    """Whoever compares the two must not find a difference that is none."""
+    out = dump("--files", named(directory, ".log"))
+    theirs = [
+        tuple(re.search(rf"\b{word}: (-?\d+)", line)[1] for word in KAFKAS.values())
+        for line in out.splitlines()
+        if line.startswith("baseOffset:")
+    ]
+    ours = [
+        tuple(str(entry[name]) for name in KAFKAS)
+        for file in files_at(OsFiles(), str(directory))
+        if file.kind == "log"
+        for entry in contents(OsFiles(), file, crc32c)
+    ]
+    assert len(ours) > 100
+    assert ours == theirs
+
+
+def test_a_directory_that_apache_kafka_writes_is_sound() -> None:
+    """A tool that finds damage in every foreign directory is of no use for looking into one."""
+    from confluent_kafka import Producer
+
+    with apache_kafka(log_segment_bytes="1048576", log_index_interval_bytes="1000") as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 1})
+        for number in range(3000):
+            producer.produce("t", b"x" * 1000, key=b"%d" % (number % 7))
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        [node] = kafka.ports
+        [root] = {path.parent for path in kafka.directory.rglob("meta.properties")}
+        running = verify(OsFiles(), str(root), crc32c=crc32c, deep=False)
+        assert [one for one in running.findings if one.severity.value == "error"] == []
+        kafka.stop_node(node)
+        stopped = verify(OsFiles(), str(root), crc32c=crc32c, deep=True)
+        assert stopped.clean
+        assert [one for one in stopped.findings if one.severity.value == "error"] == []
+        [partition] = [one for one in stopped.partitions if str(one.partition) == "t-0"]
+        assert (partition.end, len(partition.segments) > 2) == (3000, True)
+        assert [one.message for one in partition.findings] == []

@@ -1,0 +1,521 @@
+"""Log directories on disks that fail in every way, beside lists: what is promised stays there.
+
+Two directories, four topics of different settings, the node's own flushers and cleaner. Disks cut
+writes short, refuse, sync slowly, and lose what was not synced when the power goes; processes are
+killed, also in the middle of a recovery or a compaction.
+
+What must be, after a kill: all that was acknowledged. After a power cut: of a topic that deletes, a
+prefix of it with at least all that was flushed, which with ``flush.messages=1`` is all of it; of a
+compacted one, no key has an older value than the newest one that was flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.directories import LogDirectories
+from aiokq.broker.log.flusher import Flusher
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.retention import KAFKA_POLICIES
+from aiokq.broker.settings import broker_settings
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.environment import Environment
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.offload import InlineOffload
+from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.header import iter_headers
+from aiokq.records.record import RawRecord, encode_batch
+from tests.sim.harness.files import ProgramFiles
+from tests.unit.broker.log.cleaning import SteppedClock
+from tests.unit.broker.log.samples import NOW_MS, fetched, records
+from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
+
+R = TypeVar("R")
+
+PATHS = ("/a", "/b")
+BASE = LogConfig(
+    segment_bytes=400,
+    index_interval_bytes=100,
+    min_cleanable_dirty_ratio=0.0,
+    retention_bytes=1500,
+)
+TOPICS = {
+    TopicPartition("deleted", 0): BASE,
+    TopicPartition("flushed", 0): BASE._replace(flush_messages=1),
+    TopicPartition("compacted", 0): BASE._replace(cleanup_policy=("compact",)),
+    TopicPartition("both", 0): BASE._replace(
+        cleanup_policy=("compact", "delete"), flush_messages=3, segment_bytes=700
+    ),
+}
+FAULTY = ("pwritev", "sync", "sync_dir", "rename", "remove", "open", "truncate", "write_atomic")
+KEYS = st.sampled_from([b"k%d" % n for n in range(6)])
+PARTITIONS = st.sampled_from(sorted(TOPICS))
+Content = tuple[bytes, bytes]
+
+
+class SlowOffload(InlineOffload):
+    """An executor whose work may have to wait, as for a disk that syncs slowly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+        await self.gate.wait()
+        return await super().run(fn, *args)
+
+
+@dataclass
+class Story:
+    """What one log was told and has said.
+
+    Attributes:
+        acknowledged: key and value by offset, also of those that were deleted since.
+        pending: written, but not acknowledged: the end that has to be seen first.
+        unsure: a write that the disk refused; it may be there or not, as may those still pending.
+        start: of the log; noted is the one in the checkpoint.
+    """
+
+    acknowledged: dict[int, Content] = field(default_factory=dict)
+    pending: list[tuple[int, dict[int, Content]]] = field(default_factory=list)
+    unsure: dict[int, Content] = field(default_factory=dict)
+    start: int = 0
+    noted: int = 0
+
+    def acknowledge(self, high_watermark: int) -> None:
+        while self.pending and self.pending[0][0] <= high_watermark:
+            self.acknowledged |= self.pending.pop(0)[1]
+
+    def give_up(self) -> None:
+        """The process is gone: nobody will acknowledge these."""
+        for _, batch in self.pending:
+            self.unsure |= batch
+        self.pending.clear()
+
+
+class DiskMachine(RuleBasedStateMachine):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SteppedClock()
+        self.files = MortalFiles(now_ms=self.clock.timestamp_ms)
+        self.loop = asyncio.new_event_loop()
+        self.stories = {partition: Story() for partition in TOPICS}
+        self.flushed: dict[TopicPartition, int] = {}
+        self.created: set[TopicPartition] = set()
+        self.count = 0
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.supervisor: Supervisor | None = None
+
+    def run(self, coro: Coroutine[object, None, R]) -> R:
+        return self.loop.run_until_complete(coro)
+
+    @initialize()
+    def begin(self) -> None:
+        self.open()
+
+    def teardown(self) -> None:
+        self.files.crash()
+        self.leave()
+        self.loop.close()
+
+    # --- lives of the process
+
+    def open(self) -> None:
+        self.run(self._open())
+
+    async def _open(self) -> None:
+        files = ProgramFiles(self.files)
+        self.directories = LogDirectories.open(
+            files,  # type: ignore[arg-type]
+            PATHS,
+            crc32c=crc32c,
+            random=random.Random(1),
+            now=self.clock.monotonic,
+        )
+        self.offload = SlowOffload()
+        self.supervisor = Supervisor("disks")
+        await self.supervisor.start()
+        self.flushers = {
+            directory: Flusher(files, self.offload, directory.disk)  # type: ignore[arg-type]
+            for directory in self.directories.all
+        }
+        for flusher in self.flushers.values():
+            flusher.start(self.supervisor)
+        self.directories.attach(self.flushers)
+        self.cleaner = LogCleaner(
+            Environment(self.clock, random.Random(2), None, files, self.offload),  # type: ignore[arg-type]
+            broker_settings({}),
+            lambda: self.directories.online,
+            swapped=lambda: None,
+            counters=BrokerCounters(),
+        )
+        self.directories.find(lambda partition, topic_id: True)
+        self.logs = {}
+        for partition, config in TOPICS.items():
+            self.logs[partition] = self.directories.open_partition(
+                partition,
+                None,
+                config,
+                now_ms=NOW_MS,
+                is_new=partition not in self.created,
+            )
+            self.created.add(partition)
+
+    def abandon(self, ends: Callable[[], None]) -> None:
+        """The process ends as it stands; what it still does reaches no disk."""
+        self.note()
+        self.flushed = {partition: log.recovery_point for partition, log in self.logs.items()}
+        ends()
+        self.files.heal()
+
+        self.leave()
+        for story in self.stories.values():
+            story.give_up()
+
+    def leave(self) -> None:
+        """End the tasks of this life."""
+
+        async def leave() -> None:
+            if self.supervisor is not None:
+                self.offload.gate.set()
+                await self.supervisor.close()
+
+        self.run(leave())
+        self.supervisor = None
+
+    def note(self) -> None:
+        """What was acknowledged by now, and how far deletions came."""
+        for partition, log in self.logs.items():
+            story = self.stories[partition]
+            story.acknowledge(log.high_watermark)
+            assert log.log_start_offset >= story.start
+            story.start = log.log_start_offset
+
+    def settle(self) -> None:
+        """Let the flushers do what they can."""
+
+        async def turns() -> None:
+            for _ in range(30):
+                await asyncio.sleep(0)
+
+        self.run(turns())
+        self.note()
+
+    @rule()
+    def kill(self) -> None:
+        self.abandon(self.files.crash)
+        self.open()
+        self.check_all()
+
+    @rule(ends_at=st.integers(0, 60), power=st.booleans(), seed=st.integers(0, 2**16))
+    def killed_twice(self, ends_at: int, power: bool, seed: int) -> None:
+        """The second time in the middle of the recovery; then it may be the power."""
+        self.abandon(self.files.crash)
+        self.files.done, self.files.ends_at = 0, ends_at
+        try:
+            self.run(self._open())
+        except Crash:
+            self.logs = {}
+            self.leave()
+        self.files.ends_at = None
+        if self.logs:
+            self.check_all()
+            self.abandon(lambda: None)
+        if power:
+            self.cut_power(seed)
+        else:
+            self.files.crash()
+            self.open()
+            self.check_all()
+
+    @rule(seed=st.integers(0, 2**16))
+    def power_cut(self, seed: int) -> None:
+        self.abandon(lambda: None)
+        self.cut_power(seed)
+
+    @rule(
+        partition=PARTITIONS,
+        sizes=st.lists(st.integers(0, 120), min_size=3, max_size=10),
+        seed=st.integers(0, 2**16),
+    )
+    def power_cut_under_load(self, partition: TopicPartition, sizes: list[int], seed: int) -> None:
+        """Several segments are finished before the disk has synced the first."""
+        self.sync_slowly(True)
+        for size in sizes:
+            self.append(partition, [(b"k1", size), (b"k2", size)], None, errno.EIO)
+        self.power_cut(seed)
+
+    def cut_power(self, seed: int) -> None:
+        self.files.power_cut(random.Random(seed))
+        self.open()
+        for partition, log in self.logs.items():
+            self.check_after_power_cut(partition, log)
+
+    @rule()
+    def restart(self) -> None:
+        """A clean stop, of the directories that are online."""
+        self.settle()
+        self.leave()
+        self.note()
+        for directory in self.directories.all:
+            try:
+                directory.close()
+            except KafkaStorage:
+                pass  # the next start recovers
+        self.files.crash()
+        self.files.heal()
+        for story in self.stories.values():
+            story.give_up()
+        self.open()
+        self.check_all()
+
+    # --- what clients do
+
+    @rule(
+        partition=PARTITIONS,
+        batch=st.lists(st.tuples(KEYS, st.integers(0, 120)), min_size=1, max_size=4),
+        written=st.one_of(st.none(), st.none(), st.none(), st.integers(0, 200)),
+        number=st.sampled_from([errno.ENOSPC, errno.EIO]),
+    )
+    def append(
+        self,
+        partition: TopicPartition,
+        batch: list[tuple[bytes, int]],
+        written: int | None,
+        number: int,
+    ) -> None:
+        log, story = self.logs[partition], self.stories[partition]
+        pairs: list[Content] = []
+        for key, size in batch:
+            self.count += 1
+            pairs.append((key, b"%d" % self.count + b"." * size))
+        data = encode_batch(
+            [RawRecord(n, NOW_MS, key, value) for n, (key, value) in enumerate(pairs)],
+            crc32c=crc32c,
+        )
+        if len(data) > log.config.segment_bytes:
+            return
+        if written is not None:
+            self.files.fail("pwritev", number, written=written, matches=_is_log_of(log))
+        content = {log.log_end_offset + n: pair for n, pair in enumerate(pairs)}
+
+        async def send() -> None:  # on the loop: it may ask for a flush
+            result = log.append(
+                memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=NOW_MS
+            )
+            assert result.base_offset == min(content)
+            story.pending.append((result.last_offset + 1, content))
+
+        try:
+            self.run(send())
+        except KafkaStorage:
+            if written is not None and written >= len(data):
+                story.unsure |= content  # all of it is there, and the disk said it is not
+            assert log.log_end_offset == min(content)
+        story.acknowledge(log.high_watermark)
+
+    @rule(partition=PARTITIONS, share=st.floats(0, 1))
+    def delete_records(self, partition: TopicPartition, share: float) -> None:
+        log = self.logs[partition]
+        if log.failed:
+            return
+        try:
+            log.delete_records(int(log.high_watermark * share))
+        except KafkaStorage:
+            pass
+        self.note()
+
+    # --- what the node does
+
+    @rule(partition=PARTITIONS)
+    def flush(self, partition: TopicPartition) -> None:
+        directory = self.directories.directory_of(partition)
+        assert directory is not None
+
+        async def ask() -> None:
+            self.flushers[directory].flush(self.logs[partition])
+
+        self.run(ask())
+        self.settle()
+
+    @rule()
+    def turns(self) -> None:
+        self.settle()
+
+    @rule(slow=st.booleans())
+    def sync_slowly(self, slow: bool) -> None:
+        """From now on syncs wait, and with them who asked; appends do not."""
+
+        async def turn() -> None:
+            if slow:
+                self.offload.gate.clear()
+            else:
+                self.offload.gate.set()
+
+        self.run(turn())
+
+    @rule()
+    def retain(self) -> None:
+        async def look() -> None:  # on the loop: an emptied log is rolled, which flushes
+            for log in self.logs.values():
+                try:
+                    log.retain(KAFKA_POLICIES, NOW_MS)
+                except KafkaStorage:
+                    continue
+
+        self.run(look())
+        self.note()
+
+    @rule()
+    def purge(self) -> None:
+        for directory in self.directories.online:
+            directory.purge()
+
+    @rule()
+    def checkpoint(self) -> None:
+        for directory in self.directories.online:
+            for note, save in (
+                (directory.note_log_starts, directory.save_log_starts),
+                (directory.note_recovery_points, directory.save_recovery_points),
+                (directory.note_high_watermarks, directory.save_high_watermarks),
+            ):
+                note()
+                try:
+                    save()
+                except KafkaStorage:
+                    break
+                for partition in directory.logs:
+                    if save == directory.save_log_starts:
+                        self.stories[partition].noted = self.logs[partition].log_start_offset
+
+    @rule(ends_at=st.one_of(st.none(), st.integers(0, 80)), again=st.booleans())
+    def clean(self, ends_at: int | None, again: bool) -> None:
+        """The cleaner once, to its end or to the process's."""
+        if not self.offload.gate.is_set():
+            return  # it would wait for the disk as well, and the machine for it
+        for directory in self.directories.online:
+            for partition in directory.logs:
+                if again and TOPICS[partition].compacted:
+                    directory.note_cleaned(partition, self.logs[partition].log_start_offset)
+        self.files.done, self.files.ends_at = 0, ends_at
+        died = False
+        try:
+            self.run(self.cleaner.clean_dirtiest())
+        except KafkaStorage:
+            pass
+        except Crash:
+            died = True
+        self.files.ends_at = None
+        self.note()
+        if died:
+            self.kill()
+
+    @rule(
+        operation=st.sampled_from(FAULTY),
+        number=st.sampled_from([errno.EIO, errno.ENOSPC]),
+        path=st.sampled_from(PATHS),
+    )
+    def fault(self, operation: str, number: int, path: str) -> None:
+        """The next such operation in a directory fails, whatever it is for."""
+        self.files.fail(operation, number, matches=lambda name: name.startswith(path))
+
+    # --- what must be
+
+    def found(self, partition: TopicPartition) -> dict[int, Content]:
+        log = self.logs[partition]
+        content = records(fetched(log, log.log_start_offset))
+        offsets = [record.offset for record in content]
+        assert offsets == sorted(set(offsets))
+        return {
+            record.offset: (record.key or b"", record.value or b"")
+            for record in content
+            if record.offset >= log.log_start_offset
+        }
+
+    def check_all(self) -> None:
+        """After a kill, or a clean stop."""
+        for partition, log in self.logs.items():
+            story, found = self.stories[partition], self.found(partition)
+            known = story.acknowledged | story.unsure
+            assert found.items() <= known.items()
+            assert story.noted <= log.log_start_offset <= story.start
+            self.check_is_there(partition, found, story.acknowledged)
+            self.accept(partition, found)
+
+    def check_after_power_cut(self, partition: TopicPartition, log: PartitionLog) -> None:
+        story, found = self.stories[partition], self.found(partition)
+        known = story.acknowledged | story.unsure
+        assert found.items() <= known.items()
+        assert story.noted <= log.log_start_offset <= story.start
+        end = log.log_end_offset
+        promised = self.flushed[partition]
+        assert end >= promised or end == log.log_start_offset == story.noted
+        if TOPICS[partition].flush_messages == 1:
+            assert all(offset < end for offset in story.acknowledged)
+        before = {o: c for o, c in story.acknowledged.items() if o < promised}
+        self.check_is_there(partition, found, before)
+        if not TOPICS[partition].compacted:
+            prefix = {o: c for o, c in known.items() if log.log_start_offset <= o < end}
+            assert found == prefix, "there is a hole"
+        self.accept(partition, found)
+
+    def check_is_there(
+        self,
+        partition: TopicPartition,
+        found: dict[int, Content],
+        expected: dict[int, Content],
+    ) -> None:
+        """What was expected is found, or a newer record of its key where the log is compacted."""
+        start = self.logs[partition].log_start_offset
+        if not TOPICS[partition].compacted:
+            missing = {o for o in expected if o >= start} - found.keys()
+            assert not missing, f"{partition}: {sorted(missing)} are lost"
+            return
+        newest = {key: offset for offset, (key, _) in sorted(found.items())}
+        for offset, (key, _) in expected.items():
+            if offset >= start:
+                assert newest.get(key, -1) >= offset, f"{partition}: {key!r}@{offset} is lost"
+
+    def accept(self, partition: TopicPartition, found: dict[int, Content]) -> None:
+        """Readers saw it: it must stay from now on."""
+        log, story = self.logs[partition], self.stories[partition]
+        assert log.high_watermark == log.log_end_offset
+        story.acknowledged = found
+        story.unsure = {}
+        story.start = log.log_start_offset
+        self.flushed[partition] = log.recovery_point
+
+    @invariant()
+    def acknowledged_records_are_read(self) -> None:
+        if not self.logs:
+            return
+        for partition, log in self.logs.items():
+            if log.failed:
+                continue  # it answers 56 until it is opened anew
+            story = self.stories[partition]
+            story.acknowledge(log.high_watermark)
+            found = self.found(partition)
+            assert found.items() <= story.acknowledged.items()
+            self.check_is_there(partition, found, story.acknowledged)
+
+
+def _is_log_of(log: PartitionLog) -> Callable[[str], bool]:
+    return lambda path: path.startswith(log.directory + "/") and path.endswith(".log")
+
+
+TestDisks = DiskMachine.TestCase

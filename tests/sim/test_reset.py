@@ -1,0 +1,70 @@
+"""Clients that stay connected while an embedded cluster is reset, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.consumer.consumer import Consumer
+from aiokq.producer.producer import Producer
+from tests.sim.harness.simulation import run
+
+ROUNDS = 5
+
+
+def test_producer_and_consumer_live_through_resets() -> None:
+    """A test-suite keeps its clients as it keeps its broker: new ones for each test are slow."""
+
+    async def main(world: Any) -> None:
+        async with EmbeddedCluster(environment=world.environment()) as kafka:
+            servers = kafka.bootstrap_servers
+            async with Producer(servers, _environment=world.environment()) as producer:
+                ids = set()
+                for number in range(ROUNDS):
+                    await kafka.create_topic("orders")
+                    ids.add(kafka.node.topics.get("orders").topic_id)
+                    metadata = await producer.send("orders", b"%d" % number)
+                    assert metadata.offset == 0
+                    async with Consumer(
+                        "orders",
+                        bootstrap_servers=servers,
+                        auto_offset_reset="earliest",
+                        _environment=world.environment(),
+                    ) as reader:
+                        record = await asyncio.wait_for(anext(reader), 30)
+                        assert (record.offset, record.value) == (0, b"%d" % number)
+                    await kafka.reset()
+                assert len(ids) == ROUNDS
+
+    run(1, main, limit=3600.0)
+
+
+def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
+    """Fault 35: what is deleted and made again while somebody reads is another topic."""
+
+    async def main(world: Any) -> None:
+        async with EmbeddedCluster(environment=world.environment()) as kafka:
+            servers = kafka.bootstrap_servers
+            async with (
+                Producer(servers, _environment=world.environment()) as producer,
+                Consumer(
+                    "orders",
+                    bootstrap_servers=servers,
+                    auto_offset_reset="earliest",
+                    _environment=world.environment(),
+                ) as reader,
+            ):
+                for number in range(ROUNDS):
+                    if kafka.node.topics.get("orders") is None:
+                        await kafka.create_topic("orders")
+                    await producer.send("orders", b"a%d" % number)
+                    await producer.send("orders", b"b%d" % number)
+                    found = [await asyncio.wait_for(anext(reader), 120) for _ in range(2)]
+                    assert [(r.offset, r.value) for r in found] == [
+                        (0, b"a%d" % number),
+                        (1, b"b%d" % number),
+                    ]
+                    await kafka.reset()
+
+    run(1, main, limit=3600.0)

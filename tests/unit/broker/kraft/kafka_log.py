@@ -1,0 +1,117 @@
+"""What Apache Kafka leaves in a log directory, made by hand on a disk in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from aiokq.broker.kraft.bootstrap import encode_snapshot
+from aiokq.broker.kraft.metadata_image import encode_metadata_record
+from aiokq.broker.log.text_files import write_partition_metadata
+from aiokq.fastpath import crc32c
+from aiokq.records.header import CONTROL_MASK
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from aiokq.wire.struct import Message
+from tests.sim.harness.files import MemoryFiles
+
+DIRECTORY = "/data/__cluster_metadata-0"
+ORDERS = uuid.UUID("11111111-1111-4111-8111-111111111111")
+OTHER = uuid.UUID("22222222-2222-4222-8222-222222222222")
+NODE = 3
+
+
+def topic(name: str = "orders", topic_id: uuid.UUID = ORDERS) -> TopicRecord:
+    return TopicRecord(name=name, topic_id=topic_id)
+
+
+def partition(
+    number: int = 0,
+    topic_id: uuid.UUID = ORDERS,
+    replicas: Sequence[int] = (NODE,),
+    leader: int = NODE,
+    epoch: int = 0,
+) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=epoch,
+    )
+
+
+def config(name: str, value: str | None, topic: str = "orders", kind: int = 2) -> ConfigRecord:
+    return ConfigRecord(resource_type=kind, resource_name=topic, name=name, value=value)
+
+
+class KafkaLog:
+    """A log directory of node 3, and its metadata log that grows by `append`."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.files = files
+        self.end = 0
+        self.base = 0
+        files.mkdirs(DIRECTORY)
+        files.write_atomic(
+            "/data/meta.properties",
+            b"version=1\ncluster.id=kafkas\nnode.id=3\ndirectory.id=AAAAAAAAQACAAAAAAAAAAQ\n",
+        )
+
+    @property
+    def path(self) -> str:
+        return f"{DIRECTORY}/{self.base:020d}.log"
+
+    def append(self, *records: Message | bytes, epoch: int = 1) -> None:
+        """One batch; bytes are values as they are."""
+        values = [r if isinstance(r, bytes) else encode_metadata_record(r) for r in records]
+        self._write(
+            [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)], 0, epoch
+        )
+
+    def lead(self, epoch: int) -> None:
+        """A controller's first batch: a control record."""
+        self._write([RawRecord(self.end, 0, b"\0\0\0\2", b"")], CONTROL_MASK, epoch)
+
+    def _write(self, records: list[RawRecord], attributes: int, epoch: int) -> None:
+        data = encode_batch(
+            records,
+            crc32c=crc32c,
+            base_offset=self.end,
+            leader_epoch=epoch,
+            attributes=attributes,
+        )
+        self.write(data)
+        self.end += len(records)
+
+    def write(self, data: bytes) -> None:
+        """Bytes at the end of the newest segment."""
+        before = self.files.read_bytes(self.path) if self.files.exists(self.path) else b""
+        self.files.write_atomic(self.path, before + data)
+
+    def roll(self) -> None:
+        """What comes goes to a new segment."""
+        self.base = self.end
+
+    def snapshot(self, *records: Message, epoch: int = 1) -> str:
+        """A snapshot of everything up to the end; its path."""
+        path = f"{DIRECTORY}/{self.end:020d}-{epoch:010d}.checkpoint"
+        self.files.write_atomic(path, encode_snapshot(records, 0))
+        return path
+
+    def make_partition(self, name: str, topic_id: uuid.UUID | None, *values: bytes) -> None:
+        """The directory of a partition with one batch."""
+        self.files.mkdirs(f"/data/{name}")
+        if topic_id is not None:
+            write_partition_metadata(self.files, f"/data/{name}", topic_id)
+        records = [RawRecord(number, 0, b"k", value) for number, value in enumerate(values)]
+        data = (
+            encode_batch(records, crc32c=crc32c, base_offset=0, leader_epoch=0) if values else b""
+        )
+        self.files.write_atomic(f"/data/{name}/{0:020d}.log", data)

@@ -1,0 +1,89 @@
+"""A directory of ours, handed over to Apache Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.broker.kraft.bootstrap import BOOTSTRAP, encode_snapshot, hand_over
+from aiokq.broker.kraft.metadata_files import MetadataFiles
+from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
+from aiokq.broker.log.text_files import parse_uuid
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.fastpath import crc32c
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import Broker, batch
+from tests.unit.broker.kraft.kafka_log import DIRECTORY, KafkaLog, partition, topic
+
+
+def read_back(files: MemoryFiles, path: str) -> KafkaMetadata:
+    """What Kafka makes of a file."""
+    files.mkdirs("/as/__cluster_metadata-0")
+    name = f"{0:020d}-{0:010d}.checkpoint"
+    files.write_atomic(f"/as/__cluster_metadata-0/{name}", files.read_bytes(path))
+    found = MetadataFiles.find(files, ["/as"], crc32c)
+    assert found is not None
+    return found.read()
+
+
+async def test_kafka_is_told_of_every_topic() -> None:
+    """Ids, settings, partitions with epochs, and the producer ids that are taken."""
+    files = MemoryFiles()
+    directories = ["/a", "/b"]
+    async with Broker(files, directories=directories) as broker:
+        await broker.create("orders", partitions=3)
+        orders = broker.node.topics.get("orders")
+        await broker.node.topics.alter_configs(orders, lambda _: {"retention.ms": "9"})
+        await broker.produce("orders", batch(2))
+        await broker.node.producer_ids.next()
+        cluster_id = broker.node.cluster_id
+        everywhere = broker.node.storage.directories.all
+        ids = [parse_uuid(one.properties.directory_id) for one in everywhere]
+        with pytest.raises(KafkaStorage, match="in use"):
+            hand_over(files, directories, 0)
+    done = hand_over(files, directories, 0)
+    assert done == (cluster_id, 0, 1, 3, ("/a/bootstrap.checkpoint", "/b/bootstrap.checkpoint"))
+    metadata = read_back(files, f"/a/{BOOTSTRAP}")
+    assert metadata.features["metadata.version"] == 25
+    found = metadata.topics["orders"]
+    assert found.topic_id == orders.topic_id
+    plain = {n: one._replace(directories=()) for n, one in found.partitions.items()}
+    assert plain == {number: KafkaPartition((0,), -1, 0) for number in range(3)}
+    assert {one.directory_of(0) for one in found.partitions.values()} == set(ids)
+    assert metadata.topic_configs("orders") == {"retention.ms": "9"}
+    assert metadata.next_producer_id == 1000
+    async with Broker(files, directories=directories) as broker:
+        assert broker.node.topics.partition("orders", 0).log.log_end_offset == 2
+    with pytest.raises(ConfigError, match="name them all"):
+        hand_over(files, ["/a"], 0)
+
+
+async def test_metadata_of_kafkas_own_is_not_replaced() -> None:
+    """Kafka would not look at ours."""
+    log = KafkaLog(MemoryFiles())
+    log.append(topic(), partition())
+    async with Broker(log.files):
+        pass
+    with pytest.raises(ConfigError, match="move that away"):
+        hand_over(log.files, ["/data"], 0)
+    log.files.remove_tree(DIRECTORY)
+    assert hand_over(log.files, ["/data"], 0).topics == 1
+
+
+def test_what_is_no_directory_of_ours_is_refused() -> None:
+    """With what it lacks."""
+    files = MemoryFiles()
+    with pytest.raises(ConfigError, match=r"no meta\.properties"):
+        hand_over(files, ["/nothing"], 0)
+    log = KafkaLog(files)
+    files.remove_tree(DIRECTORY)
+    with pytest.raises(ConfigError, match="start aiokq broker on the directory once"):
+        hand_over(log.files, ["/data"], 0)
+
+
+def test_many_records_are_many_batches() -> None:
+    """A batch may have 8 MiB at most."""
+    files = MemoryFiles()
+    files.mkdirs("/x")
+    records = [topic(), *(partition(number) for number in range(2500))]
+    files.write_atomic("/x/file", encode_snapshot(records, 0))
+    assert len(read_back(files, "/x/file").topics["orders"].partitions) == 2500

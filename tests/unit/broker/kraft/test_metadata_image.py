@@ -1,0 +1,141 @@
+"""Records of Kafka's metadata, one after the other."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from aiokq.broker.kraft.metadata_image import (
+    KafkaMetadata,
+    KafkaPartition,
+    decode_metadata_record,
+    encode_metadata_record,
+)
+from aiokq.core.errors import CorruptRecord, ProtocolError
+from aiokq.wire.cluster_metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+)
+from aiokq.wire.struct import Message
+from tests.unit.broker.kraft.kafka_log import ORDERS, OTHER, config, partition, topic
+
+
+def replayed(*records: Message | bytes) -> KafkaMetadata:
+    metadata = KafkaMetadata()
+    for record in records:
+        metadata.replay(record if isinstance(record, bytes) else encode_metadata_record(record))
+    return metadata
+
+
+def test_a_value_is_what_kafka_writes() -> None:
+    """Frame version, type and version in front of the record: the bytes of a real log."""
+    data = bytes.fromhex("01020007") + b"orders" + ORDERS.bytes + b"\0"
+    assert encode_metadata_record(topic()) == data
+    assert decode_metadata_record(data) == topic()
+
+
+def test_topics_have_partitions_settings_and_leaders() -> None:
+    """A leader that changes, to none as well, is a new epoch; all else is not."""
+    metadata = replayed(
+        topic(),
+        partition(0),
+        partition(1, replicas=[4, 5], leader=4, epoch=2),
+        config("retention.ms", "1000"),
+        config("segment.ms", "7"),
+        config("segment.ms", None),
+        FeatureLevelRecord(name="metadata.version", feature_level=25),
+        ProducerIdsRecord(next_producer_id=4000),
+        PartitionChangeRecord(partition_id=0, topic_id=ORDERS, isr=[3]),
+        PartitionChangeRecord(partition_id=1, topic_id=ORDERS, leader=-1),
+        PartitionChangeRecord(partition_id=1, topic_id=ORDERS, leader=5, replicas=[5]),
+    )
+    found = metadata.topics["orders"]
+    assert found.topic_id == ORDERS
+    assert found.partitions == {0: KafkaPartition((3,), 3, 0), 1: KafkaPartition((5,), 5, 4)}
+    assert metadata.topic_configs("orders") == {"retention.ms": "1000"}
+    assert metadata.features == {"metadata.version": 25}
+    assert metadata.next_producer_id == 4000
+
+
+def test_the_next_epoch_follows_from_the_leader() -> None:
+    """A node that was stopped gave its partitions up; one that was killed leads them still."""
+    assert KafkaPartition((3,), 3, 6).next_epoch == 6
+    assert KafkaPartition((3,), -1, 7).next_epoch == 8
+
+
+def test_the_directory_of_a_replica_is_its_nodes() -> None:
+    """Ids below 100 say that it has none yet, or lost it."""
+    here, there = uuid.UUID(int=1000), uuid.UUID(int=1001)
+    record = partition(replicas=[3, 4])
+    record.directories = [here, uuid.UUID(int=2)]
+    metadata = replayed(topic(), record)
+    found = metadata.topics["orders"].partitions[0]
+    assert [found.directory_of(node) for node in (3, 4, 5)] == [here, None, None]
+    change = PartitionChangeRecord(partition_id=0, topic_id=ORDERS, directories=[there, here])
+    metadata.replay(encode_metadata_record(change))
+    assert metadata.topics["orders"].partitions[0].directory_of(3) == there
+
+
+def test_a_removed_topic_takes_its_settings_along() -> None:
+    """A new one of its name begins without them."""
+    metadata = replayed(
+        topic(),
+        partition(),
+        config("retention.ms", "1"),
+        RemoveTopicRecord(topic_id=ORDERS),
+        topic(topic_id=OTHER),
+    )
+    assert metadata.topics["orders"].topic_id == OTHER
+    assert metadata.topic_configs("orders") == {}
+
+
+def test_records_of_a_transaction_count_when_it_ends() -> None:
+    """A controller that failed in between has done nothing (KIP-868)."""
+    begin, end = BeginTransactionRecord(name="x"), EndTransactionRecord()
+    assert replayed(begin, topic()).topics == {}
+    assert replayed(begin, topic(), AbortTransactionRecord(reason="y")).topics == {}
+    assert set(replayed(begin, topic(), partition(), end, config("a", "b")).topics) == {"orders"}
+
+
+def test_settings_of_a_node_win_over_those_of_all() -> None:
+    """Dynamic settings of brokers, by node id and by the empty name."""
+    metadata = replayed(
+        config("log.retention.ms", "1", "", 4),
+        config("log.segment.bytes", "2", "", 4),
+        config("log.retention.ms", "3", "7", 4),
+    )
+    assert metadata.broker_configs(7) == {"log.retention.ms": "3", "log.segment.bytes": "2"}
+    assert metadata.broker_configs(1) == {"log.retention.ms": "1", "log.segment.bytes": "2"}
+
+
+def test_what_has_no_meaning_here_is_counted() -> None:
+    """Records of brokers pass unseen, those that protect something do not."""
+    acl, taken_back, broker = b"\x01\x12\x00...", b"\x01\x13\x00...", b"\x01\x00\x03..."
+    metadata = replayed(acl, acl, broker, taken_back, topic())
+    assert metadata.left_out == {"ACLs": 1}
+    assert "orders" in metadata.topics
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (None, CorruptRecord),
+        (b"", CorruptRecord),
+        (b"\x02\x02\x00", CorruptRecord),
+        (b"\x01\x02", CorruptRecord),
+        (b"\x01\x02\x09", ProtocolError),
+        (b"\x01\x02\x00\x07ord", ProtocolError),
+        (encode_metadata_record(partition()), CorruptRecord),
+        (encode_metadata_record(RemoveTopicRecord(topic_id=OTHER)), CorruptRecord),
+    ],
+)
+def test_what_cannot_be_understood_is_an_error(value: bytes | None, error: type) -> None:
+    """A record passed over is a topic lost."""
+    with pytest.raises(error):
+        KafkaMetadata().replay(value)

@@ -1,0 +1,272 @@
+"""A node that opens what Apache Kafka wrote: what it serves, and what it leaves alone."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+
+from aiokq.broker.log.text_files import read_partition_metadata
+from aiokq.core.errors import KafkaStorage
+from aiokq.wire.cluster_metadata_records import (
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+)
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import Broker, batch
+from tests.unit.broker.kraft.kafka_log import (
+    DIRECTORY,
+    NODE,
+    ORDERS,
+    OTHER,
+    KafkaLog,
+    config,
+    partition,
+    topic,
+)
+
+
+@pytest.fixture
+def log() -> KafkaLog:
+    """Kafka's directory with a topic of two partitions."""
+    made = KafkaLog(MemoryFiles())
+    made.lead(1)
+    made.append(topic(), partition(0), partition(1, epoch=4), config("retention.ms", "5000"))
+    made.make_partition("orders-0", ORDERS, b"a", b"b")
+    made.make_partition("orders-1", ORDERS)
+    return made
+
+
+def kafkas_files(log: KafkaLog) -> dict[str, bytes]:
+    names = log.files.listdir(DIRECTORY)
+    return {name: log.files.read_bytes(f"{DIRECTORY}/{name}") for name in names}
+
+
+def names(log: KafkaLog, ending: str) -> list[str]:
+    return sorted(name for name in log.files.listdir("/data") if name.endswith(ending))
+
+
+async def test_kafkas_topics_are_there(log: KafkaLog, caplog) -> None:
+    """Ids, settings, records and who it is; its own files are not touched."""
+    before = kafkas_files(log)
+    with caplog.at_level(logging.WARNING):
+        async with Broker(log.files) as broker:
+            assert (broker.node.node_id, broker.node.cluster_id) == (NODE, "kafkas")
+            orders = broker.node.topics.get("orders")
+            assert orders is not None
+            assert orders.topic_id == ORDERS
+            assert orders.configs == {"retention.ms": "5000"}
+            assert [one.log.log_end_offset for one in orders.partitions] == [2, 0]
+            assert (await broker.produce("orders", batch(1))).base_offset == 2
+            assert len(broker.node.topics) == 1
+    assert kafkas_files(log) == before
+    [line] = [one.message for one in caplog.records if "taken over" in one.message]
+    assert "cluster=kafkas node=3 topics=1 partitions=2" in line
+    caplog.clear()
+    async with Broker(log.files) as broker:
+        assert len(broker.node.topics) == 1
+    assert "taken over" not in caplog.text  # once is enough
+
+
+async def test_epochs_are_those_that_kafka_gives_next(log: KafkaLog) -> None:
+    """A client that saw one takes no older one for news; a kill adds none, or Kafka's would be
+    older than ours when it has the directory again."""
+    log.append(PartitionChangeRecord(partition_id=0, topic_id=ORDERS, leader=-1))
+    for _ in range(3):
+        broker = Broker(log.files)
+        await broker.node.open()
+        orders = broker.node.topics.get("orders")
+        assert [one.leader_epoch for one in orders.partitions] == [2, 4]
+        log.files.crash()
+    async with Broker(log.files) as broker:
+        grown = broker.node.topics.get("orders")
+        await broker.node.topics.grow(grown, 3)
+        assert grown.partitions[2].leader_epoch == 0
+        made = await broker.create("here")
+        assert made is not None
+
+
+async def test_producer_ids_are_none_that_kafka_gives(log: KafkaLog) -> None:
+    """Whoever got one twice would be taken for somebody who repeats himself."""
+    log.append(ProducerIdsRecord(next_producer_id=5000))
+    async with Broker(log.files) as broker:
+        assert await broker.node.producer_ids.next() == 1 << 48
+    log.append(ProducerIdsRecord(next_producer_id=6000))
+    async with Broker(log.files) as broker:
+        assert await broker.node.producer_ids.next() > 1 << 48
+
+
+async def test_dynamic_settings_of_the_broker_become_the_topics(log: KafkaLog, caplog) -> None:
+    """Without them records would go that Kafka keeps. Kafka's default needs no saying, and what
+    there is none of here is left out, with a line."""
+    log.append(
+        config("log.retention.hours", "2", "", 4),
+        config("log.segment.bytes", "2000000", "3", 4),
+        config("min.insync.replicas", "1", "", 4),
+        config("remote.storage.enable", "true"),
+        config("segment.bytes", "100"),
+        topic("other", OTHER),
+        partition(0, OTHER),
+    )
+    async with Broker(log.files) as broker:
+        assert broker.node.topics.get("other").configs == {
+            "retention.ms": "7200000",
+            "segment.bytes": "2000000",
+        }
+        assert broker.node.topics.get("orders").configs == {"retention.ms": "5000"}
+    assert "remote.storage.enable" in caplog.text
+
+
+async def test_settings_of_groups_are_taken_over(log: KafkaLog) -> None:
+    """And go with Kafka's."""
+    log.append(
+        config("consumer.session.timeout.ms", "50000", "workers", 32),
+        config("share.session.timeout.ms", "1", "workers", 32),
+    )
+    async with Broker(log.files) as broker:
+        image = broker.node.storage.metadata_image()
+        assert image.group_configs == {"workers": {"consumer.session.timeout.ms": "50000"}}
+    log.append(config("consumer.session.timeout.ms", None, "workers", 32))
+    async with Broker(log.files) as broker:
+        assert broker.node.storage.metadata_image().group_configs == {}
+
+
+async def test_partitions_of_other_nodes_are_offline(log: KafkaLog) -> None:
+    """An empty log in their place would look as if all was lost."""
+    log.append(partition(2, replicas=[7, 8], leader=7))
+    for _ in range(2):
+        async with Broker(log.files) as broker:
+            orders = broker.node.topics.get("orders")
+            assert [one.is_online for one in orders.partitions] == [True, True, False]
+            with pytest.raises(KafkaStorage, match="on another node"):
+                orders.partitions[2].log  # noqa: B018
+            await broker.node.topics.alter_configs(orders, lambda given: given)
+    assert not log.files.exists("/data/orders-2")
+
+
+async def test_partitions_of_a_directory_that_was_not_named_are_offline(log: KafkaLog) -> None:
+    """Made anew here, they would be there twice when it is named; then they are served."""
+    here, there = uuid.UUID("00000000-0000-4000-8000-000000000001"), uuid.UUID(int=1000)
+    third, fourth = partition(2), partition(3)
+    third.directories, fourth.directories = [there], [here]
+    log.append(third, fourth)
+    for _ in range(2):
+        async with Broker(log.files) as broker:
+            orders = broker.node.topics.get("orders")
+            assert [one.is_online for one in orders.partitions] == [True, True, False, True]
+    log.make_partition("orders-2", ORDERS, b"x")
+    async with Broker(log.files) as broker:
+        assert broker.node.topics.partition("orders", 2).log.log_end_offset == 1
+
+
+async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
+    """It had the directory last: deleted, altered and new topics. What was made here stays."""
+    log.append(topic("other", OTHER), partition(0, OTHER))
+    async with Broker(log.files) as broker:
+        await broker.create("here")
+        await broker.produce("here", batch(3))
+        await broker.node.topics.grow(broker.node.topics.get("orders"), 4)
+        here = broker.node.topics.get("here").topic_id
+    # As Kafka does with what it does not know:
+    log.files.rename("/data/here-0", f"/data/here-0.{'a' * 32}-stray")
+    log.files.rename("/data/orders-3", f"/data/orders-3.{'b' * 32}-stray")
+    log.lead(2)
+    log.append(RemoveTopicRecord(topic_id=OTHER), config("retention.ms", "6000"), epoch=2)
+    log.files.remove_tree("/data/other-0")
+    async with Broker(log.files) as broker:
+        assert {one.name for one in broker.node.topics} == {"orders", "here"}
+        assert broker.node.topics.get("orders").configs == {"retention.ms": "6000"}
+        assert len(broker.node.topics.get("orders").partitions) == 4
+        assert broker.node.topics.get("here").topic_id == here
+        assert broker.node.topics.partition("here", 0).log.log_end_offset == 3
+    assert names(log, "-stray") == []
+
+
+async def test_a_topic_deleted_here_stays_deleted(log: KafkaLog) -> None:
+    """As long as Kafka has not had the directory again."""
+    async with Broker(log.files) as broker:
+        await broker.node.topics.delete(broker.node.topics.get("orders"))
+    async with Broker(log.files) as broker:
+        assert len(broker.node.topics) == 0
+
+
+async def test_metadata_that_is_moved_away_binds_no_longer(log: KafkaLog) -> None:
+    """Then a kill begins new epochs as in any directory of ours."""
+    async with Broker(log.files):
+        pass
+    log.files.remove_tree(DIRECTORY)
+    broker = Broker(log.files)
+    await broker.node.open()
+    assert broker.node.topics.get("orders").configs == {"retention.ms": "5000"}
+    log.files.crash()
+    async with Broker(log.files) as broker:
+        orders = broker.node.topics.get("orders")
+        assert [one.leader_epoch for one in orders.partitions] == [2, 5]
+
+
+async def test_metadata_that_is_damaged_keeps_the_node_from_starting(log: KafkaLog) -> None:
+    """Without it every topic would be set aside."""
+    log.append(b"\x01\x02\x63")
+    with pytest.raises(KafkaStorage, match="served as they are found"):
+        async with Broker(log.files):
+            pass
+    assert names(log, "-stray") == []
+
+
+async def test_kafka_finds_the_broker_epoch_that_it_left(log: KafkaLog) -> None:
+    """With another one it takes its last stop for unclean."""
+    marker = "/data/.kafka_cleanshutdown"
+    log.files.write_atomic(marker, b'{"version":0,"brokerEpoch":12}')
+    for _ in range(2):
+        async with Broker(log.files):
+            assert not log.files.exists(marker)
+        assert b'"brokerEpoch": 12' in log.files.read_bytes(marker)
+
+
+# without metadata
+
+
+@pytest.fixture
+def orphans(log: KafkaLog) -> KafkaLog:
+    """The same without Kafka's metadata."""
+    log.files.remove_tree(DIRECTORY)
+    return log
+
+
+async def test_without_metadata_topics_are_what_lies_there(orphans: KafkaLog, caplog) -> None:
+    """With the ids in their directories, and nothing that could delete a record."""
+    orphans.make_partition("old-2", None, b"x")
+    orphans.files.mkdirs("/data/backup-2024")
+    for _ in range(2):
+        async with Broker(orphans.files, **{"log.retention.ms": 1}) as broker:
+            orders, old = (broker.node.topics.get(name) for name in ("orders", "old"))
+            assert orders.topic_id == ORDERS
+            assert read_partition_metadata(orphans.files, "/data/old-2") == old.topic_id
+            assert [one.is_online for one in old.partitions] == [False, False, True]
+            for found in (orders, old):
+                assert found.configs == {"cleanup.policy": ""}
+                assert found.config.cleanup_policy == ()
+            assert orders.partitions[0].log.log_end_offset == 2
+            assert broker.node.topics.get("backup") is None
+    [line] = [one.message for one in caplog.records if "no metadata" in one.message]
+    assert "topics=2 partitions=3" in line
+    assert names(orphans, "-stray") == []
+
+
+async def test_the_user_may_say_what_goes(orphans: KafkaLog) -> None:
+    """An empty cleanup.policy is a setting like any other."""
+    async with Broker(orphans.files) as broker:
+        orders = broker.node.topics.get("orders")
+        await broker.node.topics.alter_configs(orders, lambda _: {})
+        assert orders.config.cleanup_policy == ("delete",)
+
+
+async def test_partitions_of_two_topics_of_a_name_are_for_the_user(orphans: KafkaLog) -> None:
+    """Records of the one would be served as the other's."""
+    orphans.make_partition("orders-2", OTHER)
+    with pytest.raises(KafkaStorage, match="two topics of the same name"):
+        async with Broker(orphans.files):
+            pass
+    assert orphans.files.is_dir("/data/orders-2")

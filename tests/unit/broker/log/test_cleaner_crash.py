@@ -1,0 +1,176 @@
+"""Compaction and its end at any moment: after each file operation, by a kill and by a power cut.
+
+What recovery finds is the old segments of a group or the new one, never both, and no record whose
+key has no newer one is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from aiokq.broker.log import names
+from tests.sim.harness.files import Fault, MemoryFiles
+from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
+
+TEMPORARY = (names.CLEANED, names.SWAP, names.DELETED, names.TEMPORARY)
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class MortalFiles(MemoryFiles):
+    """A disk whose process ends before its operation number ``ends_at``."""
+
+    ends_at: int | None = None
+    done = 0
+
+    def _take_fault(self, operation: str, path: str) -> Fault | None:
+        if self.ends_at is not None:
+            if self.done >= self.ends_at:
+                raise Crash(f"{operation} {path}")
+            self.done += 1
+        return super()._take_fault(operation, path)
+
+
+def filled(files: MortalFiles, clock: SteppedClock, groups: int) -> CleanedLog:
+    """A log of six segments that are cleaned to ``groups``, all of it durable."""
+    log = CleanedLog(files, compacted(segment_bytes=1_000_000), clock=clock)
+    for number in range(6):
+        for part in range(2):
+            log.put(
+                *[
+                    (b"k%d" % ((number * 3 + part + n) % 9), b"%d-%d-%d" % (number, part, n) * 20)
+                    for n in range(4)
+                ],
+                codec=part * 4,
+            )
+        if number == 2:
+            log.transact(7, 0, (b"k1", b"aborted"))
+            log.end(7, log_abort())
+        log.roll()
+    log.put((b"k0", b"newest"))
+    log.log.update_config(compacted(segment_bytes=log.log.size_bytes // groups + 400))
+    log.log.flush()
+    files.sync_dir("/data/orders-0")
+    files.sync_dir("/data")
+    files.sync_dir("/")
+    return log
+
+
+def log_abort():  # type: ignore[no-untyped-def]
+    from aiokq.records.control import ControlType
+
+    return ControlType.ABORT
+
+
+def reopened(files: MortalFiles, clock: SteppedClock) -> CleanedLog:
+    return CleanedLog(files, compacted(), clock=clock)
+
+
+def by_segment(log: CleanedLog) -> dict[int, list[int]]:
+    """Offsets of the batches by the segment they are in."""
+    return {s.base_offset: [h.base_offset for _, h in s.headers()] for s in log.log.segments}
+
+
+async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0):  # type: ignore[no-untyped-def]
+    """A cleaning that ends before an operation; what recovery makes of it, and the operations."""
+    clock = SteppedClock()
+    files = MortalFiles(now_ms=clock.timestamp_ms)
+    log = filled(files, clock, groups)
+    before, latest = log.pairs, log.latest
+    files.ends_at = ends_at if ends_at is not None else 1_000_000
+    finished = True
+    try:
+        assert await log.clean() is not None
+    except Crash:
+        finished = False
+    operations, files.ends_at = files.done, None
+    after = log.pairs if finished else None
+    if end == "kill":
+        files.crash()
+    else:
+        files.power_cut(random.Random(seed) if end == "pages" else None)
+    again = reopened(files, clock)
+    return before, after, latest, again, operations
+
+
+@pytest.mark.parametrize(
+    ("groups", "end"),
+    [
+        (1, "kill"),
+        (1, "power"),
+        (3, "kill"),
+        (3, "pages"),
+        *(pytest.param(g, e, marks=pytest.mark.torture) for g, e in [(1, "pages"), (3, "power")]),
+    ],
+)
+async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
+    groups: int, end: str
+) -> None:
+    """Both sets at once would give readers offsets twice; neither would lose what was kept."""
+    before, after, _, _, operations = await outcome(None, groups, end)
+    assert after is not None
+    assert len(after) < len(before)
+    reference = await outcome(None, groups, "kill")
+    clean = by_segment(reference[3])
+    assert len(clean) == groups + 1
+    starts = [*sorted(clean), 1 << 62]
+    ranges = list(itertools.pairwise(starts))
+    outcomes = set()
+    for ends_at in range(operations):
+        _, _, latest, log, _ = await outcome(ends_at, groups, end, seed=ends_at)
+        context = f"before operation {ends_at} of {operations}"
+        assert log.latest == latest, context
+        offsets = [offset for offset, _, _ in log.pairs]
+        assert offsets == sorted(set(offsets)), context
+        state = []
+        for low, high in ranges:
+            found, old, new = (
+                [pair for pair in pairs if low <= pair[0] < high]
+                for pairs in (log.pairs, before, after)
+            )
+            assert found in (old, new), context
+            state.append("new" if found == new else "old")
+        outcomes.add(tuple(state))
+        assert not [name for name in log.names if name.endswith(TEMPORARY)], context
+        # and the log goes on: cleaned again, it is what it should have been
+        log.log.update_config(compacted(segment_bytes=10_000_000))
+        await log.clean_again()
+        assert log.latest == latest, context
+        log.directory.close()
+    assert len(outcomes) == groups + 1, outcomes  # each group, in its turn
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "sync", "rename", "sync_dir", "truncate", "open"])
+async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -> None:
+    """ENOSPC and EIO are met one by one; readers never see but one of the two sets."""
+    from aiokq.core.errors import KafkaStorage
+
+    for at in range(1, 30):
+        clock = SteppedClock()
+        files = MortalFiles(now_ms=clock.timestamp_ms)
+        log = filled(files, clock, 3)
+        latest = log.latest
+        count = 0
+
+        def nth(path: str, at: int = at) -> bool:
+            nonlocal count
+            count += "orders-0" in path
+            return count == at
+
+        files.fail(operation, matches=nth)
+        try:
+            await log.clean()
+        except KafkaStorage:
+            pass
+        files.heal()
+        assert log.latest == latest
+        files.crash()
+        again = reopened(files, clock)
+        assert again.latest == latest
+        if count < at:
+            return

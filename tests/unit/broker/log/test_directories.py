@@ -1,0 +1,349 @@
+"""aiokq.broker.log.directories: which directory has what, and what one that fails takes along."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.log.directories import LogDirectories
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.log.samples import NOW_MS, TP, append, config, values
+from tests.unit.broker.log.samples import batch as sample
+
+A, B = "/a", "/b"
+
+
+def open_directories(
+    files: MemoryFiles, *paths: str, node_id: int | None = None, seed: int = 1
+) -> LogDirectories:
+    return LogDirectories.open(
+        files,
+        paths or (A, B),
+        crc32c=crc32c,
+        random=random.Random(seed),
+        now=lambda: 0.0,
+        node_id=node_id,
+    )
+
+
+def close(directories: LogDirectories) -> None:
+    for directory in directories.all:
+        directory.close()
+
+
+def two(files: MemoryFiles | None = None, **settings: object) -> Broker:
+    return Broker(files, directories=(A, B), **settings)
+
+
+def places(broker: Broker) -> dict[str, list[str]]:
+    return {
+        directory.path: sorted(map(str, directory.logs))
+        for directory in broker.node.storage.directories.all
+    }
+
+
+async def describe(broker: Broker, version: int = 4):
+    return await broker.ask(wire.DescribeLogDirsRequest(topics=None), version)
+
+
+def under(path: str):
+    return lambda name: name.startswith(path + "/")
+
+
+async def until_offline(broker: Broker, topic: str, index: int) -> None:
+    for _ in range(10):
+        if not broker.node.topics.partition(topic, index).is_online:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it is still online")
+
+
+def test_each_directory_has_an_id_of_its_own_in_one_cluster() -> None:
+    """Kafka tells a copied directory by it; the cluster's and the node's are the same."""
+    files = MemoryFiles()
+    first = open_directories(files, A, node_id=7)
+    cluster = first.properties.cluster_id
+    close(first)
+    both = open_directories(files, B, A)  # the new one in front
+    assert [d.path for d in both.all] == [B, A]
+    assert {(d.properties.cluster_id, d.properties.node_id) for d in both.all} == {(cluster, 7)}
+    assert len({d.properties.directory_id for d in both.all}) == 2
+
+
+def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
+    """Records of two clusters, or the same ones twice, would be served as one."""
+    files = MemoryFiles()
+    close(open_directories(files, A))
+    close(open_directories(files, B, seed=2))
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        open_directories(files, A, B)
+    files.write_atomic(f"{B}/meta.properties", files.read_bytes(f"{A}/meta.properties"))
+    with pytest.raises(ConfigError, match="is a copy"):
+        open_directories(files, A, B)
+    with pytest.raises(ConfigError, match="named twice"):
+        open_directories(files, A, A)
+    close(open_directories(files, A))  # nothing was left locked
+
+
+def test_one_that_is_in_use_refuses_the_start() -> None:
+    """No broken disk: two brokers are told the same directory."""
+    files = MemoryFiles()
+    held = open_directories(files, B)
+    with pytest.raises(KafkaStorage, match="in use"):
+        open_directories(files, A, B)
+    close(held)
+    close(open_directories(files, A))
+
+
+async def test_new_partitions_go_where_the_fewest_are():
+    """As in Kafka: by number, not by size."""
+    async with two() as broker:
+        await broker.create("t", 5)
+        assert places(broker) == {A: ["t-0", "t-2", "t-4"], B: ["t-1", "t-3"]}
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.create("u", 1)
+        await broker.create("v", 2)
+        assert places(broker) == {A: ["u-0", "v-1"], B: ["v-0"]}
+        files = broker.files
+    async with two(files) as broker:
+        assert places(broker) == {A: ["u-0", "v-1"], B: ["v-0"]}
+
+
+async def test_a_partition_in_two_directories_refuses_the_start():
+    """Which of them is right nobody here can know: a person has to decide, as in Kafka."""
+    async with two() as broker:
+        await broker.create("t")
+        files = broker.files
+    files.mkdirs(f"{B}/t-0")
+    files.write_atomic(
+        f"{B}/t-0/partition.metadata", files.read_bytes(f"{A}/t-0/partition.metadata")
+    )
+    with pytest.raises(KafkaStorage, match="in two log directories, /a/t-0 and /b/t-0"):
+        await two(files).node.open()
+    files.remove_tree(f"{B}/t-0")
+    async with two(files):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+async def test_a_disk_that_refuses_takes_its_partitions_offline_and_no_others(number: int):
+    """56 for all that lie there, also for readers; acknowledged records are there after a start."""
+    async with two() as broker:
+        await broker.create("t", 4)
+        for index in range(4):
+            await broker.produce("t", batch(2), partition=index)
+        broker.files.fail("pwritev", number, matches=under(A), times=None)
+        assert (await broker.produce("t", batch(), partition=0)).error_code == 56
+        await until_offline(broker, "t", 2)
+        for index in (0, 2):
+            assert (await broker.produce("t", batch(), partition=index)).error_code == 56
+            assert (await broker.fetch_one("t", index, 0)).error_code == 56
+        for index in (1, 3):
+            assert (await broker.produce("t", batch(), partition=index)).base_offset == 2
+            assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
+        files = broker.files
+    assert not files.exists(f"{A}/.kafka_cleanshutdown")
+    assert files.exists(f"{B}/.kafka_cleanshutdown")
+    files.heal()
+    async with two(files) as broker:
+        for index, expected in enumerate(([0, 1], [0, 1, 2]) * 2):
+            assert offsets((await broker.fetch_one("t", index, 0)).records) == expected
+            assert (await broker.produce("t", batch(), partition=index)).error_code == 0
+
+
+async def test_metadata_says_who_is_offline():
+    """No leader, this node's replica offline, error 5: as Kafka with one node says it."""
+    async with two() as broker:
+        await broker.create("t", 2)
+        broker.files.fail("pwritev", matches=under(A), times=None)
+        await broker.produce("t", batch(), partition=0)
+        await until_offline(broker, "t", 0)
+        request = wire.MetadataRequest(topics=None)
+        [topic] = (await broker.ask(request, 12)).topics
+        offline, online = topic.partitions
+        assert (offline.error_code, offline.leader_id, offline.offline_replicas) == (5, -1, [0])
+        assert (offline.replica_nodes, offline.isr_nodes) == ([0], [0])
+        assert (online.error_code, online.leader_id, online.offline_replicas) == (0, 0, [])
+
+
+async def test_topics_go_on_changing_while_one_directory_is_offline():
+    """New partitions go elsewhere; the metadata log has a copy in each directory."""
+    async with two() as broker:
+        await broker.create("t", 2)
+        broker.files.fail("pwritev", matches=under(A), times=None)
+        await broker.produce("t", batch(), partition=0)
+        await until_offline(broker, "t", 0)
+        await broker.create("u", 2)
+        assert places(broker)[B] == ["t-1", "u-0", "u-1"]
+        await broker.produce("u", batch(3))
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        assert (await broker.node.producer_ids.next()) == 0
+        files = broker.files
+    files.heal()
+    async with two(files) as broker:  # the copy in A is behind
+        assert [topic.name for topic in broker.node.topics] == ["u"]
+        assert offsets((await broker.fetch_one("u", 0, 0)).records) == [0, 1, 2]
+        assert [name for name in files.listdir(A) if name.endswith("-stray")]
+        assert (await broker.node.producer_ids.next()) == 1000
+    assert files.read_bytes(f"{A}/aiokq-metadata.log")
+    async with Broker(files, directories=(A,)) as broker:  # made anew from the other
+        assert [topic.name for topic in broker.node.topics] == ["u"]
+
+
+async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_offline():
+    """Made anew elsewhere, their records would be lost as soon as somebody wrote."""
+    async with two() as broker:
+        await broker.create("t", 2)
+        await broker.produce("t", batch(3), partition=0)
+        files = broker.files
+    files.fail("mkdirs", errno.EIO, matches=lambda path: path == A, times=None)
+    async with two(files) as broker:
+        assert (await broker.fetch_one("t", 0, 0)).error_code == 56
+        assert (await broker.produce("t", batch(), partition=0)).error_code == 56
+        assert (await broker.produce("t", batch(), partition=1)).error_code == 0
+        assert not files.is_dir(f"{B}/t-0")
+        by_path = {result.log_dir: result for result in (await describe(broker)).results}
+        assert (by_path[A].error_code, by_path[B].error_code) == (56, 0)
+    files.heal()
+    async with two(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+
+
+async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew():
+    """A directory that was added today knows no topics: to start on it alone would hide all."""
+    async with Broker(directories=(A,)) as broker:
+        await broker.create("t")
+        files = broker.files
+    files.fail("mkdirs", errno.EIO, matches=lambda path: path == A, times=None)
+    with pytest.raises(KafkaStorage, match="/a cannot be used"):
+        await two(files).node.open()
+
+
+async def test_when_the_last_one_fails_the_node_ends_after_its_answers():
+    """Whoever runs it exits with that error; until then all is 56, and none of it is lost."""
+    broker = two()
+    await broker.node.open()
+    broker.node._failure = asyncio.get_running_loop().create_future()
+    await broker.create("t", 2)
+    await broker.produce("t", batch(2), partition=1)
+    broker.files.fail("pwritev", errno.ENOSPC, times=None)
+    assert (await broker.produce("t", batch(), partition=0)).error_code == 56
+    await until_offline(broker, "t", 0)
+    assert not broker.node._failure.done()
+    assert (await broker.produce("t", batch(), partition=1)).error_code == 56
+    await until_offline(broker, "t", 1)
+    with pytest.raises(KafkaStorage, match="every log directory is offline"):
+        await broker.node.run_until(asyncio.Event())
+    await broker.node.close()
+    broker.files.heal()
+    async with two(broker.files) as broker:
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
+
+
+async def test_without_descriptors_a_request_fails_and_the_directory_stays():
+    """EMFILE is no broken disk: with fewer connections all is well."""
+    async with two(log_segment_bytes=1048576) as broker:
+        await broker.create("t", 2)
+        await broker.produce("t", batch(2))
+        broker.files.fail("open", errno.EMFILE, matches=under(A))
+        broker.node.topics.partition("t", 0).log.segments[0].release()
+        assert (await broker.fetch_one("t", 0, 1, max_bytes=1)).error_code in (0, 56)
+        broker.files.heal()
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1]
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+async def test_log_dirs_are_described_with_sizes_and_lag(version: int):
+    """What `kafka-log-dirs` shows."""
+    async with two() as broker:
+        await broker.create("t", 2)
+        await broker.produce("t", batch(3), partition=1)
+        a, b = (await describe(broker, version)).results
+        assert [(p.partition_index, p.partition_size) for p in a.topics[0].partitions] == [(0, 0)]
+        [one] = b.topics[0].partitions
+        size = broker.node.topics.partition("t", 1).log.size_bytes
+        assert (one.partition_index, one.partition_size, one.offset_lag) == (1, size, 0)
+        if version >= 4:
+            assert 0 < b.usable_bytes < b.total_bytes
+        request = wire.DescribeLogDirsRequest(
+            topics=[wire.DescribableLogDirTopic(topic="t", partitions=[0])]
+        )
+        a, b = (await broker.ask(request, version)).results
+        assert (len(a.topics), len(b.topics)) == (1, 0)
+
+
+def test_a_corrupt_copy_of_the_metadata_log_is_made_anew_from_another() -> None:
+    """There is a copy to restore it from: nobody has to."""
+    files = MemoryFiles()
+
+    async def main() -> None:
+        async with two(files) as broker:
+            await broker.create("t")
+            await broker.create("u")
+        files.corrupt(f"{A}/aiokq-metadata.log", 60)
+        async with two(files) as broker:
+            assert [topic.name for topic in broker.node.topics] == ["t", "u"]
+        assert files.exists(f"{A}/aiokq-metadata.log.corrupt")
+        async with two(files) as broker:
+            assert [topic.name for topic in broker.node.topics] == ["t", "u"]
+
+    asyncio.run(main())
+
+
+def test_a_partition_is_not_placed_where_nothing_can_be_written() -> None:
+    """The next directory takes it, as in Kafka."""
+    files = MemoryFiles()
+    directories = open_directories(files)
+    files.fail("mkdirs", errno.ENOSPC, matches=under(A))
+    from aiokq.broker.log.config import LogConfig
+
+    partition = TopicPartition("t", 0)
+    directories.open_partition(partition, None, LogConfig(), now_ms=0, is_new=True)
+    assert directories.directory_of(partition) is directories.all[1]
+    assert list(directories.offline) == [A]
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_after_a_kill_the_names_of_what_is_flushed_are_made_durable_too(every: int) -> None:
+    """The kill came before the first flush: what is synced later, no power cut may take."""
+    files, settings = MemoryFiles(), config(flush_messages=every)
+    written = open_directories(files, A).open_partition(
+        TP, None, settings, now_ms=NOW_MS, is_new=True
+    )
+    append(written, sample(b"kept"))
+    files.crash()
+    again = open_directories(files, A).open_partition(
+        TP, None, settings, now_ms=NOW_MS, is_new=False
+    )
+    assert again.recovery_point == 1
+    files.power_cut()
+    found = open_directories(files, A)
+    found.find(lambda partition, topic_id: True)
+    assert found.directory_of(TP) is not None
+    log = found.open_partition(TP, None, settings, now_ms=NOW_MS, is_new=False)
+    assert values(log) == [(0, b"kept")]
+
+
+def test_the_first_flush_after_a_kill_syncs_the_name_of_the_partition() -> None:
+    """Without a flush policy nothing was synced when it was opened."""
+    files = MemoryFiles()
+    append(
+        open_directories(files, A).open_partition(TP, None, config(), now_ms=NOW_MS, is_new=True),
+        sample(b"kept"),
+    )
+    files.crash()
+    directories = open_directories(files, A)
+    directories.find(lambda partition, topic_id: True)
+    log = directories.open_partition(TP, None, config(), now_ms=NOW_MS, is_new=False)
+    pending = log.begin_flush(None)
+    assert pending is not None
+    assert set(pending.directories) == {log.directory, A}

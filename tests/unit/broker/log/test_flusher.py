@@ -1,0 +1,296 @@
+"""aiokq.broker.log.flusher and durability: who waits for the disk, and what a power cut leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+
+import pytest
+
+from aiokq.core.errors import KafkaStorage
+from tests.sim.harness.files import MemoryFiles
+from tests.sim.harness.simulation import Simulation
+from tests.sim.harness.simulation import run as simulate
+from tests.unit.broker.harness import Broker, batch, offsets
+
+
+class SlowDisk:
+    """Work that leaves the loop takes a while, as a sync does; what it does is done at its end."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ran: list[str] = []
+
+    async def run(self, function, *arguments):
+        self.ran.append(getattr(function, "__name__", repr(function)))
+        await asyncio.sleep(self.seconds)
+        return function(*arguments)
+
+    async def run_sized(self, size, threshold, function, *arguments):
+        return function(*arguments)
+
+    def close(self) -> None:
+        pass
+
+
+class SyncCounter:
+    """Counts syncs of `.log` files."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.syncs = 0
+        self._seen = files._take_fault
+        files._take_fault = self._take_fault  # type: ignore[method-assign]
+
+    def _take_fault(self, operation: str, path: str):
+        if operation == "sync" and path.endswith(".log") and "metadata" not in path:
+            self.syncs += 1
+        return self._seen(operation, path)
+
+
+def slow(broker: Broker, seconds: float = 0.05) -> SlowDisk:
+    disk = SlowDisk(seconds)
+    broker.node.environment = dataclasses.replace(broker.node.environment, offload=disk)
+    return disk
+
+
+async def produced(broker: Broker, count: int, **options: object) -> list[int]:
+    answers = await asyncio.gather(*(broker.produce("t", batch(), **options) for _ in range(count)))
+    assert {answer.error_code for answer in answers} == {0}
+    return [answer.base_offset for answer in answers]
+
+
+async def test_nothing_is_synced_by_default():
+    """Kafka leaves it to the page cache: a sync per append would make it a hundred times slower."""
+    async with Broker() as broker:
+        await broker.create("t")
+        counter = SyncCounter(broker.files)
+        assert await produced(broker, 20) == list(range(20))
+        assert counter.syncs == 0
+        assert broker.node.topics.partition("t", 0).log.recovery_point == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_with_flush_messages_1_an_answer_comes_after_the_sync_and_survives_a_power_cut(acks):
+    """That is what one sets it for. The first batch also needs the names of its directories."""
+    async with Broker() as broker:
+        await broker.create("t", flush_messages=1)
+        assert (await broker.produce("t", batch(2), acks=acks)).base_offset == 0
+        assert broker.node.topics.partition("t", 0).log.recovery_point == 2
+        files = broker.files
+        files.power_cut()
+        async with Broker(files) as again:
+            await settled(again)
+            assert offsets((await again.fetch_one("t", 0, 0)).records) == [0, 1]
+
+
+async def settled(broker: Broker) -> None:
+    for _ in range(100):
+        if broker.node.topics.partition("t", 0).is_online:
+            return
+        await asyncio.sleep(0)
+
+
+async def test_producers_that_wait_together_share_one_sync():
+    """Group commit: while one sync runs, those that come are the next one's."""
+    broker = Broker()
+    slow(broker)
+    async with broker:
+        await broker.create("t", flush_messages=1)
+        counter = SyncCounter(broker.files)
+        assert await produced(broker, 50) == list(range(50))
+        assert counter.syncs <= 2
+
+
+async def test_readers_see_a_record_when_it_is_durable():
+    """Else a power cut would take back what somebody has acted on."""
+    broker = Broker()
+    slow(broker)
+    async with broker:
+        await broker.create("t", flush_messages=1)
+        producing = asyncio.ensure_future(broker.produce("t", batch()))
+        fetching = asyncio.ensure_future(broker.fetch_one("t", 0, 0, max_wait_ms=5000, min_bytes=1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        log = broker.node.topics.partition("t", 0).log
+        assert (log.log_end_offset, log.high_watermark) == (1, 0)
+        assert not producing.done()
+        assert offsets((await fetching).records) == [0]
+        assert log.recovery_point == 1
+        assert (await producing).error_code == 0
+
+
+async def test_every_hundredth_message_waits_and_the_others_do_not():
+    """flush.messages=100: the log is never more than that ahead of the disk."""
+    async with Broker() as broker:
+        await broker.create("t", flush_messages=100)
+        counter = SyncCounter(broker.files)
+        log = broker.node.topics.partition("t", 0).log
+        for _ in range(250):
+            await broker.produce("t", batch())
+            assert log.log_end_offset - log.recovery_point < 100
+        assert counter.syncs == 2
+
+
+async def test_with_flush_ms_a_record_is_durable_within_that_time():
+    """Nobody waits for it; Kafka needs log.flush.scheduler.interval.ms for that, too."""
+    async with Broker() as broker:
+        await broker.create("t", flush_ms=30)
+        log = broker.node.topics.partition("t", 0).log
+        await produced(broker, 3)
+        assert (log.high_watermark, log.recovery_point) == (3, 0)
+        await asyncio.sleep(0.1)
+        assert log.recovery_point == 3
+
+
+async def test_a_changed_setting_holds_for_the_next_append():
+    """flush.messages is dynamic."""
+    async with Broker() as broker:
+        await broker.create("t")
+        topic = broker.node.topics.get("t")
+        log = topic.partitions[0].log
+        await produced(broker, 3)
+        await broker.node.topics.alter_configs(topic, lambda _: {"flush.messages": "1"})
+        await produced(broker, 1)
+        assert log.recovery_point == 4
+        await broker.node.topics.alter_configs(topic, lambda _: {})
+        await produced(broker, 1)
+        assert log.recovery_point == 4
+        assert log.high_watermark == 5
+
+
+async def test_a_finished_segment_is_synced_in_the_background():
+    """The recovery point passes it: after a kill it is not read through."""
+    async with Broker() as broker:
+        await broker.create("t", segment_bytes=1048576, max_message_bytes=2000000)
+        log = broker.node.topics.partition("t", 0).log
+        for _ in range(3):
+            await broker.produce("t", batch(1, value=b"x" * 600_000))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(log.segments) == 3
+        assert log.recovery_point == 2
+        await broker.node.storage.save_recovery_points()
+        point = broker.files.read_bytes("/data/recovery-point-offset-checkpoint")
+        assert point == b"0\n1\nt 0 2\n"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_a_sync_that_fails_acknowledges_nothing_ever_again(number: int):
+    """The kernel forgets what it could not write: the next sync would say that all is well."""
+    async with Broker() as broker:
+        await broker.create("t", flush_messages=1)
+        assert await produced(broker, 1) == [0]
+        broker.files.fail("sync", number, matches=lambda path: "/t-0/" in path)
+        answers = await asyncio.gather(*(broker.produce("t", batch()) for _ in range(5)))
+        assert {answer.error_code for answer in answers} == {56}
+        assert {answer.base_offset for answer in answers} == {-1}
+        assert (await broker.produce("t", batch())).error_code == 56
+        files = broker.files
+    files.power_cut()
+    async with Broker(files) as broker:
+        await settled(broker)
+        assert offsets((await broker.fetch_one("t", 0, 0)).records)[0] == 0
+
+
+async def test_who_waits_for_a_log_that_goes_away_is_told():
+    """A topic deleted in the middle of a sync: the producer does not wait for ever."""
+    broker = Broker()
+    slow(broker)
+    async with broker:
+        await broker.create("t", flush_messages=1)
+        producing = asyncio.ensure_future(broker.produce("t", batch()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        assert (await producing).error_code in (0, 56)
+
+
+async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_alone():
+    """Fault 20, slow fsync: latency for that topic, nothing for another on the same disk."""
+    broker = Broker()
+    slow(broker, 0.3)
+    async with broker:
+        loop = asyncio.get_running_loop()
+        await broker.create("t", flush_messages=1)
+        await broker.create("fast")
+        began = loop.time()
+        waiting = asyncio.ensure_future(broker.produce("t", batch()))
+        for index in range(100):
+            assert (await broker.produce("fast", batch())).base_offset == index
+        assert loop.time() - began < 0.25
+        assert not waiting.done()
+        assert (await waiting).error_code == 0
+        assert loop.time() - began >= 0.3
+
+
+async def test_offsets_are_committed_durably_where_the_broker_flushes_every_message():
+    """log.flush.interval.messages=1 is for __consumer_offsets too: a commit is a record."""
+    from tests.unit.broker.coordinator.test_runtime import GroupBroker
+
+    async with GroupBroker(log_flush_interval_messages=1) as broker:
+        await broker.create("t")
+        await broker.find()
+        assert await broker.commit(5) == 0
+        partitions = broker.node.topics.get("__consumer_offsets").partitions
+        logs = [one.log for one in partitions if one.log.log_end_offset]
+        assert logs
+        assert all(log.recovery_point == log.log_end_offset for log in logs)
+
+
+async def test_a_close_waits_for_the_sync_that_runs():
+    """The marker of a clean stop says that all is synced."""
+    broker = Broker()
+    slow(broker)
+    await broker.node.open()
+    await broker.create("t", flush_messages=1)
+    producing = asyncio.ensure_future(broker.produce("t", batch()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await asyncio.gather(producing, broker.node.close())
+    files = broker.files
+    files.power_cut()
+    async with Broker(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
+
+
+async def test_a_failed_wait_names_the_directory():
+    """The producer's user reads the cause."""
+    async with Broker() as broker:
+        await broker.create("t", flush_messages=1)
+        broker.files.fail("sync", errno.EIO, matches=lambda path: "/t-0/" in path)
+        log = broker.node.topics.partition("t", 0).log
+        answer = await broker.produce("t", batch())
+        assert "log directory /data is offline" in answer.error_message
+        with pytest.raises(KafkaStorage, match="Input/output error"):
+            await log.committed(1)
+
+
+def test_checkpoints_are_written_while_it_runs_and_only_when_they_change():
+    """Log starts, recovery points and high watermarks: a kill finds them a minute old at most."""
+
+    async def main(world: Simulation) -> None:
+        broker = Broker()
+        async with broker:
+            await broker.create("t", flush_messages=1)
+            await broker.produce("t", batch(3))
+            writes: list[str] = []
+            write = broker.files.write_atomic
+
+            def noted(path, data):
+                writes.append(str(path))
+                write(path, data)
+
+            broker.files.write_atomic = noted  # type: ignore[method-assign]
+            await asyncio.sleep(61)
+            read = broker.files.read_bytes
+            assert read("/data/recovery-point-offset-checkpoint") == b"0\n1\nt 0 3\n"
+            assert read("/data/replication-offset-checkpoint") == b"0\n1\nt 0 3\n"
+            assert len(writes) == 2
+            broker.node.topics.partition("t", 0).delete_records(2)
+            await asyncio.sleep(61)
+            assert read("/data/log-start-offset-checkpoint") == b"0\n1\nt 0 2\n"
+            await asyncio.sleep(600)
+            assert len(writes) == 3
+
+    simulate(1, main)

@@ -1,0 +1,231 @@
+"""Looking into log directories: what is shown of each file, and what is found broken, and where."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.inspection.contents import contents
+from aiokq.broker.log.inspection.findings import Severity
+from aiokq.broker.log.inspection.places import LogFile, files_at
+from aiokq.broker.log.inspection.verifying import Report, verify
+from aiokq.broker.log.text_files import write_offsets
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import NOW_MS, Broker, batch
+
+FIRST = "/data/t-0/00000000000000000000"
+SECOND = "/data/t-0/00000000000000000003"
+
+
+async def directory(*, clean: bool = True) -> MemoryFiles:
+    """One partition of two segments: three batches of one record, then of three, two and two."""
+    broker = Broker()
+    async with broker:
+        await broker.create("t", index_interval_bytes=1)
+        sequence = 0
+        for count in (1, 1, 1, 3, 2, 2):
+            if count == 3:
+                broker.node.topics.partition("t", 0).log.roll(NOW_MS)
+            known = {"producer_id": 4, "producer_epoch": 0, "base_sequence": sequence}
+            assert (await broker.produce("t", batch(count, **known))).error_code == 0
+            sequence += count
+        if not clean:
+            broker.files.crash()
+            broker.node._storage = None
+    if not clean and broker.files.exists("/data/.kafka_cleanshutdown"):
+        broker.files.remove("/data/.kafka_cleanshutdown")
+    return broker.files
+
+
+def check(files: MemoryFiles, path: str = "/data", *, deep: bool = False) -> Report:
+    """A check writes nothing, whatever it finds."""
+    for operation in ("pwritev", "truncate", "rename", "remove", "mkdirs", "write_atomic", "lock"):
+        files.fail(operation, times=None)
+    try:
+        return verify(files, path, crc32c=crc32c, deep=deep)
+    finally:
+        files.heal()
+
+
+def found(report: Report) -> list[tuple[str, str, int | None]]:
+    return [
+        (finding.severity.value, finding.path.removeprefix("/data/"), finding.position)
+        for finding in report.findings
+    ]
+
+
+async def test_a_sound_directory_has_nothing_to_complain_about():
+    """Whoever is told of damage where there is none does not look the next time."""
+    files = await directory()
+    report = check(files, deep=True)
+    assert (found(report), report.sound, report.clean) == ([], True, True)
+    [partition] = report.partitions
+    assert (partition.partition, partition.start, partition.end) == (TopicPartition("t", 0), 0, 10)
+    assert (len(partition.segments), partition.batches) == (2, 6)
+    alone = check(files, "/data/t-0")
+    assert (alone.sound, alone.clean, alone.partitions[0].end) == (True, True, 10)
+
+
+async def test_a_running_brokers_directory_is_no_damage():
+    """Its newest indexes are in memory, and an append may be half written."""
+    broker = Broker()
+    async with broker:
+        await broker.create("t")
+        await broker.produce("t", batch(2))
+        await broker.produce("t", batch(2))
+        assert found(check(broker.files)) == []
+        path = broker.node.topics.partition("t", 0).log.segments[0].path(names.LOG)
+        size = broker.files.stat_size(path)
+        file = broker.files.open(path)
+        file.pwritev([batch(9)[:70]], size)
+        report = check(broker.files)
+        file.truncate(size)
+        # offset 0 where 4 is due: no torn append of this log's, so it is told as an error
+        assert [one[2] for one in found(report)] == [size]
+
+
+async def test_a_flipped_bit_is_found_at_its_batch_with_what_lies_behind():
+    """Fault 15: where it is, and which records a recovery would cut off."""
+    files = await directory()
+    headers = [
+        entry["position"] for entry in contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)
+    ]
+    files.corrupt(f"{FIRST}.log", headers[1] + 65)
+    report = check(files)
+    assert not report.sound
+    assert found(report)[0] == ("error", f"t-0/{0:020d}.log", headers[1])
+    message = report.findings[0].message
+    assert "CRC mismatch" in message
+    assert "sound batches up to offset 2 behind" in message
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_torn_tail_is_damage_only_where_nobody_can_have_left_it(clean):
+    """After a kill the next start removes it; after a clean stop somebody else cut the file."""
+    files = await directory(clean=clean)
+    size = files.stat_size(f"{SECOND}.log")
+    torn = bytearray(batch(2)[:75])
+    struct.pack_into(">q", torn, 0, 10)
+    file = files.open(f"{SECOND}.log")
+    file.pwritev([torn], size)
+    report = check(files)
+    assert ("error" if clean else "warning", f"t-0/{3:020d}.log", size) in found(report)
+    assert report.sound is not clean
+
+
+async def test_index_entries_that_lie_are_found_one_by_one():
+    """An index that points behind a record hides it from every reader."""
+    files = await directory()
+    file = files.open(f"{FIRST}.index")
+    data = bytearray(file.pread(1000, 0))
+    assert len(data) == 16  # of three batches the second and third
+    struct.pack_into(">iI", data, 0, 1, struct.unpack_from(">iI", data, 0)[1] + 1)
+    file.pwritev([data], 0)
+    assert found(check(files)) == [("error", f"t-0/{0:020d}.index", 0)]
+    struct.pack_into(">iI", data, 0, 0, struct.unpack_from(">iI", data, 0)[1] - 1)
+    file.pwritev([data], 0)
+    assert found(check(files)) == [("error", f"t-0/{0:020d}.index", 0)]  # begins with offset 1
+    file.pwritev([b"abc"], 16)
+    assert ("warning", f"t-0/{0:020d}.index", 16) in found(check(files))
+
+
+async def test_a_time_index_that_is_too_early_hides_records_from_searches():
+    """offsets_for_times would begin behind the record that it was asked for."""
+    files = await directory()
+    file = files.open(f"{SECOND}.timeindex")
+    data = bytearray(file.pread(1000, 0))
+    timestamp, offset = struct.unpack_from(">qi", data, len(data) - 12)
+    struct.pack_into(">qi", data, len(data) - 12, timestamp - 1, offset)
+    file.pwritev([data], 0)
+    assert found(check(files)) == [("error", f"t-0/{3:020d}.timeindex", len(data) - 12)]
+
+
+async def test_what_a_start_mends_is_a_warning():
+    """Fault 17: a missing index, snapshot or epoch file loses no record."""
+    files = await directory()
+    files.remove(f"{FIRST}.index")
+    files.remove("/data/t-0/leader-epoch-checkpoint")
+    files.corrupt(f"/data/t-0/{10:020d}.snapshot", 8)
+    files.open(f"{FIRST}.log.swap", create=True).close()
+    report = check(files)
+    assert report.sound
+    assert {(kind, path) for kind, path, _ in found(report)} == {
+        ("warning", f"t-0/{0:020d}.index"),
+        ("warning", f"t-0/{10:020d}.snapshot"),
+        ("warning", f"t-0/{0:020d}.log.swap"),
+    }
+
+
+async def test_records_that_were_durable_and_are_gone_are_an_error():
+    """A recovery point says what no crash may take."""
+    files = await directory()
+    files.open(f"{SECOND}.log").truncate(0)
+    report = check(files)
+    assert ("error", "recovery-point-offset-checkpoint", None) in found(report)
+    assert not report.sound
+
+
+async def test_partitions_nobody_knows_and_topics_without_them_are_told():
+    """A directory copied in by hand is set aside by the next start: better to know before."""
+    files = await directory()
+    files.rename("/data/t-0", "/data/other-3")
+    write_offsets(files, "/data/replication-offset-checkpoint", {})
+    messages = [finding.message for finding in check(files).findings]
+    assert any("no topic has this partition" in message for message in messages)
+    assert any("topic t has no directory here for partition 0" in one for one in messages)
+    assert any("t-0 has an offset and no directory" in one for one in messages)
+
+
+async def test_records_that_cannot_be_read_are_found_by_reading_them():
+    """A batch of a right checksum may still be nonsense: its producer's."""
+    files = await directory()
+    broken = bytearray(batch(1))
+    struct.pack_into(">i", broken, 57, 5)  # five records, it says, and has one
+    struct.pack_into(">q", broken, 0, 10)
+    struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
+    size = files.stat_size(f"{SECOND}.log")
+    files.open(f"{SECOND}.log").pwritev([broken], size)
+    assert found(check(files)) == []
+    [error] = [one for one in check(files, deep=True).findings if one.severity is Severity.ERROR]
+    assert error.position == size
+
+
+async def test_every_file_is_shown():
+    """What kafka-dump-log shows of one file at a time, for a directory."""
+    files = await directory()
+    shown = {
+        file.path.removeprefix("/data/"): list(contents(files, file, crc32c, records=True))
+        for file in files_at(files, "/data")
+    }
+    assert list(shown)[:2] == ["aiokq-metadata.log", "log-start-offset-checkpoint"]
+    entries = shown[f"t-0/{3:020d}.log"]
+    batches = [entry for entry in entries if "base_offset" in entry]
+    assert [(one["base_offset"], one["count"], one["is_valid"]) for one in batches] == [
+        (3, 3, True),
+        (6, 2, True),
+        (8, 2, True),
+    ]
+    records = [entry for entry in entries if "key_size" in entry]
+    assert [one["offset"] for one in records] == [3, 4, 5, 6, 7, 8, 9]
+    assert records[0]["payload"] == b"v"
+    assert shown[f"t-0/{0:020d}.index"][0]["offset"] == 1
+    assert shown[f"t-0/{10:020d}.snapshot"][0]["producer_id"] == 4
+    assert shown["t-0/leader-epoch-checkpoint"] == [{"epoch": 0, "start_offset": 0}]
+    assert shown["recovery-point-offset-checkpoint"][-1]["offset"] == 10
+    assert shown["aiokq-metadata.log"][1]["topic"] == "t"
+    assert not any("error" in entry for entries in shown.values() for entry in entries)
+
+
+async def test_what_cannot_be_read_is_the_last_that_is_shown():
+    """A damaged length is not a reason to read two gigabytes, nor to show nothing."""
+    files = await directory()
+    files.corrupt(f"{FIRST}.log", 8, 0x7F)
+    [entry] = contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)
+    assert (entry["position"], "bytes with" in str(entry["error"])) == (0, True)
+    files.open("/data/t-0/leader-epoch-checkpoint").pwritev([b"7"], 0)
+    [entry] = contents(files, LogFile("/data/t-0/leader-epoch-checkpoint", "epochs"), crc32c)
+    assert entry == {"error": "version '7', not 0"}

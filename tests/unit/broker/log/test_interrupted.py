@@ -1,0 +1,164 @@
+"""A crash at any step of putting cleaned segments in place of others: the old ones or the new."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.interrupted import finish_interrupted
+from aiokq.records.record import RawRecord, encode_batch
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import DIRECTORY, NOW_MS, crc32c, open_partition, values
+
+OLD = {0: [0, 1, 2, 3], 4: [4, 5, 6, 7], 8: [8, 9], 10: [10, 11]}
+"""Base offsets and the offsets in each segment; the last one is never cleaned."""
+
+NEW = {0: [1, 3, 7], 8: [9]}
+"""What two cleanings left of the first three."""
+
+
+def path(base_offset: int, suffix: str) -> str:
+    return names.segment_file(DIRECTORY, base_offset, suffix)
+
+
+def segment(offsets: list[int]) -> bytes:
+    return b"".join(
+        encode_batch(
+            [RawRecord(offset, NOW_MS + offset, b"k", b"%d" % offset)],
+            crc32c=crc32c,
+            leader_epoch=0,
+        )
+        for offset in offsets
+    )
+
+
+def write(files: MemoryFiles, name: str, data: bytes) -> None:
+    file = files.open(name, create=True)
+    file.pwritev([data], 0)
+    file.sync()
+
+
+def filled() -> MemoryFiles:
+    files = MemoryFiles()
+    files.mkdirs(DIRECTORY)
+    for base_offset, offsets in OLD.items():
+        write(files, path(base_offset, names.LOG), segment(offsets))
+        for suffix in (names.INDEX, names.TIME_INDEX):
+            write(files, path(base_offset, suffix), b"")
+    for directory in ("/", "/data", DIRECTORY):
+        files.sync_dir(directory)
+    return files
+
+
+def offsets(files: MemoryFiles, *, clean: bool) -> list[int]:
+    log = open_partition(files, clean=clean)
+    found = [offset for offset, _ in values(log)]
+    log.close()
+    assert not [n for n in files.listdir(DIRECTORY) if n.endswith(names.TEMPORARY_SUFFIXES)]
+    return found
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+def replace(files: MemoryFiles, steps: int) -> None:
+    """Kafka's `LocalLog.replaceSegments`, one cleaning with two results; crashes after `steps`."""
+    left = iter(range(steps))
+
+    def step() -> None:
+        if next(left, None) is None:
+            raise Crash
+
+    for base_offset, kept in NEW.items():
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            step()
+            data = segment(kept) if suffix == names.LOG else b""
+            write(files, path(base_offset, suffix) + names.CLEANED, data)
+    for base_offset in sorted(NEW, reverse=True):
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            step()
+            name = path(base_offset, suffix)
+            files.rename(name + names.CLEANED, name + names.SWAP)
+    for base_offset in (0, 4, 8):
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            step()
+            files.rename(path(base_offset, suffix), path(base_offset, suffix) + names.DELETED)
+    for base_offset in NEW:
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            step()
+            files.rename(path(base_offset, suffix) + names.SWAP, path(base_offset, suffix))
+    for base_offset in (0, 4, 8):
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            step()
+            files.remove(path(base_offset, suffix) + names.DELETED)
+
+
+STEPS = 6 + 6 + 9 + 6 + 9
+OLD_OFFSETS = [offset for kept in OLD.values() for offset in kept]
+NEW_OFFSETS = [*NEW[0], *NEW[8], *OLD[10]]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("power", [True, False])
+def test_a_crash_during_a_swap_leaves_the_old_segments_or_the_new(clean: bool, power: bool) -> None:
+    """Fault 18. Both, and records that were deleted are back; neither, and they are lost."""
+    for steps in range(STEPS + 1):
+        files = filled()
+        try:
+            replace(files, steps)
+        except Crash:
+            pass
+        if power:
+            files.power_cut(random.Random(steps))
+            whole = None
+        else:
+            files.crash()
+            whole = steps >= 12
+        found = offsets(files, clean=clean)
+        assert found in (OLD_OFFSETS, NEW_OFFSETS), steps
+        if whole is not None:
+            assert found == (NEW_OFFSETS if whole else OLD_OFFSETS), steps
+        assert offsets(files, clean=True) == found
+
+
+@pytest.mark.parametrize("operation", ["remove", "rename"])
+def test_the_finish_may_be_interrupted_too(operation: str) -> None:
+    """A crash loop: each start gets a little further, and none makes it worse."""
+    for steps in range(STEPS + 1):
+        for failed in range(12):
+            files = filled()
+            try:
+                replace(files, steps)
+            except Crash:
+                pass
+            files.crash()
+            calls = iter(range(failed))
+            files.fail(operation, errno.EIO, matches=lambda _, c=calls: next(c, None) is None)
+            try:
+                finish_interrupted(files, DIRECTORY)
+            except OSError:
+                pass
+            files.heal()
+            files.crash()
+            expected = NEW_OFFSETS if steps >= 12 else OLD_OFFSETS
+            assert offsets(files, clean=False) == expected, (steps, failed)
+
+
+def test_a_split_is_finished() -> None:
+    """One segment became two: both lie where the one was."""
+    files = filled()
+    for base_offset, kept in ((4, [4, 5]), (6, [6, 7])):
+        write(files, path(base_offset, names.LOG) + names.SWAP, segment(kept))
+    assert offsets(files, clean=True) == OLD_OFFSETS
+    assert files.exists(path(6, names.LOG))
+
+
+def test_nothing_is_synced_where_nothing_was_left() -> None:
+    """A start opens a thousand directories, and each sync is a wait for the disk."""
+    files = filled()
+    files.fail("sync_dir", times=None)
+    finish_interrupted(files, DIRECTORY)

@@ -1,0 +1,88 @@
+"""aiokq.broker.file_deletion: when the files of what was deleted go, in imagined time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.broker.file_deletion import FileDeletion
+from aiokq.core.offload import InlineOffload
+from aiokq.core.supervisor import Supervisor
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.broker.harness import Broker, batch
+from tests.unit.broker.log.samples import NOW_MS
+
+
+def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
+    """A topic that keeps deleted files for an hour must not keep another's, nor delay a stop."""
+
+    async def main(world: Simulation) -> None:
+        gone: list[str] = []
+        async with Supervisor("test") as supervisor:
+            deletion = FileDeletion(InlineOffload(), supervisor)
+            deletion.later(
+                [(1000, lambda: gone.append("second")), (3_600_000, lambda: gone.append("hour"))]
+            )
+            await asyncio.sleep(0.9)
+            assert (gone, len(deletion)) == ([], 2)
+            await asyncio.sleep(0.2)
+            assert (gone, len(deletion)) == (["second"], 1)
+            await deletion.close()
+            assert gone == ["second", "hour"]
+            await deletion.close()
+
+    run(1, main)
+
+
+def deleted_files(broker: Broker) -> list[str]:
+    return [name for name in broker.files.listdir("/data/t-0") if name.endswith(".deleted")]
+
+
+def test_segments_stay_as_long_as_their_topic_says():
+    """file.delete.delay.ms is a topic's setting: time to undo a mistake by hand."""
+
+    async def main(world: Simulation) -> None:
+        async with Broker() as broker:
+            await broker.create("t", file_delete_delay_ms=5000)
+            await broker.produce("t", batch())
+            log = broker.node.topics.partition("t", 0).log
+            log.roll(NOW_MS)
+            log.delete_records(1)
+            broker.node.purge_later()
+            await asyncio.sleep(4.9)
+            assert deleted_files(broker)
+            await asyncio.sleep(0.2)
+            assert not deleted_files(broker)
+
+    run(1, main)
+
+
+def test_a_partitions_directory_stays_as_long_as_the_broker_says():
+    """Its topic is gone, and with it the topic's settings."""
+
+    async def main(world: Simulation) -> None:
+        async with Broker(**{"log.segment.delete.delay.ms": 2000}) as broker:
+            await broker.create("t", file_delete_delay_ms=5_000_000)
+            await broker.node.topics.delete(broker.node.topics.get("t"))
+            await asyncio.sleep(1.9)
+            assert [n for n in broker.files.listdir("/data") if n.endswith("-delete")]
+            await asyncio.sleep(0.2)
+            assert not [n for n in broker.files.listdir("/data") if n.endswith("-delete")]
+
+    run(1, main)
+
+
+def test_a_stop_leaves_nothing_deleted_behind():
+    """The next start would find it, and say so."""
+
+    async def main(world: Simulation) -> None:
+        broker = Broker()
+        async with broker:
+            await broker.create("t", file_delete_delay_ms=5_000_000)
+            await broker.produce("t", batch())
+            log = broker.node.topics.partition("t", 0).log
+            log.roll(NOW_MS)
+            log.delete_records(1)
+            broker.node.purge_later()
+        assert not deleted_files(broker)
+
+    run(1, main)

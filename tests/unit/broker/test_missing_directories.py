@@ -1,0 +1,109 @@
+"""Nodes that are started without a log directory that they had."""
+
+from __future__ import annotations
+
+import logging
+
+from aiokq import wire
+from aiokq.broker.snapshot import take_snapshot
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import Broker, batch, offsets
+
+A, B, C = "/a", "/b", "/c"
+
+
+def on(files: MemoryFiles | None, *paths: str) -> Broker:
+    return Broker(files, directories=paths)
+
+
+async def filled() -> MemoryFiles:
+    """One partition in each of two directories, with three records."""
+    async with on(None, A, B) as broker:
+        await broker.create("t", 2)
+        for index in range(2):
+            await broker.produce("t", batch(3), partition=index)
+        assert [len(one.logs) for one in broker.node.storage.directories.all] == [1, 1]
+        return broker.files
+
+
+def without(broker: Broker) -> int:
+    """Which of the two partitions is offline."""
+    [index] = [one.index for one in broker.node.topics.get("t").partitions if not one.is_online]
+    return index
+
+
+async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(caplog):
+    """Made anew, they would look as if their records were lost."""
+    files = await filled()
+    with caplog.at_level(logging.ERROR):
+        async with on(files, A) as broker:
+            lost = without(broker)
+            answer = await broker.fetch_one("t", lost, 0)
+            assert answer.error_code == 56
+            assert (await broker.produce("t", batch(), partition=lost)).error_code == 56
+            assert offsets((await broker.fetch_one("t", 1 - lost, 0)).records) == [0, 1, 2]
+            results = (await broker.ask(wire.DescribeLogDirsRequest(topics=None), 4)).results
+            assert {one.log_dir: one.error_code for one in results} == {A: 0, B: 56}
+    assert "paths=/b partitions offline=1 first=t-" in caplog.text
+    async with on(files, A) as broker:  # and so at the next start
+        assert without(broker) == lost
+    async with on(files, B, A) as broker:
+        for index in range(2):
+            assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
+
+
+async def test_an_empty_directory_at_its_path_is_not_taken_for_it():
+    """Its disk is not mounted: what is there is the mount point."""
+    files = await filled()
+    files.rename(B, "/unmounted")
+    async with on(files, A, B) as broker:
+        lost = without(broker)
+        assert (await broker.produce("t", batch(), partition=lost)).error_code == 56
+        await broker.create("u", 2)  # new ones may be there
+    files.remove_tree(B)
+    files.rename("/unmounted", B)
+    async with on(files, A, B) as broker:
+        assert offsets((await broker.fetch_one("t", lost, 0)).records) == [0, 1, 2]
+
+
+async def test_one_that_moved_is_known_by_its_id():
+    """Paths change, as mount points do."""
+    files = await filled()
+    files.rename(B, C)
+    async with on(files, C, A) as broker:
+        for index in range(2):
+            assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
+
+
+async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
+    """The disk is gone for good: there has to be a way on."""
+    files = await filled()
+    async with on(files, A) as broker:
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        await broker.create("t", 2)
+        await broker.produce("t", batch(2), partition=1)
+    caplog.clear()
+    async with on(files, A) as broker:
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
+        assert not broker.node.storage.directories.offline
+    assert "missing" not in caplog.text
+
+
+async def test_one_without_partitions_may_go():
+    """A directory is taken out of service by moving its partitions away first."""
+    async with on(None, A, B) as broker:
+        await broker.create("t")
+        files = broker.files
+    async with on(files, A) as broker:
+        assert not broker.node.storage.directories.offline
+        assert (await broker.produce("t", batch())).error_code == 0
+
+
+async def test_a_snapshot_of_two_is_one_and_misses_none():
+    """All partitions are in the copy."""
+    files = await filled()
+    async with on(files, A, B) as broker:
+        await take_snapshot(broker.node, "/copy")
+    async with on(files, "/copy") as broker:
+        assert not broker.node.storage.directories.offline
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1, 2]

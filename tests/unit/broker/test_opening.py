@@ -1,0 +1,223 @@
+"""A node that starts after a kill: what is open is served, what is recovered comes later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.log.recovery import RecoveryProgress
+from aiokq.broker.node import BrokerNode
+from aiokq.core.environment import Environment
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets
+
+
+async def turns() -> None:
+    """Let all run that can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+class SlowOffload:
+    """An executor whose recoveries of some logs wait until they are let go."""
+
+    def __init__(self, *slow: str) -> None:
+        self.slow = set(slow)
+        self.let_go = asyncio.Event()
+        self.progress = lambda: None
+
+    async def run(self, fn, *args):
+        name = str(getattr(args[0], "name", "")) if args else ""
+        if len(args) == 2 and name in self.slow:
+            await self.let_go.wait()
+        return fn(*args)
+
+    async def run_sized(self, size, threshold, fn, *args):
+        return fn(*args)
+
+    def close(self) -> None:
+        pass
+
+
+class Restarted(Broker):
+    """A node after a kill, whose logs of some partitions take long."""
+
+    def __init__(self, files: MemoryFiles, *slow: str, **settings: object) -> None:
+        super().__init__(files, **settings)
+        self.offload = SlowOffload(*slow)
+        self.node = BrokerNode(
+            self.node.settings,
+            Environment(self.clock, random.Random(1), NoNetwork(), self.files, self.offload),
+            data_dir="/data",
+        )
+
+    async def begin(self) -> asyncio.Task[None]:
+        """As `start`, without a socket."""
+        await self.node._open()
+        recovery = asyncio.get_running_loop().create_task(self.node.topics.recover())
+        await turns()
+        return recovery
+
+
+async def killed(**topics: int) -> MemoryFiles:
+    """A disk with these topics, ten records in each partition, after a kill."""
+    broker = Broker()
+    await broker.node.open()
+    for topic, partitions in topics.items():
+        await broker.create(topic, partitions)
+        for partition in range(partitions):
+            await broker.produce(topic, batch(10), partition=partition)
+    broker.files.crash()
+    return broker.files
+
+
+async def leaders(broker: Broker, topic: str) -> list[tuple[int, int, list[int]]]:
+    response = await broker.ask(
+        wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name=topic)]), 9
+    )
+    return [
+        (found.error_code, found.leader_id, found.offline_replicas)
+        for found in response.topics[0].partitions
+    ]
+
+
+async def test_other_partitions_are_served_while_one_recovers():
+    """A log of a terabyte takes a quarter of an hour: nobody else should wait for it."""
+    files = await killed(big=1, small=1)
+    broker = Restarted(files, "big-0")
+    recovery = await broker.begin()
+    await turns()
+    assert await leaders(broker, "big") == [(5, -1, [])]
+    assert await leaders(broker, "small") == [(0, 0, [])]
+    assert (await broker.produce("small", batch(5))).base_offset == 10
+    assert (await broker.produce("big", batch(5))).error_code == 6
+    assert (await broker.fetch_one("big", 0, 0)).error_code == 6
+    assert offsets((await broker.fetch_one("small", 0, 0)).records) == [*range(15)]
+    assert not recovery.done()
+    broker.offload.let_go.set()
+    await recovery
+    assert await leaders(broker, "big") == [(0, 0, [])]
+    assert (await broker.produce("big", batch(5))).base_offset == 10
+    assert broker.node.topics.partition("big", 0).leader_epoch == 1
+    await broker.node.close()
+    async with Broker(files) as again:
+        assert again.node.topics.partition("big", 0).leader_epoch == 1  # the stop was clean
+
+
+async def test_small_logs_come_first():
+    """Most partitions are there soon, whatever the name of the large ones is."""
+    files = await killed(a=1, b=1, c=1)
+    broker = Broker(files)
+    await broker.node.open()
+    for _ in range(20):
+        await broker.produce("a", batch(10))
+    files.crash()
+    broker = Restarted(files, "a-0", num_recovery_threads_per_data_dir=1)
+    recovery = await broker.begin()
+    await turns()
+    assert await leaders(broker, "c") == [(0, 0, [])]
+    assert await leaders(broker, "a") == [(5, -1, [])]
+    broker.offload.let_go.set()
+    await recovery
+    await broker.node.close()
+
+
+async def test_a_stop_during_recovery_is_not_called_clean():
+    """The next start would believe logs that nobody has looked at."""
+    files = await killed(big=1, small=1)
+    broker = Restarted(files, "big-0")
+    recovery = await broker.begin()
+    await broker.produce("small", batch(5))
+    closing = asyncio.get_running_loop().create_task(broker.node.close())
+    await turns()
+    broker.offload.let_go.set()
+    await asyncio.gather(closing, recovery)
+    assert not files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(files) as again:
+        assert again.node.topics.partition("big", 0).log.log_end_offset == 10
+        assert again.node.topics.partition("small", 0).log.log_end_offset == 15
+
+
+async def test_a_topic_is_deleted_while_it_is_recovered():
+    """Its directory is renamed only when nobody repairs files in it any more."""
+    files = await killed(big=2, small=1)
+    broker = Restarted(files, "big-0", "big-1")
+    recovery = await broker.begin()
+    deletion = asyncio.get_running_loop().create_task(
+        broker.node.topics.delete(broker.node.topics.get("big"))
+    )
+    await turns()
+    assert not deletion.done()
+    broker.offload.let_go.set()
+    await deletion
+    await recovery
+    assert broker.node.topics.get("big") is None
+    await broker.create("big")
+    assert (await broker.produce("big", batch(1))).base_offset == 0
+    await broker.node.close()
+    assert files.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_settings_that_change_during_recovery_count():
+    """The log gets them when it is there."""
+    files = await killed(big=1)
+    broker = Restarted(files, "big-0")
+    recovery = await broker.begin()
+    topic = broker.node.topics.get("big")
+    await broker.node.topics.alter_configs(topic, lambda _: {"max.message.bytes": "100"})
+    broker.offload.let_go.set()
+    await recovery
+    assert (await broker.produce("big", batch(50))).error_code == 10
+    await broker.node.close()
+
+
+async def test_groups_wait_for_their_log_and_then_are_there():
+    """CoordinatorLoadInProgress is what clients know: they ask again."""
+    broker = Broker()
+    await broker.node.open()
+    found = wire.FindCoordinatorRequest(key="g", key_type=0)
+    assert (await broker.ask(found, 3)).error_code == 0
+    index = next(iter(broker.node.topics.get("__consumer_offsets").partitions)).index
+    broker.files.crash()
+    names = [
+        f"__consumer_offsets-{partition.index}"
+        for partition in broker.node.topics.get("__consumer_offsets").partitions
+    ]
+    again = Restarted(broker.files, *names)
+    recovery = await again.begin()
+    asked = wire.OffsetFetchRequest(
+        group_id="g", topics=[wire.OffsetFetchRequestTopic(name="t", partition_indexes=[index])]
+    )
+    assert (await again.ask(asked, 5)).error_code == 14
+    again.offload.let_go.set()
+    await recovery
+    await turns()
+    assert (await again.ask(asked, 5)).error_code == 0
+    await again.node.close()
+
+
+async def test_progress_is_logged(caplog: pytest.LogCaptureFixture):
+    """Who waits for a terabyte wants to know that it goes on."""
+    files = await killed(big=1)
+    broker = Restarted(files, "big-0")
+    recovery = await broker.begin()
+    opening = broker.node.topics._opening
+    assert opening is not None
+    [attempt] = opening._running
+    with caplog.at_level(logging.INFO, "aiokq.broker"):
+        opening._began -= 6
+        opening._reported -= 6
+        progress = RecoveryProgress(attempt.partition.name, 5, 9)
+        opening._report(attempt, progress)
+        opening._report(attempt, progress)
+        broker.offload.let_go.set()
+        await recovery
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len([line for line in lines if line.startswith("still recovering")]) == 1
+    assert any("partitions=0/1" in line for line in lines)
+    assert any(line.startswith("logs recovered partitions=1") for line in lines)
+    await broker.node.close()

@@ -1,0 +1,249 @@
+"""Snapshots: copies of a running broker's data, and clusters that begin with one."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.log import names
+from aiokq.broker.snapshot import ATTEMPTS, restore_snapshot, take_snapshot
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.offload import InlineOffload
+from aiokq.producer.producer import Producer
+from tests.sim.harness.files import MemoryFiles
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.broker.coordinator.test_runtime import GroupBroker
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+
+
+class At(Broker):
+    """A node on the copy."""
+
+    def __init__(self, files: MemoryFiles, path: str = "/copy", **settings: object) -> None:
+        super().__init__(files, **settings)
+        self.node._data_dirs = (path,)
+
+
+async def filled(broker: Broker) -> None:
+    """Two topics; one of three segments, whose first is deleted."""
+    await broker.create("t", 2)
+    for _ in range(3):
+        await broker.produce("t", batch(2))
+        broker.node.topics.partition("t", 0).log.roll(NOW_MS)
+    await broker.produce("t", batch(1))
+    broker.node.topics.partition("t", 0).log.delete_records(2)
+    await broker.create("u", retention_ms=5)
+    await broker.produce("u", batch(1))
+
+
+async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
+    """Records, log start, topics, settings and ids: and it counts as stopped clean."""
+    async with Broker() as broker:
+        await filled(broker)
+        ids = {topic.name: topic.topic_id for topic in broker.node.topics}
+        cluster_id = broker.node.cluster_id
+        await take_snapshot(broker.node, "/copy")
+        await broker.produce("u", batch(1))  # not in the copy
+        async with At(broker.files) as copy:
+            assert {topic.name: topic.topic_id for topic in copy.node.topics} == ids
+            assert copy.node.cluster_id == cluster_id
+            assert copy.node.topics.get("u").config.retention_ms == 5
+            data = await copy.fetch_one("t", 0, 2)
+            assert (data.log_start_offset, offsets(data.records)) == (2, [2, 3, 4, 5, 6])
+            assert offsets((await copy.fetch_one("u", 0, 0)).records) == [0]
+            assert copy.node.topics.partition("t", 0).leader_epoch == 0
+            assert (await copy.produce("u", batch(1))).base_offset == 1
+        assert offsets((await broker.fetch_one("u", 0, 0)).records) == [0, 1]
+    assert "recover" not in caplog.text
+
+
+async def test_finished_segments_are_shared_and_the_newest_is_not():
+    """A copy of a terabyte takes no terabyte; what is written later is in one of them only."""
+    async with Broker() as broker:
+        await filled(broker)
+        await take_snapshot(broker.node, "/copy")
+        inode = broker.files._file
+        for base, shared in ((2, True), (4, True), (6, False)):
+            path = f"t-0/{base:020d}.log"
+            assert (inode(f"/data/{path}") is inode(f"/copy/{path}")) is shared
+            for suffix in (names.INDEX, names.TIME_INDEX):
+                path = f"t-0/{base:020d}{suffix}"
+                assert inode(f"/data/{path}") is not inode(f"/copy/{path}")
+
+
+async def test_a_file_system_without_links_gets_copies():
+    """Another disk, or a FAT stick."""
+    async with Broker() as broker:
+        await filled(broker)
+        broker.files.fail("link", errno.EXDEV, times=None)
+        await take_snapshot(broker.node, "/copy")
+        broker.files.heal()
+        async with At(broker.files) as copy:
+            assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
+
+
+async def test_groups_and_producers_are_in_it():
+    """Committed offsets, and what tells a retry from a new batch."""
+    known = {"producer_id": 0, "producer_epoch": 0}
+    async with GroupBroker() as broker:
+        await broker.create("t")
+        await broker.find()
+        await broker.produce("t", batch(2, base_sequence=0, **known))
+        assert await broker.commit(2, generation_id_or_member_epoch=-1) == 0
+        await take_snapshot(broker.node, "/copy")
+        copy = GroupBroker(broker.files)
+        copy.node._data_dirs = ("/copy",)
+        async with copy:
+            repeated = await copy.produce("t", batch(2, base_sequence=0, **known))
+            assert (repeated.error_code, repeated.base_offset) == (0, 0)
+            assert copy.node.topics.partition("t", 0).log.log_end_offset == 2
+            while await copy.committed() == 14:  # noqa: ASYNC110 - loading has no event
+                await asyncio.sleep(0)
+            assert await copy.committed() == {("t", 0): 2}
+
+
+async def test_what_is_compacted_is_known_to_be():
+    """Or the copy's cleaner would begin with the first record of each log."""
+    async with Broker() as broker:
+        await filled(broker)
+        [directory] = broker.node.storage.directories.all
+        t, u = (broker.node.topics.partition(name, 0).name for name in "tu")
+        directory.note_cleaned(t, 4)
+        await take_snapshot(broker.node, "/copy")
+        async with At(broker.files) as copy:
+            [directory] = copy.node.storage.directories.all
+            assert (directory.cleaned_offset(t), directory.cleaned_offset(u)) == (4, None)
+
+
+async def test_all_partitions_are_of_one_moment():
+    """A committed offset behind the end of its partition would make a consumer lose its place."""
+
+    class Busy(InlineOffload):
+        """Every step off the loop lets others have theirs."""
+
+        async def run(self, fn, *args):
+            await asyncio.sleep(0)
+            result = await super().run(fn, *args)
+            await asyncio.sleep(0)
+            return result
+
+    async with Broker() as broker:
+        await broker.create("a")
+        await broker.create("b")
+        object.__setattr__(broker.node.environment, "offload", Busy())
+        stop = asyncio.Event()
+
+        async def write() -> None:
+            while not stop.is_set():  # always `a` before `b`
+                await broker.produce("a", batch())
+                await broker.produce("b", batch())
+                await asyncio.sleep(0)
+
+        writing = asyncio.ensure_future(write())
+        await asyncio.sleep(0)
+        for number in range(5):
+            await take_snapshot(broker.node, f"/copy{number}")
+        stop.set()
+        await writing
+        for number in range(5):
+            async with At(broker.files, f"/copy{number}") as copy:
+                a, b = (copy.node.topics.partition(t, 0).log.log_end_offset for t in "ab")
+                assert a - 1 <= b <= a
+                assert offsets((await copy.fetch_one("a", 0, 0)).records) == list(range(a))
+
+
+async def test_segments_deleted_meanwhile_are_no_hole():
+    """What retention takes while files are copied makes it begin anew."""
+    async with Broker() as broker:
+        await filled(broker)
+        log = broker.node.topics.partition("t", 0).log
+        link = broker.files.link
+        calls = []
+
+        def delete_first(source: str, path: str) -> None:
+            calls.append(source)
+            if len(calls) == 1:
+                log.delete_records(4)
+            link(source, path)
+
+        broker.files.link = delete_first
+        await take_snapshot(broker.node, "/copy")
+        broker.files.link = link
+        async with At(broker.files) as copy:
+            data = await copy.fetch_one("t", 0, 4)
+            assert (data.log_start_offset, offsets(data.records)) == (4, [4, 5, 6])
+
+
+async def test_one_that_cannot_be_had_whole_is_not_there_at_all():
+    """Half a snapshot looks like a whole one to who restores it."""
+    async with Broker() as broker:
+        await filled(broker)
+        fault = broker.files.fail("link", errno.ENOENT, times=None)
+        with pytest.raises(KafkaStorage, match=f"replaced {ATTEMPTS} times"):
+            await take_snapshot(broker.node, "/copy")
+        broker.files.heal()
+        assert fault
+        broker.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.startswith("/copy"))
+        with pytest.raises(KafkaStorage, match="No space left"):
+            await take_snapshot(broker.node, "/copy")
+        assert [name for name in broker.files.listdir("/") if "copy" in name] == []
+        await take_snapshot(broker.node, "/copy")
+        with pytest.raises(ConfigError, match="there is something at /copy"):
+            await take_snapshot(broker.node, "/copy")
+
+
+async def test_a_power_cut_after_it_leaves_it_whole():
+    """A backup that is on the disk only when the system gets to it is none."""
+    files = MemoryFiles()
+    broker = Broker(files)
+    async with broker:
+        await filled(broker)
+        await take_snapshot(broker.node, "/copy")
+        files.power_cut()
+        async with At(files) as copy:
+            assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
+            assert offsets((await copy.fetch_one("u", 0, 0)).records) == [0]
+        broker.node._storage = None  # its machine is gone
+
+
+async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
+    """A wrong path must not be an empty cluster."""
+    files = MemoryFiles()
+    files.mkdirs("/somewhere")
+    with pytest.raises(ConfigError, match="no snapshot"):
+        restore_snapshot(files, "/somewhere", "/data")
+    assert not files.exists("/data")
+    async with Broker(files):
+        with pytest.raises(ConfigError, match="in use by a broker"):
+            restore_snapshot(files, "/data", "/other")
+
+
+def test_a_cluster_begins_with_a_snapshot_any_number_of_times():
+    """Seeding a million records for each test takes longer than the tests."""
+
+    async def main(world: Simulation) -> None:
+        environment = world.environment()
+        async with EmbeddedCluster(environment=environment) as kafka:
+            async with Producer(kafka.bootstrap_servers, _environment=environment) as producer:
+                await producer.send("seeded", b"one")
+            await kafka.snapshot("/seed")
+        for _ in range(3):
+            async with (
+                EmbeddedCluster(restore_from="/seed", environment=environment) as kafka,
+                Producer(kafka.bootstrap_servers, _environment=environment) as producer,
+            ):
+                assert (await producer.send("seeded", b"two")).offset == 1
+        async with EmbeddedCluster(
+            data_dir="/kept", restore_from="/seed", environment=environment
+        ) as kafka:
+            assert kafka.node.topics.partition("seeded", 0).log.log_end_offset == 1
+        with pytest.raises(ConfigError, match="there is something at /kept"):
+            async with EmbeddedCluster(
+                data_dir="/kept", restore_from="/seed", environment=environment
+            ):
+                pass
+
+    run(1, main)

@@ -1,0 +1,363 @@
+"""Topic settings changed on a running broker: each takes effect without a restart.
+
+One test per row of the table, named in EFFECTS; the last test sees that no row has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.log import names
+from aiokq.broker.maintenance import jobs
+from aiokq.broker.topic_configs import TOPIC_CONFIGS
+from aiokq.records import compression
+from aiokq.records.header import iter_headers
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.broker.handlers.test_configs import SET, alter, describe
+from tests.unit.broker.harness import NOW_MS, Broker, batch
+
+DAY_MS = 86_400_000
+EFFECTS: dict[str, Callable[[Broker], Awaitable[None]]] = {}
+
+ELSEWHERE = {
+    # needs a cleaner's run: tests of the cleaner
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    # needs a disk's flush: tests of the flusher
+    "flush.messages",
+    "flush.ms",
+    # say something about several nodes, of which there is one
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "unclean.leader.election.enable",
+}
+
+
+def effect(name: str):
+    def note(test):
+        EFFECTS[name] = test
+        return test
+
+    return note
+
+
+def log_of(broker: Broker):
+    return broker.node.topics.partition("t", 0).log
+
+
+async def change(broker: Broker, **settings: object) -> None:
+    changes = [(name.replace("_", "."), SET, str(value)) for name, value in settings.items()]
+    assert await alter(broker, "t", *changes) == (0, None)
+
+
+async def produce(broker: Broker, data: bytes | None = None) -> int:
+    return (await broker.produce("t", batch() if data is None else data)).error_code
+
+
+async def retention(broker: Broker) -> None:
+    [job] = [job for job in jobs(broker.node) if job.name == "retention"]
+    await job.run()
+
+
+def stored_headers(broker: Broker):
+    log = log_of(broker)
+    read = log.read(log.log_start_offset, 10**9)
+    return list(iter_headers(b"".join(fragment.read() for fragment in read.fragments)))
+
+
+@effect("cleanup.policy")
+async def test_a_topic_becomes_compacted_and_deletes_again(broker: Broker) -> None:
+    """From then on a record without a key is refused, and DeleteRecords, too."""
+    keyless = batch(key=None)
+    assert await produce(broker, keyless) == 0
+    await change(broker, cleanup_policy="compact")
+    assert await produce(broker, keyless) == 87
+    request = wire.DeleteRecordsRequest(
+        topics=[
+            wire.DeleteRecordsTopic(
+                name="t", partitions=[wire.DeleteRecordsPartition(partition_index=0, offset=1)]
+            )
+        ]
+    )
+    refused = await broker.ask(request, 2)
+    assert refused.topics[0].partitions[0].error_code == 44
+    await change(broker, cleanup_policy="compact,delete", retention_bytes=0)
+    await retention(broker)
+    assert log_of(broker).log_start_offset == 1
+    await change(broker, cleanup_policy="delete")
+    assert await produce(broker, keyless) == 0
+
+
+@effect("compression.type")
+async def test_batches_are_stored_in_another_codec(broker: Broker) -> None:
+    """The next batch on, whatever its producer chose."""
+    data = batch(50, value=b"x" * 100)
+    await produce(broker, data)
+    await change(broker, compression_type="zstd")
+    await produce(broker, data)
+    await change(broker, compression_type="uncompressed")
+    await produce(broker, data)
+    codecs = [header.codec for header in stored_headers(broker)]
+    assert codecs == [compression.NONE, compression.ZSTD, compression.NONE]
+
+
+def level_of(name: str, low: int, high: int):
+    async def test_a_level_takes_effect(broker: Broker) -> None:
+        """A higher level makes smaller batches of the same records."""
+        noise = bytes((n * n * 31 + n // 7) % 251 for n in range(4000))
+        data = batch(40, value=noise)
+        await change(broker, **{"compression.type": name, f"compression.{name}.level": low})
+        await produce(broker, data)
+        await change(broker, **{f"compression.{name}.level": high})
+        await produce(broker, data)
+        first, second = stored_headers(broker)
+        assert second.size < first.size
+
+    return test_a_level_takes_effect
+
+
+effect("compression.gzip.level")(level_of("gzip", 1, 9))
+effect("compression.lz4.level")(level_of("lz4", 1, 12))
+effect("compression.zstd.level")(level_of("zstd", -50, 19))
+
+
+@effect("file.delete.delay.ms")
+async def test_deleted_files_stay_as_long_as_it_says_now(broker: Broker) -> None:
+    """Of what is deleted from then on."""
+    await produce(broker)
+    await change(broker, file_delete_delay_ms=7000)
+    log = log_of(broker)
+    log.roll(NOW_MS)
+    log.delete_records(1)
+    broker.node.purge_later()
+
+    def left() -> int:
+        return sum(name.endswith(names.DELETED) for name in broker.files.listdir("/data/t-0"))
+
+    await asyncio.sleep(6.9)
+    assert left()
+    await asyncio.sleep(0.2)
+    assert not left()
+
+
+@effect("index.interval.bytes")
+async def test_the_next_segment_has_an_index_as_dense_as_it_says(broker: Broker) -> None:
+    """As in Kafka a segment keeps the interval it began with."""
+    log = log_of(broker)
+    await produce(broker)
+    for interval in (1, 1_000_000):
+        await change(broker, index_interval_bytes=interval)
+        log.roll(NOW_MS)
+        for _ in range(5):
+            await produce(broker)
+    log.roll(NOW_MS)
+    sizes = [
+        broker.files.stat_size(segment.path(names.INDEX))
+        for segment in log.segments
+        if segment.size
+    ]
+    assert sizes == [0, 4 * 8, 0]
+
+
+@effect("max.message.bytes")
+async def test_larger_batches_are_taken_or_refused(broker: Broker) -> None:
+    """Whoever raises it does so because a producer is refused now."""
+    data = batch(value=b"x" * 2000)
+    await change(broker, max_message_bytes=1000)
+    assert await produce(broker, data) == 10
+    await change(broker, max_message_bytes=3000)
+    assert await produce(broker, data) == 0
+
+
+@effect("message.timestamp.after.max.ms")
+async def test_times_of_the_future_are_taken_or_refused(broker: Broker) -> None:
+    """One hour is Kafka's default."""
+    data = batch(timestamp_ms=NOW_MS + 2 * 3_600_000)
+    assert await produce(broker, data) == 32
+    await change(broker, message_timestamp_after_max_ms=DAY_MS)
+    assert await produce(broker, data) == 0
+
+
+@effect("message.timestamp.before.max.ms")
+async def test_times_of_the_past_are_taken_or_refused(broker: Broker) -> None:
+    """All of them, until somebody says otherwise."""
+    data = batch(timestamp_ms=NOW_MS - DAY_MS)
+    assert await produce(broker, data) == 0
+    await change(broker, message_timestamp_before_max_ms=1000)
+    assert await produce(broker, data) == 32
+
+
+@effect("message.timestamp.type")
+async def test_records_get_the_time_of_their_append(broker: Broker) -> None:
+    """And what is there keeps what it has."""
+    await produce(broker)
+    await change(broker, message_timestamp_type="LogAppendTime")
+    broker.clock.now_ms = NOW_MS + 5000
+    result = await broker.produce("t", batch())
+    assert result.log_append_time_ms == NOW_MS + 5000
+    first, second = stored_headers(broker)
+    assert (first.timestamp_type, second.timestamp_type) == (0, 1)
+    assert second.max_timestamp_ms == NOW_MS + 5000
+
+
+@effect("min.insync.replicas")
+async def test_more_replicas_than_there_are_is_no_reason_to_refuse(broker: Broker) -> None:
+    """Kafka asks for no more than a topic has; two of one would be a topic nobody can write to."""
+    await change(broker, min_insync_replicas=2)
+    assert await produce(broker) == 0
+
+
+@effect("preallocate")
+async def test_the_next_segment_has_its_whole_size_at_once(broker: Broker) -> None:
+    """And a finished one what it holds."""
+    await change(broker, preallocate="true", segment_bytes=1_048_576)
+    log = log_of(broker)
+    await produce(broker)
+    log.roll(NOW_MS)
+    assert broker.files.stat_size(log.segments[-1].path(names.LOG)) == 1_048_576
+    await produce(broker)
+    await change(broker, preallocate="false")
+    log.roll(NOW_MS)
+    older, newest = log.segments[-2:]
+    assert broker.files.stat_size(older.path(names.LOG)) == older.size
+    assert broker.files.stat_size(newest.path(names.LOG)) == 0
+
+
+@effect("retention.bytes")
+async def test_a_smaller_size_lets_segments_go(broker: Broker) -> None:
+    """A full disk is why somebody lowers it: the next look must do it."""
+    log = log_of(broker)
+    for _ in range(4):
+        await produce(broker)
+        log.roll(NOW_MS)
+    await retention(broker)
+    assert log.log_start_offset == 0
+    await change(broker, retention_bytes=2 * log.segments[0].size)
+    await retention(broker)
+    assert log.log_start_offset == 2
+
+
+@effect("retention.ms")
+async def test_a_shorter_time_lets_segments_go(broker: Broker) -> None:
+    """How topics are emptied by hand all over the world."""
+    await produce(broker)
+    await retention(broker)
+    assert log_of(broker).log_start_offset == 0
+    await change(broker, retention_ms=1000)
+    broker.clock.now_ms += 1001
+    await retention(broker)
+    assert (log_of(broker).log_start_offset, log_of(broker).size_bytes) == (1, 0)
+
+
+@effect("segment.bytes")
+async def test_the_present_segment_ends_where_it_says_now(broker: Broker) -> None:
+    """It holds for the segment that is being written, not from the next on."""
+    data = batch(value=b"x" * 400_000)
+    for _ in range(3):
+        await produce(broker, data)
+    assert len(log_of(broker).segments) == 1
+    await change(broker, segment_bytes=1_048_576)
+    await produce(broker, data)
+    assert len(log_of(broker).segments) == 2
+
+
+@effect("segment.index.bytes")
+async def test_the_next_segment_ends_when_its_index_is_full(broker: Broker) -> None:
+    """As in Kafka an index has the size it began with."""
+    log = log_of(broker)
+    await produce(broker)
+    await change(broker, segment_index_bytes=16, index_interval_bytes=1)
+    log.roll(NOW_MS)
+    before = len(log.segments)
+    for _ in range(8):
+        await produce(broker)
+    assert len(log.segments) > before + 1
+
+
+@effect("segment.ms")
+async def test_the_present_segment_ends_when_it_says_now(broker: Broker) -> None:
+    """By its records' times; without any, by the broker's look at it."""
+    await produce(broker)
+    await produce(broker, batch(timestamp_ms=NOW_MS + 3_000_000))
+    assert len(log_of(broker).segments) == 1
+    await change(broker, segment_ms=60_000)
+    await produce(broker, batch(timestamp_ms=NOW_MS + 3_000_000))
+    assert len(log_of(broker).segments) == 2
+    broker.clock.now_ms += 3_100_000
+    await retention(broker)
+    assert len(log_of(broker).segments) == 3
+
+
+@effect("segment.jitter.ms")
+async def test_segments_end_earlier_by_a_part_of_it(broker: Broker) -> None:
+    """So that logs that began together do not all roll together."""
+    await change(broker, segment_ms=60_000)
+    await produce(broker)
+    await produce(broker, batch(timestamp_ms=NOW_MS + 59_999))
+    assert len(log_of(broker).segments) == 1
+    await change(broker, segment_jitter_ms=60_000)
+    await produce(broker, batch(timestamp_ms=NOW_MS + 59_999))
+    assert len(log_of(broker).segments) == 2
+
+
+@pytest.mark.parametrize("name", sorted(EFFECTS))
+def test_a_changed_setting_takes_effect_on_a_running_broker(name: str) -> None:
+    """Settings that wait for a restart are how people find out that a topic was never bounded."""
+
+    async def main(world: Simulation) -> None:
+        async with Broker() as broker:
+            await broker.create("t")
+            await EFFECTS[name](broker)
+            described = await describe(broker, "t", name)
+            assert described.configs[0].config_source == 1  # the topic's own
+
+    run(1, main)
+
+
+for _test in EFFECTS.values():  # run by the parametrized test, which gives them a broker
+    _test.__test__ = False
+
+
+def test_every_row_of_the_table_is_tried() -> None:
+    """A setting that is only stored and shown is worse than one that is refused."""
+    assert EFFECTS.keys() | ELSEWHERE == TOPIC_CONFIGS.keys()
+    assert not EFFECTS.keys() & ELSEWHERE
+
+
+def test_the_job_runs_by_itself_at_the_brokers_interval() -> None:
+    """Nobody calls retention but the node."""
+
+    async def main(world: Simulation) -> None:
+        async with Broker(**{"log.retention.check.interval.ms": 5000}) as broker:
+            await broker.create("t", retention_ms=1)
+            await broker.produce("t", batch())
+            broker.clock.now_ms += DAY_MS
+            await asyncio.sleep(4.9)
+            assert log_of(broker).log_start_offset == 0
+            await asyncio.sleep(0.2)
+            assert log_of(broker).log_start_offset == 1
+            assert broker.node.counters.segments_deleted == 1
+
+    run(1, main)
+
+
+def test_a_log_that_cannot_be_read_keeps_no_other_from_its_retention() -> None:
+    """One bad file must not fill the disk with all the others."""
+
+    async def main(world: Simulation) -> None:
+        async with Broker() as broker:
+            for topic in ("a", "t"):
+                await broker.create(topic, retention_ms=1)
+                await broker.produce(topic, batch())
+            broker.node.topics.partition("a", 0).log.retire()
+            broker.clock.now_ms += DAY_MS
+            await retention(broker)
+            assert log_of(broker).log_start_offset == 1
+
+    run(1, main)

@@ -1,0 +1,114 @@
+"""`aiokq log`: directories on a real disk, without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.settings import broker_settings
+from aiokq.core.clock import SystemClock
+from aiokq.core.environment import Environment
+from aiokq.core.files import OsFiles
+from aiokq.core.offload import InlineOffload
+from tests.unit.broker.harness import Broker, NoNetwork, batch
+from tests.unit.cli.harness import CommandLine
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log directory of a stopped broker: topic t, a partition, two batches."""
+
+    async def main() -> None:
+        import random
+
+        broker = Broker()
+        broker.node = BrokerNode(
+            broker_settings(),
+            Environment(SystemClock(), random.Random(1), NoNetwork(), OsFiles(), InlineOffload()),
+            data_dir=str(tmp_path / "data"),
+        )
+        async with broker:
+            await broker.create("t")
+            now_ms = SystemClock().timestamp_ms()
+            for value in (b"plain", b"\xff\x00"):
+                data = batch(2, value=value, timestamp_ms=now_ms)
+                assert (await broker.produce("t", data)).error_code == 0
+
+    asyncio.run(main())
+    return tmp_path / "data"
+
+
+def run(alone: CommandLine, *arguments: object):
+    return alone("log", *map(str, arguments), servers=None)
+
+
+def log_of(data: Path) -> Path:
+    return data / "t-0" / f"{0:020d}.log"
+
+
+def test_a_partition_is_shown_in_kafkas_words(alone, data):
+    """Scripts that read kafka-dump-log find what they look for."""
+    result = run(alone, "dump", log_of(data), "--records")
+    assert result.code == 0
+    assert result.lines[0] == f"Dumping {log_of(data)}"
+    assert result.lines[1].startswith("baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1")
+    assert "isValid: true" in result.lines[1]
+    assert result.lines[2].startswith("| offset: 0 timestamp: ")
+    assert result.lines[2].endswith("key: k payload: plain")
+    assert result.lines[5].endswith(r"payload: \xff\x00")  # nothing that a terminal obeys
+
+
+def test_json_is_one_object_a_line(alone, data):
+    """A terabyte as one document is nothing that a program can read."""
+    result = run(alone, "dump", data, "--json", "--only", "log", "--only", "checkpoint")
+    entries = [json.loads(line) for line in result.lines]
+    assert {entry["kind"] for entry in entries} == {"log", "checkpoint"}
+    assert [e["base_offset"] for e in entries if e["kind"] == "log"] == [0, 2]
+    assert run(alone, "dump", data, "--only", "nonsense").code == 2
+
+
+def test_a_sound_directory_is_said_to_be(alone, data):
+    """And the exit code says it to scripts."""
+    result = run(alone, "verify", data, "--records")
+    assert (result.code, result.lines[-2].split()) == (
+        0,
+        ["t-0", "0", "4", "1", "2", str(log_of(data).stat().st_size), "sound"],
+    )
+    assert result.lines[-1].startswith(f"{data}: sound; 1 partitions")
+
+
+def test_damage_is_told_with_file_and_byte(alone, data):
+    """For people without Java, at night, with a broker that does not start."""
+    path = log_of(data)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    before = {file: file.stat().st_mtime_ns for file in data.rglob("*")}
+    result = run(alone, "verify", data)
+    assert result.code == 1
+    position = len(content) // 2 + 1
+    line = result.lines[0]
+    assert line.startswith("error: ")
+    assert f"{path}:" in line
+    assert "CRC mismatch" in line
+    assert int(line.split(f"{path}:")[1].split(":")[0]) < position + 20
+    assert "NOT SOUND" in result.lines[-1]
+    document = run(alone, "verify", data, "--json").json
+    assert document["sound"] is False
+    assert document["findings"][0]["severity"] == "error"
+    dumped = run(alone, "dump", path)
+    assert (dumped.code, "wrong checksum" in dumped.err) == (1, True)
+    assert {file: file.stat().st_mtime_ns for file in data.rglob("*")} == before
+
+
+def test_a_path_without_a_log_is_refused(alone, tmp_path):
+    """A misspelt path must not look like a directory without problems."""
+    assert run(alone, "dump", tmp_path).code == 1
+    assert run(alone, "verify", tmp_path / "missing").code == 2
+    (tmp_path / "file").write_bytes(b"")
+    assert run(alone, "verify", tmp_path / "file").code == 2
+    assert run(alone, "verify", tmp_path).code == 1

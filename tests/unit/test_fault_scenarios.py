@@ -1,0 +1,104 @@
+"""Which tests prove the fault scenarios of a log and its disk, by their numbers in the design.
+
+What a scenario is and what has to come of it is said here, in one line; the tests say how. This
+module only sees to it that each test that is named is there.
+
+Source: the failure modes of Jepsen's and Kafka's own system tests.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
+    (13, "broker restart between retries", "sequences are known from snapshot and log"): (
+        "fault/test_log_faults.py::test_a_restart_between_records_loses_and_doubles_none",
+        "fault/test_broker_process.py::test_a_retry_over_a_kill_is_still_recognised",
+        "fault/test_log_kills.py::test_each_acknowledged_record_is_there_once_and_in_order",
+        "interop/test_java_on_broker.py"
+        "::test_the_verifiable_producer_survives_three_kills_of_the_broker",
+    ),
+    (14, "crash in the middle of an append", "cut after the last whole batch"): (
+        "fault/test_log_faults.py::test_a_torn_tail_is_cut",
+        "fault/test_broker_process.py::test_a_torn_tail_is_cut_off_and_the_log_goes_on",
+        "property/test_log_partition.py::LogMachine",
+    ),
+    (15, "flipped bit in an old segment", "the reader sees it, recovery cuts there"): (
+        "fault/test_log_faults.py"
+        "::test_a_flipped_bit_is_found_by_the_reader_and_removed_by_recovery",
+    ),
+    (16, "garbage behind the log", "removed"): (
+        "fault/test_log_faults.py::test_garbage_behind_the_log_is_removed",
+        "property/test_log_partition.py::LogMachine",
+    ),
+    (17, "indexes and snapshots deleted", "made again, same reads"): (
+        "fault/test_log_faults.py::test_all_but_the_log_is_made_again",
+        "property/test_log_partition.py::LogMachine",
+    ),
+    (18, "crash while the cleaner swaps", "the old segments or the new, never both"): (
+        "unit/broker/log/test_cleaner_crash.py"
+        "::test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set",
+        "unit/broker/log/test_interrupted.py"
+        "::test_a_crash_during_a_swap_leaves_the_old_segments_or_the_new",
+        "property/test_log_compaction.py::CompactionMachine",
+        "property/test_log_disks.py::DiskMachine",
+    ),
+    (19, "ENOSPC, EIO", "56, the directory offline, nothing acknowledged is lost"): (
+        "fault/test_disk_faults.py"
+        "::test_one_disk_that_fails_takes_its_partitions_offline_and_nothing_acknowledged_is_lost",
+        "fault/test_disk_faults.py"
+        "::test_when_the_last_disk_fails_the_answer_is_56_and_the_exit_code_1",
+        "fault/test_disk_faults.py"
+        "::test_a_failed_sync_is_not_acknowledged_and_takes_the_disk_offline",
+        "fault/test_disk_faults.py::test_a_disk_that_is_really_full_loses_nothing_acknowledged",
+        "property/test_log_disks.py::DiskMachine",
+    ),
+    (20, "slow fsync", "latency for who waits for it, nothing else"): (
+        "fault/test_disk_faults.py"
+        "::test_a_slow_sync_costs_those_who_wait_for_it_latency_and_nobody_else_anything",
+        "property/test_log_disks.py::DiskMachine",
+    ),
+    (35, "topic deleted and made again under a reader", "by its reset policy in the new one"): (
+        "sim/test_reset.py::test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy",
+        "sim/test_reset.py::test_producer_and_consumer_live_through_resets",
+    ),
+    (36, "retention passes a reader", "offset out of range: by its policy, or an error"): (
+        "sim/test_retention.py"
+        "::test_a_reader_whose_records_are_gone_goes_on_by_its_policy_or_is_told",
+        "sim/test_retention.py::test_the_error_says_what_there_is",
+    ),
+    (37, "reader slower than delete.retention.ms", "final values, in order"): (
+        "unit/broker/log/test_cleaner_run.py"
+        "::test_a_reader_slower_than_the_delete_retention_sees_final_values_in_order",
+        "fault/test_compaction.py::test_keyed_records_are_compacted_under_readers_and_a_writer",
+    ),
+    (38, "slow, half-open, byte-at-a-time, oversize", "bounded memory, closed"): (
+        "fault/test_broker_process.py::test_what_is_not_kafka_is_disconnected",
+        "fault/test_broker_process.py"
+        "::test_counts_that_promise_more_than_the_frame_allocate_nothing",
+        "fault/test_broker_process.py::test_half_sent_frames_hold_no_memory_of_their_promised_size",
+        "fault/test_broker_process.py::test_a_client_that_sends_byte_by_byte_is_served",
+        "fault/test_broker_process.py"
+        "::test_a_client_that_reads_nothing_does_not_fill_the_brokers_memory",
+        "fault/test_server_faults.py::test_a_reader_that_stops_is_given_up_and_leaves_nothing_open",
+        "fault/test_server_faults.py::test_half_a_request_is_given_up",
+        "unit/connection/test_server.py::test_a_request_cannot_be_dripped_for_ever",
+        "unit/connection/test_server.py::test_idle_connections_are_closed_and_busy_ones_are_not",
+        "fault/test_server_faults.py::test_a_client_behind_a_bad_line_gets_its_bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario[0])
+def test_each_scenario_has_its_tests(scenario: tuple[int, str, str]) -> None:
+    """A test that was renamed or taken away leaves its scenario unproven."""
+    for test in SCENARIOS[scenario]:
+        path, name = test.split("::")
+        tree = ast.parse((ROOT / "tests" / path).read_text())
+        assert name in {getattr(node, "name", None) for node in tree.body}, test
