@@ -104,7 +104,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Our broker as a process of its own, for all tests of the run; topics are made on first use."""
+    """Our broker as a process of its own, for all tests of the run; makes topics on first use."""
     with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as process:
         yield process
 
