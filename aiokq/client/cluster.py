@@ -332,6 +332,7 @@ class Cluster:
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         max_wait_ms: int = 0,
+        stop: int | None = None,
         timeout: float | None = None,
     ) -> PartitionRecords:
         """Read once from one offset of a partition, without a consumer.
@@ -343,6 +344,7 @@ class Cluster:
             isolation_level: "read_committed" leaves out records of aborted transactions, and those
                 of open ones.
             max_wait_ms: how long the broker may wait for records at the end of the log.
+            stop: hand over no record at or after this offset.
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Returns:
@@ -359,6 +361,7 @@ class Cluster:
             max_bytes,
             isolation_level=isolation_level,
             max_wait_ms=max_wait_ms,
+            stop=stop,
             timeout=timeout,
         )
 
