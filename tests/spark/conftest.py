@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.peers.broker_process import BrokerProcess, broker_process
+from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +75,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Else workers run whatever python3 is on the path.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar")))
     builder = (
         SparkSession.builder.master("local[2,4]")
@@ -113,3 +117,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def topic() -> str:
     """A name that no other test uses."""
     return f"s{next(_numbers)}"
+
+
+@pytest.fixture
+def topics(broker: BrokerProcess) -> Topics:
+    return Topics(broker.bootstrap_servers)
