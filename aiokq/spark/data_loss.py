@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
 from aiokq import TopicPartition
 from aiokq.errors import KafkaError
@@ -67,8 +68,11 @@ class Losses:
             "re-created.",
         )
 
-    def topic_recreated(self, topic: str, detail: str) -> None:
-        self._report("TOPIC_RECREATED", f"Topic {topic} was deleted and created again ({detail}).")
+    def topic_recreated(self, topic: str, before: UUID, now: UUID) -> None:
+        self._report(
+            "TOPIC_RECREATED",
+            f"Topic {topic} was deleted and created again: its id was {before}, it is {now}.",
+        )
 
     def deleted(self, partitions: Iterable[TopicPartition]) -> None:
         self._report(

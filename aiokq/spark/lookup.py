@@ -56,15 +56,22 @@ class Lookup:
     Args:
         cluster: started.
         options: of the query.
+        timeout: seconds for each request, retries included; None for ``default.api.timeout.ms``.
     """
 
-    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ReadOptions, timeout: float | None = None
+    ) -> None:
         self._admin = cluster.admin()
         self._options = options
+        self._timeout = timeout
         self._isolation_level = options.isolation_level
 
-    async def partitions(self) -> Partitions:
+    async def partitions(self, *, missing_ok: bool = False) -> Partitions:
         """The partitions that the query reads, as the cluster has them now.
+
+        Args:
+            missing_ok: leave out what was named and does not exist.
 
         Raises:
             UnknownTopicOrPartition: a topic or partition that was named does not exist.
@@ -77,26 +84,27 @@ class Lookup:
         if not names:
             return Partitions(leaders, ids)
         await self._admin.start()
-        described = await self._admin.describe_topics(names)
+        described = await self._admin.describe_topics(names, timeout=self._timeout)
+        # One that matched a pattern may be deleted since it was listed.
+        missing_ok = missing_ok or isinstance(strategy, Pattern)
         for name in names:
             topic = described[name]
             if topic.error is not None:
-                if isinstance(strategy, Pattern) and isinstance(
-                    topic.error, UnknownTopicOrPartition
-                ):
-                    continue  # deleted since it was listed
+                if missing_ok and isinstance(topic.error, UnknownTopicOrPartition):
+                    continue
                 raise topic.error
             if topic.topic_id != NO_ID:
                 ids[name] = topic.topic_id
             for partition in topic.partitions:
                 leaders[TopicPartition(name, partition.partition)] = partition.leader
         if isinstance(strategy, Assign):
-            if missing := [tp for tp in strategy.partitions if tp not in leaders]:
+            missing = [tp for tp in strategy.partitions if tp not in leaders]
+            if missing and not missing_ok:
                 raise UnknownTopicOrPartition(
                     f"option assign: there is no {partitions_text(missing)}",
                     topic_partition=missing[0],
                 )
-            leaders = {tp: leaders[tp] for tp in strategy.partitions}
+            leaders = {tp: leaders[tp] for tp in strategy.partitions if tp in leaders}
         return Partitions(leaders, ids)
 
     async def _topics(self, strategy: Strategy) -> list[str]:
@@ -108,7 +116,8 @@ class Lookup:
             case Pattern(pattern):
                 await self._admin.start()
                 matches = re.compile(pattern).fullmatch
-                return sorted(name for name in await self._admin.list_topics() if matches(name))
+                listed = await self._admin.list_topics(timeout=self._timeout)
+                return sorted(name for name in listed if matches(name))
 
     async def log_starts(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """The first offset of each partition's log."""
@@ -124,7 +133,10 @@ class Lookup:
             return {}
         await self._admin.start()
         found = await self._admin.list_offsets(
-            dict(wanted), isolation_level=self._isolation_level, raise_errors=True
+            dict(wanted),
+            isolation_level=self._isolation_level,
+            timeout=self._timeout,
+            raise_errors=True,
         )
         return {tp: found[tp].offset for tp in wanted}
 
