@@ -147,7 +147,7 @@ def pack(
     leaders: list[set[int]] = [set() for _ in loads]
     packed: list[list[OffsetRange]] = [[] for _ in loads]
     largest_first = sorted(
-        ranges, key=lambda part: (-part.size, part.leader, part.topic, part.partition, part.start)
+        ranges, key=lambda part: (-part.size, part.topic, part.partition, part.start)
     )
     for part in largest_first:
         number = min(
