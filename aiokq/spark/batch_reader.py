@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -84,10 +83,8 @@ class KafkaBatchReader(DataSourceReader):
 async def _ranges(lookup: Lookup, options: ReadOptions, since_ms: int | None) -> list[OffsetRange]:
     partitions = await lookup.partitions()
     ends = await lookup.ends(partitions.leaders)
-    starts, stops = await asyncio.gather(
-        lookup.resolve(options.starting, partitions.leaders, ends, "starting"),
-        lookup.resolve(options.ending, partitions.leaders, ends, "ending"),
-    )
+    starts = await lookup.resolve(options.starting, partitions.leaders, ends, "starting")
+    stops = await lookup.resolve(options.ending, partitions.leaders, ends, "ending")
     since = {} if since_ms is None else await lookup.first_since(partitions.leaders, since_ms)
     losses = Losses(options.fail_on_data_loss)
     ranges = []

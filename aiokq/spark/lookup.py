@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -143,7 +142,7 @@ class Lookup:
     async def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
         """Both ends of each partition's log."""
         tps = list(partitions)
-        return Ends(*await asyncio.gather(self.log_starts(tps), self.log_ends(tps)))
+        return Ends(await self.log_starts(tps), await self.log_ends(tps))
 
     async def resolve(
         self, limit: Limit, partitions: Iterable[TopicPartition], ends: Ends, which: Which

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -64,6 +65,8 @@ class PushdownReader(KafkaBatchReader):
 def _narrow(item: Filter) -> Narrow | None:
     """What a filter leaves of a range; None if it is none of ours."""
     match item:
+        case IsNotNull(("topic" | "partition" | "offset" | "timestamp",)):
+            return lambda part: part  # they never are
         case EqualTo(("topic",), str(topic)):
             return lambda part: part if part.topic == topic else None
         case EqualTo(("partition",), int(number)):

@@ -95,7 +95,7 @@ class _Readahead:
         self._failure: BaseException | None = None
         self._loop = client.thread
         self._fetching = _Fetching(client.cluster, options)
-        self._done = client.submit(self._run())
+        self._pumps = [client.submit(self._pump()) for _ in range(min(WINDOW, len(ranges)))]
 
     # -- taking
 
@@ -127,12 +127,10 @@ class _Readahead:
 
     def close(self) -> None:
         """End fetching, also in the middle."""
-        self._done.cancel()
+        for pump in self._pumps:
+            pump.cancel()
 
     # -- fetching, on the loop
-
-    async def _run(self) -> None:
-        await asyncio.gather(*(self._pump() for _ in range(WINDOW)))
 
     async def _pump(self) -> None:
         """Fetches ranges, each the next one that nobody fetches, until all are or one failed."""
@@ -218,18 +216,14 @@ class _Fetching:
             return
         topic = self._cluster.metadata.topic(part.topic)
         if topic is not None and topic.topic_id.int and topic.topic_id != part.topic_id:
-            self._losses.topic_recreated(
-                part.topic, f"planned {part.topic_id}, it is {topic.topic_id}"
-            )
+            self._losses.topic_recreated(part.topic, part.topic_id, topic.topic_id)
 
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Where to go on after the broker said that an offset is not in its log."""
         tp = part.topic_partition
-        first, last = await asyncio.gather(
-            self._cluster.offsets(tp, "earliest", timeout=self._timeout),
-            self._cluster.offsets(
-                tp, "latest", isolation_level=self._isolation_level, timeout=self._timeout
-            ),
+        first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)
+        last = await self._cluster.offsets(
+            tp, "latest", isolation_level=self._isolation_level, timeout=self._timeout
         )
         assert first is not None
         assert last is not None

@@ -151,7 +151,8 @@ class _Process:
 
 
 async def _close_all(clusters: list[Cluster]) -> None:
-    await asyncio.gather(*(cluster.close() for cluster in clusters), return_exceptions=True)
+    for cluster in clusters:
+        await cluster.close()
 
 
 _process: _Process | None = None
