@@ -53,13 +53,18 @@ class SourceOffset:
 
     Attributes:
         positions: of the next record to read, by partition.
-        initial: where the query began; only in the end of its first batch.
+        initial: where the query began; in its first offset, and in the end of its first batch.
         topic_ids: of the topics at that time; a topic whose brokers have no ids is left out.
     """
 
     positions: PartitionOffsets
     initial: PartitionOffsets | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> bool:
+        """Whether this is where the query began."""
+        return self.positions == self.initial
 
     @classmethod
     def parse(cls, offset: Mapping[str, Mapping[str, int]]) -> SourceOffset:

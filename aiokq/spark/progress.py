@@ -84,7 +84,7 @@ class Progress:
         positions = await lookup.resolve(
             self._options.starting, partitions.leaders, ends, "starting"
         )
-        return SourceOffset(positions, topic_ids=partitions.topic_ids)
+        return SourceOffset(positions, positions, partitions.topic_ids)
 
     # -- how far it goes
 
@@ -110,24 +110,20 @@ class Progress:
         if latest is None:
             return begun.to_map()
         self._latest = latest
-        first = self._is_first(begun)
         ends = self._not_before(begun, latest)
-        if not self._moves(begun, ends, latest) and not first:
+        if not self._moves(begun, ends, latest):
             return begun.to_map()
         starts = latest.starts | begun.positions
         if not wanted.everything:
-            if not first and self._too_few(starts, ends):
+            if self._too_few(starts, ends):
                 return begun.to_map()
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # In the end of the first batch, for it is written down before the batch is run: after a
-        # crash in it the query would begin somewhere else.
-        initial = begun.positions if first else None
+        # In the end of the first batch, for that is written down before the batch is run: after a
+        # crash in it Spark would have the query begin wherever initial() says then.
+        initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
-
-    def _is_first(self, begun: SourceOffset) -> bool:
-        return self._initial is not None and begun == self._initial
 
     def _not_before(self, begun: SourceOffset, latest: Latest) -> PartitionOffsets:
         """The ends, but none before where the query is, unless that lasts.
@@ -185,8 +181,8 @@ class Progress:
             KafkaError: the cluster cannot be asked.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
-        if until.initial is not None:
-            # What Spark gives for the first batch is what initial() says, now.
+        if until.initial is not None and begun.unread:
+            # What Spark gives for the first batch is what initial() says now.
             begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []

@@ -10,8 +10,8 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.errors import ConnectionLost, KafkaError, TopicAuthorization
-from aiokq.spark.lookup import Partitions
-from aiokq.spark.offsets import PartitionOffsets, SourceOffset
+from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.progress import Progress, Wanted
 from aiokq.spark.watermarks import Latest, Watermarks
@@ -43,6 +43,19 @@ class Cluster(Watermarks):
     def latest(self) -> Latest | None:
         return None if self.away else self.ask()
 
+    @property
+    def client(self) -> Any:
+        return self
+
+    cluster: Any = property(lambda self: self)
+
+    def admin(self) -> None:
+        return None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> tuple[Partitions, Ends]:
+        coroutine.close()
+        return self.ask().partitions, Ends(dict.fromkeys(self.ends, 0), self.ends)
+
 
 class Query:
     """A query that goes on batch by batch, as Spark would have it."""
@@ -51,9 +64,8 @@ class Query:
         self.time = 1000.0
         self.cluster = Cluster()
         self.progress = Progress(options(**given), lambda: self.time, self.cluster)
-        begun = SourceOffset({T0: 0} if initial is None else initial, topic_ids={"t": ID})
-        self.progress._initial = begun
-        self.offset = begun.to_map()
+        first = {T0: 0} if initial is None else initial
+        self.offset = SourceOffset(first, first, {"t": ID}).to_map()
 
     def next(self, wanted: Wanted = ALL) -> PartitionOffsets | None:
         """The end of the next batch; None if there is none."""
@@ -63,21 +75,23 @@ class Query:
         self.offset = end
         return SourceOffset.parse(end).positions
 
+    def read(self, start: OffsetMap, end: OffsetMap) -> list[tuple[int, int, int]]:
+        """What a batch between two offsets reads."""
+        return [(r.partition, r.start, r.stop) for r in self.progress.ranges(start, end)]
 
-def test_the_first_batch_is_run_and_written_down_even_if_it_is_empty() -> None:
-    """Where the query began must survive a crash before the first record."""
+
+BEGUN = "__aiokq_initial__.t"
+
+
+def test_where_the_query_began_is_written_down_until_something_was_read() -> None:
+    """Spark runs the first batch even if it is empty, and writes its end down."""
     query = Query({T0: 7})
     query.cluster.ends = {T0: 7}
-
-    assert query.next() == {T0: 7}
-    assert query.offset["__aiokq_initial__.t"] == {"0": 7}
-
-
-def test_where_the_query_began_is_in_the_first_offset_only() -> None:
-    """Later ones begin where the one before ended."""
-    query = Query({T0: 7})
+    assert query.next() is None
+    assert query.offset[BEGUN] == {"0": 7}
     query.cluster.ends = {T0: 9}
     query.next()
+    assert query.offset[BEGUN] == {"0": 7}
     query.cluster.ends = {T0: 11}
     query.next()
 
@@ -91,7 +105,26 @@ def test_nothing_new_gives_the_offset_back_as_it_was() -> None:
     query.next()
 
     assert query.next() is None
-    assert query.offset["__aiokq_initial__.t"] == {"0": 7}
+    assert query.offset[BEGUN] == {"0": 7}
+
+
+def test_the_first_batch_is_read_from_where_the_query_began() -> None:
+    """After a crash in it Spark says that it starts where "latest" is by now."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 9}
+    query.next()
+    now = SourceOffset({T0: 20}, {T0: 20}, {"t": ID}).to_map()
+
+    assert query.read(now, query.offset) == [(0, 7, 9)]
+
+
+def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
+    """Where the texts differ Spark runs it, also when where the query began is still in it."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 9}
+    query.next()
+
+    assert query.read(dict(reversed(query.offset.items())), query.offset) == []
 
 
 def test_an_offset_of_the_jvm_connector_is_left_alone_until_there_is_more() -> None:
@@ -138,14 +171,16 @@ def test_too_few_records_wait_for_more_but_not_forever() -> None:
     """Spark's limits have no delay, and no pair of a smallest and a largest: both are here."""
     query = started(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="60s")
     limit = Wanted(max_rows=7)
-    query.cluster.ends = {T0: 4}
+    query.cluster.ends = {T0: 1}
+    assert query.next(limit) == {T0: 1}  # the first batch waits for nothing
+    query.cluster.ends = {T0: 5}
     assert query.next(limit) is None
-    query.cluster.ends = {T0: 9}
-    assert query.next(limit) == {T0: 7}
+    query.cluster.ends = {T0: 10}
+    assert query.next(limit) == {T0: 8}
     assert query.next(limit) is None
     query.time += 60
 
-    assert query.next(limit) == {T0: 9}
+    assert query.next(limit) == {T0: 10}
 
 
 def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
