@@ -75,7 +75,16 @@ READ: Final = (
     "commitGroup",
     "pushdown",
 )
-WRITE: Final = ("topic", "includeHeaders", "exactlyOnce", "checkpointLocation")
+WRITE: Final = (
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    # Spark's own, which it hands to the sink as well.
+    "checkpointLocation",
+    "queryName",
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+)
 KAFKA: Final = "kafka."
 _BY_LOWER: Final = {name.lower(): name for name in (*READ, *WRITE)}
 NOT_OURS: Final[Mapping[str, str]] = {
