@@ -10,12 +10,13 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, Unpack
 
 from aiokq.admin.client import Admin
 from aiokq.admin.settings import AdminSettings
 from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.client.registry import Registry
+from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.metadata import ClusterMetadata
@@ -153,6 +154,9 @@ class Cluster:
                 stacklevel=1,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         servers = ",".join(self._settings.bootstrap_servers)
