@@ -12,13 +12,23 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aiokq.spark import bridge
+    from aiokq.spark.listener import AiokqProgressListener
     from aiokq.spark.source import AiokqDataSource, register
     from aiokq.spark.worker import WorkerClient, worker_client
 
-__all__ = ["AiokqDataSource", "WorkerClient", "register", "worker_client"]
+__all__ = [
+    "AiokqDataSource",
+    "AiokqProgressListener",
+    "WorkerClient",
+    "bridge",
+    "register",
+    "worker_client",
+]
 
 _HOMES = {
     "AiokqDataSource": "aiokq.spark.source",
+    "AiokqProgressListener": "aiokq.spark.listener",
     "WorkerClient": "aiokq.spark.worker",
     "register": "aiokq.spark.source",
     "worker_client": "aiokq.spark.worker",
@@ -26,6 +36,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "bridge":
+        return importlib.import_module("aiokq.spark.bridge")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
