@@ -464,6 +464,11 @@ def _check_kafka(kafka: Mapping[str, str]) -> None:
         raise ConfigError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
+    _positive(
+        kafka,
+        "max.partition.fetch.bytes",
+        "option kafka.max.partition.fetch.bytes must be positive",
+    )
     level = kafka.get("isolation.level", "read_uncommitted")
     if level.lower() not in {"read_committed", "read_uncommitted"}:
         raise ConfigError(

@@ -267,6 +267,7 @@ def test_durations_are_read_as_spark_reads_them(text: str, seconds: float) -> No
         {"commitGroup": " "},
         {"kafka.isolation.level": "committed"},
         {"maxTasks": "-1"},
+        {"kafka.max.partition.fetch.bytes": "0"},
     ],
 )
 def test_a_value_of_the_wrong_form_is_refused_by_the_options_name(option: dict[str, str]) -> None:
