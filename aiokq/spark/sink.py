@@ -194,6 +194,9 @@ def batch_writer(
 ) -> KafkaBatchWriter:
     """The writer of a batch.
 
+    Only mode "append" and "overwrite" come here. Spark refuses the others, its default among them,
+    for every source that is written in Python.
+
     Raises:
         ConfigError: an option, a column or the save mode is refused.
     """
