@@ -37,7 +37,7 @@ $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 
 # The compiled core is rebuilt whenever its source changes: an edit never runs stale code.
 $(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(wildcard aiokq/_core.py aiokq/_*.h aiokq/_*.pxd)
-	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow]'
+	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
 	@# Byte code now: where PYTHONDONTWRITEBYTECODE is set, a broker would start half as fast.
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
 	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
@@ -53,6 +53,11 @@ $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh openssl openssl
 	@mkdir -p $(@D) && touch $@
 
+# Spark runs on a Java, 17 or newer: the one that is there, or Debian's.
+.PHONY: java
+java:
+	@bash tools/find_java.sh
+
 .PHONY: setup
 setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the development tools
 
@@ -62,22 +67,26 @@ setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the develop
 kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tests' peer)
 	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) bash tools/fetch_kafka.sh $(KAFKA_LIBS)
 
+.PHONY: connector
+connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) from Maven Central into .cache
+	@bash tools/fetch_connector.sh $(CACHE)/connector
+
 # --- work ----------------------------------------------------------------------------------
 
 .PHONY: run
-run: $(CACHE)/stamps/build ## Run the main job with real data on the embedded broker (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
+run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
-test: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run a smoke of every tier of tests
+test: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
 .PHONY: interop
-interop: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
+interop: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
 	@$(PY) tools/run_tests.py interop
 
 .PHONY: torture
-torture: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka ## Run the long tests: many seeds, long fuzzing, full matrices
+torture: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices
 	@$(PY) tools/run_tests.py torture
 
 .PHONY: lint
@@ -93,7 +102,7 @@ format: $(CACHE)/stamps/venv ## Format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 .PHONY: bench
-bench: $(CACHE)/stamps/bench kafka ## Measure aiokq beside its peers in one run (tables and plots in benchmarks/results)
+bench: $(CACHE)/stamps/bench kafka connector ## Measure aiokq beside its peers in one run (tables and plots in benchmarks/results)
 	@$(PY) -m benchmarks $(BENCH)
 
 .PHONY: docs

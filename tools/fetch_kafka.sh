@@ -10,7 +10,7 @@ stamp="$dir/.complete"
 zookeeper="$dir/../zookeeper"
 [ -f "$stamp" ] && [ -f "$zookeeper/.complete" ] && command -v java >/dev/null && exit 0
 
-bash "$here/install_debian.sh" java openjdk-17-jre-headless
+bash "$here/find_java.sh"
 bash "$here/install_debian.sh" mvn maven
 if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
     echo "aiokq: no Java or Maven: the tests against Apache Kafka will be SKIPPED" >&2

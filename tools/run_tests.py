@@ -39,9 +39,11 @@ SMOKE = [
     ),
     Tier("fault", 240, ["tests/fault"], ["-m", "not torture"]),
     Tier("interop", 360, ["tests/interop", "tests/examples"], ["-m", "not torture and not full"]),
+    Tier("spark", 240, ["tests/spark"], ["-m", "not torture and not full"]),
 ]
 INTEROP = [
     Tier("interop", 1800, ["tests/interop", "tests/examples"], ["-m", "not torture"]),
+    Tier("spark", 1800, ["tests/spark"], ["-m", "not torture"]),
 ]
 LONG = {"AIOKQ_HYPOTHESIS_PROFILE": "torture"}
 TORTURE = [
@@ -55,6 +57,7 @@ TORTURE = [
     ),
     Tier("fault", 3600, ["tests/fault"], ["--timeout=3600"], LONG),
     Tier("interop", 3600, ["tests/interop", "tests/examples"], ["--timeout=3600"], LONG),
+    Tier("spark", 3600, ["tests/spark"], ["--timeout=3600"], LONG),
 ]
 SUITES = {"smoke": SMOKE, "interop": INTEROP, "torture": TORTURE}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 from aiokq.admin import clusters as cluster_calls
@@ -31,6 +31,7 @@ from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
 from aiokq.admin.settings import AdminSettings
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
+from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.core.errors import Closed
@@ -138,6 +139,9 @@ class Admin(GroupCalls):
                 stacklevel=1,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         return f"<Admin of {self._engine.settings.client_id}>"

@@ -10,12 +10,13 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, Unpack
 
 from aiokq.admin.client import Admin
 from aiokq.admin.settings import AdminSettings
 from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.client.registry import Registry
+from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.metadata import ClusterMetadata
@@ -154,6 +155,9 @@ class Cluster:
                 stacklevel=1,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         servers = ",".join(self._settings.bootstrap_servers)
@@ -333,6 +337,7 @@ class Cluster:
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         max_wait_ms: int = 0,
+        stop: int | None = None,
         timeout: float | None = None,
     ) -> PartitionRecords:
         """Read once from one offset of a partition, without a consumer.
@@ -344,6 +349,7 @@ class Cluster:
             isolation_level: "read_committed" leaves out records of aborted transactions, and those
                 of open ones.
             max_wait_ms: how long the broker may wait for records at the end of the log.
+            stop: hand over no record at or after this offset.
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Returns:
@@ -360,6 +366,7 @@ class Cluster:
             max_bytes,
             isolation_level=isolation_level,
             max_wait_ms=max_wait_ms,
+            stop=stop,
             timeout=timeout,
         )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import NoReturn
 
 from aiokq.core.errors import Closed, WrongLoop
 
-__all__ = ["LoopBinding"]
+__all__ = ["LoopBinding", "refuse_pickling"]
 
 
 class LoopBinding:
@@ -71,3 +72,17 @@ class LoopBinding:
     def forked(self) -> bool:
         """Whether this is another process than the one bound to."""
         return self._loop is not None and os.getpid() != self._pid
+
+
+def refuse_pickling(client: object) -> NoReturn:
+    """A client has an event loop and sockets, which no other process can use.
+
+    Raises:
+        WrongLoop: says what to send in its place.
+    """
+    name = type(client).__name__
+    raise WrongLoop(
+        f"a {name} cannot be pickled or copied: it belongs to its event loop and process. Send its "
+        f"settings, and make a {name} of them there; in Spark's handlers and workers call "
+        "aiokq.spark.worker_client(settings)"
+    )

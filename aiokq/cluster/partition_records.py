@@ -14,7 +14,26 @@ from aiokq.wire.fetch import FetchPartitionData
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-__all__ = ["PartitionRecords"]
+__all__ = ["PartitionRecords", "arrow_batch"]
+
+
+def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.RecordBatch:
+    """All records that are left in a cursor, as one Arrow batch.
+
+    Raises:
+        CorruptRecord: as the cursor does.
+        ValueError: no such column.
+    """
+    names = None if columns is None else tuple(columns)
+    parts = [cursor.columns(names)]
+    # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+    while not cursor.exhausted:
+        parts.append(cursor.columns(names))
+    if len(parts) == 1 or not any(map(len, parts[1:])):
+        return parts[0].to_arrow()
+    import pyarrow as pa
+
+    return pa.concat_batches([part.to_arrow() for part in parts if len(part)])
 
 
 class PartitionRecords:
@@ -32,6 +51,7 @@ class PartitionRecords:
         last_stable_offset: end of what is decided, for read_committed; -1 if the broker is too old
             to tell.
         log_start_offset: first offset of the log; -1 likewise.
+        size: bytes as they were fetched.
     """
 
     __slots__ = (
@@ -45,6 +65,7 @@ class PartitionRecords:
         "next_offset",
         "offset",
         "partition",
+        "size",
         "topic",
     )
 
@@ -71,6 +92,7 @@ class PartitionRecords:
             self._aborted = [(a.producer_id, a.first_offset) for a in aborted]
         # What was received is always one piece of the frame.
         self._data = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        self.size = len(self._data)
         self._records: tuple[Record, ...] | None = None
         end = offset
         for header in iter_headers(self._data):
@@ -110,7 +132,7 @@ class PartitionRecords:
             ImportError: pyarrow is not installed (``pip install aiokq[arrow]``).
             CorruptRecord: as `records`.
         """
-        return self.cursor().columns(columns).to_arrow()
+        return arrow_batch(self.cursor(), columns)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)

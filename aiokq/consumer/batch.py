@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from aiokq.cluster.partition_records import arrow_batch
+
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
@@ -109,17 +111,7 @@ class RecordBatch(Generic[R]):
             CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
             ValueError: no such column.
         """
-        names = None if columns is None else tuple(columns)
-        cursor = self._cursor()
-        parts = [cursor.columns(names)]
-        # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
-        while not cursor.exhausted:
-            parts.append(cursor.columns(names))
-        if len(parts) == 1 or not any(map(len, parts[1:])):
-            return parts[0].to_arrow()
-        import pyarrow as pa
-
-        return pa.concat_batches([part.to_arrow() for part in parts if len(part)])
+        return arrow_batch(self._cursor(), columns)
 
     def _count(self) -> int:
         """By decoding, where the headers do not tell."""

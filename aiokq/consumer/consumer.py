@@ -13,9 +13,9 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
-from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.catalog import Catalog
@@ -254,6 +254,9 @@ class Consumer:
                 stacklevel=2,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         state = "open" if self._started else "new"

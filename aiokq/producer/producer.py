@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from aiokq.cluster.binding import LoopBinding
+from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
 from aiokq.core.errors import (
@@ -219,6 +219,9 @@ class Producer:
                 stacklevel=2,
                 source=self,
             )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         state = "new" if self._loop is None else "open"

@@ -43,8 +43,9 @@ def expected(code: str) -> list[str]:
     return [line for promise in PRINTS.findall(code) for line in promise.split(", then ")]
 
 
-async def run_python(codes: list[str]) -> None:
-    namespace: dict[str, Any] = {"__name__": "guide"}
+async def run_python(codes: list[str], **given: object) -> None:
+    """`given`: names that the page expects to be there."""
+    namespace: dict[str, Any] = {"__name__": "guide", **given}
     for code in codes:
         out = io.StringIO()
         compiled = compile(code, "guide", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

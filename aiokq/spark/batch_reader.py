@@ -1,0 +1,116 @@
+"""Batch reads: what to read is settled once, by the planner; tasks only read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from aiokq.errors import ConfigError
+from aiokq.spark.data_loss import Losses
+from aiokq.spark.lookup import Lookup
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.planning import OffsetRange, plan
+from aiokq.spark.reading import read_ranges
+from aiokq.spark.schema import Projection
+from aiokq.spark.worker import worker_client
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["KafkaBatchReader", "TaskRanges"]
+
+logger = logging.getLogger("aiokq.spark")
+
+
+class TaskRanges(InputPartition):
+    """What one task reads, in this order."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        self.ranges = tuple(ranges)
+
+
+class KafkaBatchReader(DataSourceReader):
+    """Reads topics from offsets to offsets, both settled when the query is planned.
+
+    Args:
+        options: checked.
+        schema: of the frame.
+        max_tasks: where the option is not set.
+    """
+
+    _since_ms: int | None = None
+    """Older records need not be read."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
+        self._options = options
+        self._projection = Projection(schema)
+        self._max_tasks = max_tasks
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks.
+
+        Raises:
+            ConfigError: an option does not fit the topics as they are.
+            DataLoss: offsets asked for are gone.
+            KafkaError: the cluster cannot be asked, or a topic does not exist.
+        """
+        client = worker_client(self._options.kafka)
+        lookup = Lookup(client.cluster, self._options)
+        ranges = self._narrowed(client.run(_ranges(lookup, self._options, self._since_ms)))
+        tasks = plan(
+            ranges,
+            max_tasks=self._options.max_tasks or self._max_tasks,
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+        # Without any partition Spark would make one of its own, of which read() knows nothing.
+        return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
+
+    def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """The ranges without what filters exclude; here there are none."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, in a worker."""
+        assert isinstance(partition, TaskRanges)
+        return read_ranges(partition.ranges, self._options, self._projection)
+
+
+async def _ranges(lookup: Lookup, options: ReadOptions, since_ms: int | None) -> list[OffsetRange]:
+    partitions = await lookup.partitions()
+    ends = await lookup.ends(partitions.leaders)
+    starts = await lookup.resolve(options.starting, partitions.leaders, ends, "starting")
+    stops = await lookup.resolve(options.ending, partitions.leaders, ends, "ending")
+    since = {} if since_ms is None else await lookup.first_since(partitions.leaders, since_ms)
+    losses = Losses(options.fail_on_data_loss)
+    ranges = []
+    for tp in partitions.leaders:
+        start, stop = starts[tp], stops[tp]
+        if start > stop:
+            raise ConfigError(_REVERSED.format(start=start, stop=stop, tp=tp))
+        if stop > ends.ends[tp]:
+            losses.unreadable(tp, ends.ends[tp], stop)
+            stop = max(ends.ends[tp], start)
+        if start < ends.starts[tp]:
+            losses.start_reset(tp, start, ends.starts[tp])
+            start = min(ends.starts[tp], stop)
+        start = min(max(start, since.get(tp, start)), stop)
+        topic_id = partitions.topic_ids.get(tp.topic)
+        ranges.append(OffsetRange(*tp, start, stop, topic_id, partitions.leaders[tp]))
+    return ranges
+
+
+_REVERSED: Final = """\
+The resolved start offset {start} is greater than the resolved end offset {stop} for topic \
+{tp.topic} partition {tp.partition}.
+Please investigate in this order:
+1. Check whether start offset is set beyond the end offset or the latest available offset after \
+resolution. Possible inputs are:
+  (a) Start offset is set to a timestamp, and the end offset is set to an index of offset.
+  (b) Start offset is set to an index of offset, and the end offset is set to a timestamp.
+  (c) Start offset is set, and the end offset is set to latest.
+2. Check whether the Kafka topic-partition is deleted and re-created."""

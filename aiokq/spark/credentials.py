@@ -1,0 +1,197 @@
+"""JAAS lines and PEM stores, as Java's clients are given them, in the settings of ours.
+
+Pure but for one thing: a key that is given as text touches the disk for a moment, since Python
+loads keys from files only. What only Java can read is refused, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from typing import Final
+
+from aiokq.errors import ConfigError
+
+__all__ = ["sasl_settings", "tls_settings"]
+
+PLAIN_MODULE: Final = "PlainLoginModule"
+SCRAM_MODULE: Final = "ScramLoginModule"
+_JAAS: Final = re.compile(
+    r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\s+(.*?);\s*", re.S
+)
+_ENTRY: Final = re.compile(
+    r"""\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+))"""
+)
+_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
+
+NO_PASSWORD: Final = "SSL {} store password cannot be specified with PEM format"
+"""Kafka's words, `DefaultSslEngineFactory`."""
+TRUST_REMEDY: Final = (
+    "export its certificates, `keytool -exportcert -rfc -alias NAME -keystore STORE > ca.pem`, and "
+    "set kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=ca.pem"
+)
+KEY_REMEDY: Final = (
+    "convert it, `keytool -importkeystore -srckeystore STORE -destkeystore client.p12 "
+    "-deststoretype PKCS12` and `openssl pkcs12 -in client.p12 -out client.pem`, and set "
+    "kafka.ssl.keystore.type=PEM and kafka.ssl.keystore.location=client.pem"
+)
+
+
+def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
+    """``sasl.jaas.config`` as settings: user and password of PLAIN and SCRAM.
+
+    Args:
+        kafka: ``kafka.*`` options by Kafka's names.
+
+    Raises:
+        ConfigError: it is not one line of JAAS, or of another login module, or lacks a user or a
+            password, or does not go with ``sasl.mechanism``.
+    """
+    text = kafka.get("sasl.jaas.config")
+    if text is None:
+        return {}
+    found = _JAAS.fullmatch(text)
+    if found is None:
+        # The text has a password: it is not repeated.
+        raise ConfigError(
+            "option kafka.sasl.jaas.config: it is to be one login module, "
+            '\'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
+            'password="...";\', with the semicolon'
+        )
+    module = found[1].rpartition(".")[2]
+    mechanism = kafka.get("sasl.mechanism", "")
+    if module not in (PLAIN_MODULE, SCRAM_MODULE):
+        raise ConfigError(
+            f"option kafka.sasl.jaas.config: the login module {module} is Java's own; there are "
+            f"{PLAIN_MODULE} and {SCRAM_MODULE}"
+        )
+    if mechanism.upper().startswith("SCRAM") != (module == SCRAM_MODULE) or not mechanism:
+        wanted = "PLAIN" if module == PLAIN_MODULE else "SCRAM-SHA-512 or SCRAM-SHA-256"
+        if mechanism or module == SCRAM_MODULE:
+            raise ConfigError(
+                f"option kafka.sasl.jaas.config: {module} goes with "
+                f"kafka.sasl.mechanism={wanted}, which is {mechanism or 'not set'}"
+            )
+    entries = {name: _text(*quoted) for name, *quoted in _ENTRY.findall(found[3])}
+    missing = [name for name in ("username", "password") if name not in entries]
+    if missing:
+        raise ConfigError(f"option kafka.sasl.jaas.config: it has no {missing[0]}")
+    return {
+        "sasl_plain_username": entries["username"],
+        "sasl_plain_password": entries["password"],
+    }
+
+
+def _text(double: str, single: str, bare: str) -> str:
+    return re.sub(r"\\(.)", r"\1", double or single) or bare
+
+
+def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
+    """``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*`` as settings.
+
+    PEM files stay files, to be read where they are used. Certificates and keys given as text
+    become a context.
+
+    Raises:
+        ConfigError: a store that is not PEM, with how to make it so; a text that is not PEM; a
+            password where PEM has none.
+    """
+    check_hostname = _checks_hostname(kafka)
+    _check_store(kafka, "truststore", "trust", TRUST_REMEDY)
+    _check_store(kafka, "keystore", "key", KEY_REMEDY)
+    chain, key = (kafka.get(f"ssl.keystore.{part}") for part in ("certificate.chain", "key"))
+    if (chain is None) != (key is None):
+        raise ConfigError(
+            "options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key go together"
+        )
+    trusted = kafka.get("ssl.truststore.certificates")
+    if trusted is not None or chain is not None:
+        return {"ssl_context": _context(kafka, check_hostname)}
+    settings: dict[str, object] = {
+        setting: kafka[name]
+        for name, setting in (
+            ("ssl.truststore.location", "ssl_cafile"),
+            ("ssl.keystore.location", "ssl_certfile"),
+            ("ssl.key.password", "ssl_password"),
+        )
+        if name in kafka
+    }
+    if not check_hostname:
+        settings["ssl_check_hostname"] = False
+    return settings
+
+
+def _checks_hostname(kafka: Mapping[str, str]) -> bool:
+    algorithm = kafka.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    if algorithm not in {"", "https"}:
+        raise ConfigError(
+            f"option kafka.ssl.endpoint.identification.algorithm: {algorithm!r} is neither 'https' "
+            "nor empty, which does not check the name"
+        )
+    return algorithm == "https"
+
+
+def _check_store(kafka: Mapping[str, str], store: str, word: str, remedy: str) -> None:
+    given = sorted(name for name in kafka if name.startswith(f"ssl.{store}."))
+    if not given:
+        return
+    kind = kafka.get(f"ssl.{store}.type", "JKS").upper()
+    if kind != "PEM":
+        raise ConfigError(
+            f"option kafka.{given[0]}: Java's key stores ({kind}) cannot be read: {remedy}"
+        )
+    if f"ssl.{store}.password" in kafka:
+        also = ", only key password may be specified" if store == "keystore" else ""
+        raise ConfigError(f"option kafka.ssl.{store}.password: {NO_PASSWORD.format(word)}{also}.")
+
+
+def _context(kafka: Mapping[str, str], check_hostname: bool) -> ssl.SSLContext:
+    trusted = kafka.get("ssl.truststore.certificates")
+    location = kafka.get("ssl.truststore.location")
+    option = "kafka.ssl.truststore." + ("location" if trusted is None else "certificates")
+    try:
+        context = ssl.create_default_context(
+            cafile=location, cadata=None if trusted is None else _pem(trusted, option)
+        )
+        context.check_hostname = check_hostname
+        option = "kafka.ssl.keystore.location"
+        certificates = kafka.get(option.removeprefix("kafka."))
+        chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
+        password = kafka.get("ssl.key.password", "")
+        if chain is not None and key is not None:
+            option = "kafka.ssl.keystore.key"
+            text = _pem(key, option) + _pem(chain, "kafka.ssl.keystore.certificate.chain")
+            _load_chain(context, text, password)
+        elif certificates is not None:
+            context.load_cert_chain(certificates, password=password)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"option {option}: {error}") from error
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, text: str, password: str) -> None:
+    """Python loads keys from files only: this one is the user's alone, and gone at once."""
+    handle, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with open(handle, "w", encoding="ascii") as file:
+            file.write(text)
+        context.load_cert_chain(path, password=password)
+    finally:
+        os.unlink(path)
+
+
+def _pem(text: str, option: str) -> str:
+    """In lines: in options it often stands in one, with spaces or `\\n` for the ends of lines."""
+    blocks = _PEM.findall(text.replace("\\n", "\n"))
+    if not blocks:
+        raise ConfigError(f"option {option}: it is not PEM: no '-----BEGIN ...-----'")
+    lines = []
+    for kind, body in blocks:
+        packed = "".join(body.split())
+        lines.append(f"-----BEGIN {kind}-----")
+        lines += [packed[at : at + 64] for at in range(0, len(packed), 64)]
+        lines.append(f"-----END {kind}-----")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,127 @@
+"""foreachBatch for handlers that are coroutine functions, all on one event loop that lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aiokq import Cluster
+from aiokq.errors import ConfigError, WrongLoop
+from aiokq.spark.worker import loop_thread, worker_client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchHandler", "ClientBatchHandler", "foreach_batch", "foreach_batch_with_client"]
+
+BatchHandler: TypeAlias = "Callable[[DataFrame, int], Awaitable[None]]"
+"""Called with the rows of a batch, and its number."""
+ClientBatchHandler: TypeAlias = "Callable[[DataFrame, int, Cluster], Awaitable[None]]"
+"""Called with the rows of a batch, its number, and a cluster on the handler's loop."""
+
+
+def foreach_batch(
+    handler: BatchHandler, *, loop: asyncio.AbstractEventLoop | None = None
+) -> Callable[[DataFrame, int], None]:
+    """What `DataStreamWriter.foreachBatch` takes, made of a coroutine function.
+
+    ``frame.writeStream.foreachBatch(foreach_batch(handler)).start()``. All batches are handled on
+    one event loop, so what the handler keeps (a session, a client, a connection) can be used again
+    for the next one. The batch is done when the handler returns, and what it raises ends the query;
+    a batch comes again where it was not done. In it, ask Spark by ``await bridge.collect(...)``.
+
+    Args:
+        loop: the handler's; while the query runs it must not be blocked. Not for Spark Connect,
+            which calls the handler in a process of the server: it gets pickled. By default a loop
+            in a thread of its own, in the process where the handler is called.
+    """
+    return _OnLoop(handler, loop)
+
+
+def foreach_batch_with_client(
+    handler: ClientBatchHandler, settings: Mapping[str, str]
+) -> Callable[[DataFrame, int], None]:
+    """As `foreach_batch`, for a handler that needs a client: it is called with a `Cluster`.
+
+    The cluster is made once in the process where the handler is called, a process of the server in
+    Spark Connect, and shared by all batches: it is `worker_client`'s.
+
+    Args:
+        settings: by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``.
+
+    Raises:
+        ConfigError: there is no ``bootstrap.servers``.
+    """
+    if not settings.get("bootstrap.servers"):
+        raise ConfigError('a client needs settings {"bootstrap.servers": "host:port"}')
+    return _OnLoop(_WithClient(handler, dict(settings)), None)
+
+
+class _WithClient:
+    def __init__(self, handler: ClientBatchHandler, settings: dict[str, str]) -> None:
+        self._handler = handler
+        self._settings = settings
+
+    def cluster(self) -> Cluster:
+        """In the thread that blocks anyway: making the first one waits for brokers."""
+        return worker_client(self._settings).cluster
+
+    async def run(self, frame: DataFrame, batch: int, cluster: Cluster) -> None:
+        await self._handler(frame, batch, cluster)
+
+
+class _OnLoop:
+    """Called by Spark, in a thread that waits."""
+
+    def __init__(
+        self, handler: BatchHandler | _WithClient, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self._handler = handler
+        self._loop = loop
+        self._pid = os.getpid()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        running = self._submit(self._coroutine(frame, batch))
+        try:
+            running.result()
+        except CancelledError:
+            raise RuntimeError(
+                f"the handler of batch {batch} was cancelled: the batch is not done"
+            ) from None
+        except BaseException:
+            running.cancel()
+            raise
+
+    def _coroutine(self, frame: DataFrame, batch: int) -> Coroutine[Any, Any, None]:
+        if isinstance(self._handler, _WithClient):
+            return self._handler.run(frame, batch, self._handler.cluster())
+        return _awaited(self._handler, frame, batch)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        if self._loop is None:
+            return loop_thread().submit(coroutine)
+        try:
+            if not self._loop.is_running():
+                raise RuntimeError("it does not run")
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:
+            coroutine.close()
+            raise WrongLoop(
+                "the event loop given to foreach_batch(loop=...) has ended before the query: stop "
+                "the query first, or leave `loop` out"
+            ) from error
+
+    def __getstate__(self) -> dict[str, object]:
+        if self._loop is not None:
+            raise WrongLoop(
+                "foreach_batch(loop=...) cannot be sent to another process, where Spark Connect "
+                "calls it: leave `loop` out, and the handler gets a loop there"
+            )
+        return dict(self.__dict__)
+
+
+async def _awaited(handler: BatchHandler, frame: DataFrame, batch: int) -> None:
+    await handler(frame, batch)

@@ -1,0 +1,204 @@
+"""What a cluster says to a query's planner: which partitions, whose, and from where to where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+from uuid import UUID
+
+from aiokq import Cluster, TopicPartition
+from aiokq.errors import ConfigError, UnknownTopicOrPartition
+from aiokq.spark.offsets import EARLIEST, LATEST, PartitionOffsets, partitions_text
+from aiokq.spark.options import (
+    Assign,
+    ByOffset,
+    ByTime,
+    ByTimeEach,
+    Limit,
+    Pattern,
+    ReadOptions,
+    Strategy,
+    Subscribe,
+)
+
+__all__ = ["Ends", "Lookup", "Partitions"]
+
+Which: TypeAlias = Literal["starting", "ending"]
+NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The partitions to read, by a cluster's metadata of one moment.
+
+    Attributes:
+        leaders: node id of each one's leader, -1 for none.
+        topic_ids: of the topics, where the brokers have ids.
+    """
+
+    leaders: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+
+
+class Ends(NamedTuple):
+    """Where the logs begin and end."""
+
+    starts: PartitionOffsets
+    ends: PartitionOffsets
+
+
+class Lookup:
+    """Asks a cluster, for one query; to be used on the cluster's loop.
+
+    Args:
+        cluster: started.
+        options: of the query.
+        timeout: seconds for each request, retries included; None for ``default.api.timeout.ms``.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: ReadOptions, timeout: float | None = None
+    ) -> None:
+        self._admin = cluster.admin()
+        self._options = options
+        self._timeout = timeout
+        self._isolation_level = options.isolation_level
+
+    async def partitions(self, *, missing_ok: bool = False) -> Partitions:
+        """The partitions that the query reads, as the cluster has them now.
+
+        Args:
+            missing_ok: leave out what was named and does not exist.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition that was named does not exist.
+            KafkaError: the cluster cannot be asked.
+        """
+        strategy = self._options.strategy
+        names = await self._topics(strategy)
+        leaders: dict[TopicPartition, int] = {}
+        ids: dict[str, UUID] = {}
+        if not names:
+            return Partitions(leaders, ids)
+        await self._admin.start()
+        described = await self._admin.describe_topics(names, timeout=self._timeout)
+        # One that matched a pattern may be deleted since it was listed.
+        missing_ok = missing_ok or isinstance(strategy, Pattern)
+        for name in names:
+            topic = described[name]
+            if topic.error is not None:
+                if missing_ok and isinstance(topic.error, UnknownTopicOrPartition):
+                    continue
+                raise topic.error
+            if topic.topic_id != NO_ID:
+                ids[name] = topic.topic_id
+            for partition in topic.partitions:
+                leaders[TopicPartition(name, partition.partition)] = partition.leader
+        if isinstance(strategy, Assign):
+            missing = [tp for tp in strategy.partitions if tp not in leaders]
+            if missing and not missing_ok:
+                raise UnknownTopicOrPartition(
+                    f"option assign: there is no {partitions_text(missing)}",
+                    topic_partition=missing[0],
+                )
+            leaders = {tp: leaders[tp] for tp in strategy.partitions if tp in leaders}
+        return Partitions(leaders, ids)
+
+    async def _topics(self, strategy: Strategy) -> list[str]:
+        match strategy:
+            case Subscribe(topics):
+                return sorted(topics)
+            case Assign(partitions):
+                return sorted({tp.topic for tp in partitions})
+            case Pattern(pattern):
+                await self._admin.start()
+                matches = re.compile(pattern).fullmatch
+                listed = await self._admin.list_topics(timeout=self._timeout)
+                return sorted(name for name in listed if matches(name))
+
+    async def log_starts(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """The first offset of each partition's log."""
+        return await self._list(dict.fromkeys(partitions, EARLIEST))
+
+    async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """The end of each partition's log: where reading ends, by ``isolation.level``."""
+        return await self._list(dict.fromkeys(partitions, LATEST))
+
+    async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """Offsets by time in milliseconds; -1 where no record is that young."""
+        if not wanted:
+            return {}
+        await self._admin.start()
+        found = await self._admin.list_offsets(
+            dict(wanted),
+            isolation_level=self._isolation_level,
+            timeout=self._timeout,
+            raise_errors=True,
+        )
+        return {tp: found[tp].offset for tp in wanted}
+
+    async def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """Both ends of each partition's log."""
+        tps = list(partitions)
+        return Ends(await self.log_starts(tps), await self.log_ends(tps))
+
+    async def resolve(
+        self, limit: Limit, partitions: Iterable[TopicPartition], ends: Ends, which: Which
+    ) -> PartitionOffsets:
+        """The offsets that an option stands for, for all partitions.
+
+        Raises:
+            ConfigError: the option names other partitions, or a time that nothing is as young as.
+        """
+        tps = set(partitions)
+        match limit:
+            case ByOffset(dict() as offsets):
+                _check_assigned(offsets, tps, f"{which} offsets", "-1 for latest, -2 for earliest")
+            case ByOffset(end):
+                assert not isinstance(end, dict)
+                offsets = dict.fromkeys(tps, int(end))
+            case ByTime(timestamp):
+                offsets = await self._by_time(dict.fromkeys(tps, timestamp), which)
+            case ByTimeEach(timestamps):
+                _check_assigned(timestamps, tps, f"timestamp based {which} offsets", "")
+                offsets = await self._by_time(timestamps, which)
+        special = {EARLIEST: ends.starts, LATEST: ends.ends}
+        return {
+            tp: special[offset][tp] if offset in special else offset
+            for tp, offset in offsets.items()
+        }
+
+    async def first_since(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> PartitionOffsets:
+        """The first record at or after a time; a partition that has none is left out."""
+        found = await self._list(dict.fromkeys(partitions, timestamp_ms))
+        return {tp: offset for tp, offset in found.items() if offset >= 0}
+
+    async def _by_time(
+        self, timestamps: Mapping[TopicPartition, int], which: Which
+    ) -> PartitionOffsets:
+        """The first offset as young as asked for; -1 where there is none and that will do."""
+        found = await self._list(timestamps)
+        for tp, timestamp in timestamps.items():
+            if found[tp] < 0 and which == "starting" and not self._options.no_match_latest:
+                raise ConfigError(
+                    f"No offset matched from request of topic-partition {tp} and timestamp "
+                    f"{timestamp}."
+                )
+        return {tp: offset if offset >= 0 else LATEST for tp, offset in found.items()}
+
+
+def _check_assigned(
+    given: Mapping[TopicPartition, int], assigned: set[TopicPartition], what: str, special: str
+) -> None:
+    if given.keys() == assigned:
+        return
+    raise ConfigError(
+        f"Partitions specified for Kafka {what} don't match what are assigned. Maybe topic "
+        "partitions are created \nor deleted while the query is running"
+        + (f". Use {special}.\n" if special else ", or you didn't specify all the partitions.\n")
+        + f"Specified: {partitions_text(given)} Assigned: {partitions_text(assigned)}"
+    )

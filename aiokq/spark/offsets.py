@@ -1,0 +1,209 @@
+"""Offsets of a query: their JSON in Spark's logs and options, and how a limit is shared out.
+
+Pure: asks no broker. A query's offset is a map topic -> partition -> offset, the same as the JVM
+connector's, so its checkpoints can be read. Two kinds of entries, which look like topics, carry
+what the JVM connector keeps elsewhere or not at all:
+
+- ``__aiokq_initial__.<topic>`` stands in the end of the very first batch: where the query began.
+  Spark asks for that again after a crash in this batch, and "latest" would have moved on;
+- ``__aiokq_topic_id__.<topic>`` has the topic's id, as two integers: a topic that was deleted and
+  made again is another one, however far its offsets have come.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from aiokq import TopicPartition
+from aiokq.errors import ConfigError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "OffsetMap",
+    "PartitionOffsets",
+    "SourceOffset",
+    "parse_partition_offsets",
+    "parse_partition_timestamps",
+    "parse_partitions",
+    "partitions_text",
+    "prorated",
+]
+
+PartitionOffsets: TypeAlias = dict[TopicPartition, int]
+OffsetMap: TypeAlias = dict[str, dict[str, int]]
+"""What Spark keeps: topic to partition (a string, as in JSON) to offset."""
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_OFFSET: Final = 2**63 - 1
+
+INITIAL: Final = "__aiokq_initial__."
+TOPIC_ID: Final = "__aiokq_topic_id__."
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """One offset of a query, taken apart.
+
+    Attributes:
+        positions: of the next record to read, by partition.
+        initial: where the query began; in its first offset, and in the end of its first batch.
+        topic_ids: of the topics at that time; a topic whose brokers have no ids is left out.
+    """
+
+    positions: PartitionOffsets
+    initial: PartitionOffsets | None = None
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> bool:
+        """Whether this is where the query began."""
+        return self.positions == self.initial
+
+    @classmethod
+    def parse(cls, offset: Mapping[str, Mapping[str, int]]) -> SourceOffset:
+        """From what Spark kept, be it ours or the JVM connector's.
+
+        Raises:
+            ConfigError: it is no map of topics to partitions to offsets.
+        """
+        positions: PartitionOffsets = {}
+        initial: PartitionOffsets = {}
+        ids: dict[str, UUID] = {}
+        try:
+            for topic, partitions in offset.items():
+                if topic.startswith(TOPIC_ID):
+                    high, low = partitions["0"] % 2**64, partitions["1"] % 2**64
+                    ids[topic.removeprefix(TOPIC_ID)] = UUID(int=high << 64 | low)
+                    continue
+                target = initial if topic.startswith(INITIAL) else positions
+                name = topic.removeprefix(INITIAL)
+                for partition, position in partitions.items():
+                    target[TopicPartition(name, int(partition))] = int(position)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                'the offset in the checkpoint is not of the form {"topic":{"0":23}}: '
+                + json.dumps(offset)
+            ) from error
+        return cls(positions, initial or None, ids)
+
+    def to_map(self) -> OffsetMap:
+        """What Spark is to keep; equal offsets give equal text, as Spark compares that."""
+        out: OffsetMap = {}
+        for topic, id_ in self.topic_ids.items():
+            out[TOPIC_ID + topic] = {"0": _signed(id_.int >> 64), "1": _signed(id_.int % 2**64)}
+        for tp, offset in self.positions.items():
+            out.setdefault(tp.topic, {})[str(tp.partition)] = offset
+        for tp, offset in (self.initial or {}).items():
+            out.setdefault(INITIAL + tp.topic, {})[str(tp.partition)] = offset
+        return {topic: dict(sorted(out[topic].items(), key=_number)) for topic in sorted(out)}
+
+
+def _number(item: tuple[str, int]) -> int:
+    return int(item[0])
+
+
+def _signed(half: int) -> int:
+    """Of 64 bits, as JSON readers of the JVM have them."""
+    return half - 2**64 if half >= 2**63 else half
+
+
+def partitions_text(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions as messages show them."""
+    return ", ".join(map(str, sorted(partitions)))
+
+
+# -- options
+
+
+def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """The option ``assign``: ``{"topicA":[0,1]}``.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    try:
+        return tuple(
+            sorted(
+                TopicPartition(topic, _int(partition))
+                for topic, partitions in json.loads(text).items()
+                for partition in partitions
+            )
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from error
+
+
+def parse_partition_offsets(text: str) -> PartitionOffsets:
+    """The options ``startingOffsets`` and ``endingOffsets``: ``{"topicA":{"0":23,"1":-1}}``.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    try:
+        return _partition_numbers(text)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
+        ) from error
+
+
+def parse_partition_timestamps(text: str) -> PartitionOffsets:
+    """The options ``...OffsetsByTimestamp``: ``{"topicA":{"0":123456789}}``, in milliseconds.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    try:
+        return _partition_numbers(text)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},\n'
+            f'"topicB": {{"0": 123456789, "1": 123456789}}}}, got {text}'
+        ) from error
+
+
+def _partition_numbers(text: str) -> PartitionOffsets:
+    return {
+        TopicPartition(topic, int(partition)): _int(number)
+        for topic, partitions in json.loads(text).items()
+        for partition, number in partitions.items()
+    }
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no integer")
+    return value
+
+
+# -- limits
+
+
+def prorated(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
+    """``end``, but only so far that about ``limit`` offsets lie between, shared out by backlog.
+
+    A partition that has any gets at least one, so that none starves; so the sum may be above the
+    limit, by one for each partition.
+
+    Args:
+        start: where each partition is; one of ``end`` that is missing here is left at its end.
+
+    Source: Spark `KafkaMicroBatchStream.rateLimit`.
+    """
+    sizes = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+    total = sum(sizes.values())
+    if total == 0:
+        return dict(end)
+    limited = dict(end)
+    for tp, size in sizes.items():
+        share = limit * (size / total)
+        share = math.ceil(share) if share < 1 else math.floor(share)
+        limited[tp] = min(end[tp], start[tp] + int(share))
+    return limited

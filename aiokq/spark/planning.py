@@ -1,0 +1,167 @@
+"""Ranges of offsets to tasks: a pure function of the ranges and the options, so that it repeats.
+
+Each task of a Python source costs Spark some 27 ms (JVM ones a few), so that many small ranges go
+into few tasks; 64 partitions need not be 64 tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from aiokq import TopicPartition
+
+__all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
+
+ROWS_PER_TASK: Final = 200_000
+"""Fewer rows than this are not worth a second task."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Part of a partition's log.
+
+    Attributes:
+        topic: the topic.
+        partition: its number.
+        start: first offset.
+        stop: offset to end before.
+        topic_id: of the topic that was planned for, if the brokers have ids.
+        leader: node id of the partition's leader when it was planned; a hint.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    topic_id: UUID | None = None
+    leader: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Offsets in it; records may be fewer."""
+        return self.stop - self.start
+
+
+def plan(
+    ranges: Iterable[OffsetRange],
+    *,
+    max_tasks: int,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[list[OffsetRange]]:
+    """The tasks, each a list of ranges in order; empty ranges are left out.
+
+    Args:
+        max_tasks: how many tasks to use at most, but for what the other two ask for.
+        min_partitions: of Spark; large ranges are split to get about so many tasks.
+        max_records_per_partition: no task gets more offsets than that.
+    """
+    parts = split(
+        ranges,
+        min_partitions=min_partitions,
+        max_records_per_partition=max_records_per_partition,
+    )
+    rows = sum(part.size for part in parts)
+    tasks = max(min_partitions or 1, min(max_tasks, math.ceil(rows / ROWS_PER_TASK)), 1)
+    return pack(parts, tasks, max_records=max_records_per_partition)
+
+
+def split(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[OffsetRange]:
+    """Ranges, the large ones divided, as the JVM connector divides them.
+
+    Source: Spark `KafkaOffsetRangeCalculator`.
+    """
+    parts = sorted(
+        (part for part in ranges if part.size > 0),
+        key=lambda part: (part.topic, part.partition, part.start),
+    )
+    if max_records_per_partition is not None:
+        parts = [
+            piece
+            for part in parts
+            for piece in _divided(part, math.ceil(part.size / max_records_per_partition))
+        ]
+    if min_partitions is None or len(parts) >= min_partitions:
+        return parts
+    total = sum(part.size for part in parts)
+    small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
+    # What stays whole takes no part in how the rest is divided.
+    large_total = total - sum(part.size for part in small)
+    wanted = max(min_partitions - len(small), 1)
+    whole = {(part.topic, part.partition, part.start) for part in small}
+    return [
+        piece
+        for part in parts
+        for piece in _divided(
+            part,
+            1
+            if (part.topic, part.partition, part.start) in whole
+            else _share(part.size, large_total, wanted),
+        )
+    ]
+
+
+def _share(size: int, total: int, tasks: int) -> int:
+    # Rounds half up, as Java does.
+    return max(math.floor(size / total * tasks + 0.5), 1)
+
+
+def _divided(part: OffsetRange, count: int) -> list[OffsetRange]:
+    pieces: list[OffsetRange] = []
+    start, left = part.start, part.size
+    for number in range(count):
+        size = left // (count - number)
+        left -= size
+        if size:
+            pieces.append(replace(part, start=start, stop=start + size))
+        start += size
+    return pieces
+
+
+def pack(
+    ranges: Sequence[OffsetRange], tasks: int, *, max_records: int | None = None
+) -> list[list[OffsetRange]]:
+    """Ranges shared out over at most so many tasks, the largest first, each to the emptiest task.
+
+    Of equally full tasks one that reads from the same leader already is taken.
+
+    Args:
+        tasks: how many; more only where ``max_records`` would be passed.
+        max_records: most offsets in one task.
+    """
+    loads: list[int] = [0] * min(tasks, len(ranges))
+    leaders: list[set[int]] = [set() for _ in loads]
+    packed: list[list[OffsetRange]] = [[] for _ in loads]
+    largest_first = sorted(
+        ranges, key=lambda part: (-part.size, part.topic, part.partition, part.start)
+    )
+    for part in largest_first:
+        number = min(
+            range(len(loads)),
+            key=lambda at: (loads[at], part.leader not in leaders[at], at),
+        )
+        if max_records is not None and packed[number] and loads[number] + part.size > max_records:
+            number = len(loads)
+            loads.append(0)
+            leaders.append(set())
+            packed.append([])
+        loads[number] += part.size
+        leaders[number].add(part.leader)
+        packed[number].append(part)
+    for task in packed:
+        task.sort(key=lambda part: (part.topic, part.partition, part.start))
+    return [task for task in packed if task]

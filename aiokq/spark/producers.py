@@ -1,0 +1,60 @@
+"""Producers of this process: made when first asked for, lent to one task at a time, kept.
+
+A producer costs a producer id, and knows topics. A worker runs tasks one after another, so one is
+usually all there is. One that a task failed with is not lent again: what it still holds would be
+another task's failure.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from aiokq.spark.security import producer_settings
+from aiokq.spark.worker import WorkerClient, worker_client
+
+if TYPE_CHECKING:
+    from aiokq import Producer
+
+__all__ = ["lent_producer"]
+
+_idle: WeakKeyDictionary[WorkerClient, list[Producer]] = WeakKeyDictionary()
+"""A client belongs to a process and to a set of options: those of a parent are never asked for."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Producer]]:
+    """A producer for the time of a task, and what runs its calls.
+
+    If the block fails, what was not sent is given up.
+
+    Args:
+        kafka: ``kafka.*`` options by Kafka's names.
+
+    Raises:
+        BootstrapFailed: no address gave metadata; each is named with its reason.
+        ConfigError: an option is unknown, or out of range.
+    """
+    client = worker_client(kafka)
+    with _lock:
+        idle = _idle.setdefault(client, [])
+        producer = idle.pop() if idle else None
+    if producer is None:
+        producer = client.run(_started(client, kafka))
+    try:
+        yield client, producer
+    except BaseException:
+        client.run(producer.close(timeout=0))
+        raise
+    with _lock:
+        idle.append(producer)
+
+
+async def _started(client: WorkerClient, kafka: Mapping[str, str]) -> Producer:
+    producer = client.cluster.producer(**producer_settings(kafka))  # type: ignore[arg-type]
+    await producer.start()
+    return producer

@@ -1,0 +1,215 @@
+"""Progress: where a streaming query began, how far it may go, and what a batch has to read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.errors import KafkaError
+from aiokq.spark.data_loss import Losses
+from aiokq.spark.lookup import Ends, Lookup, Partitions
+from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset, prorated
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.planning import OffsetRange
+from aiokq.spark.stream_ranges import stream_ranges
+from aiokq.spark.watermarks import Latest, Watermarks
+
+__all__ = ["Progress", "Wanted"]
+
+logger = logging.getLogger("aiokq.spark")
+
+COMMIT_TIMEOUT: Final = 10.0
+"""Seconds that a batch waits for its offsets to be committed for ``commitGroup``."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a batch may read, in Spark's words.
+
+    Attributes:
+        everything: all there is, whatever the options say.
+        max_rows: about so many.
+    """
+
+    everything: bool = False
+    max_rows: int | None = None
+
+
+class Progress:
+    """One streaming query, in the process that Spark keeps for it.
+
+    Args:
+        options: of the query.
+        now: seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        now: Callable[[], float] = time.monotonic,
+        watermarks: Watermarks | None = None,
+    ) -> None:
+        self._options = options
+        self._now = now
+        self._watermarks = watermarks or Watermarks(options, now)
+        self._initial: SourceOffset | None = None
+        self._target: Latest | None = None
+        self._latest: Latest | None = None
+        self._triggered: float | None = None
+        self._behind: dict[object, float] = {}
+
+    # -- where it begins
+
+    def initial(self) -> OffsetMap:
+        """Where the query begins if it never ran; asked for once.
+
+        Raises:
+            ConfigError: an option does not fit the topics as they are.
+            KafkaError: the cluster cannot be asked.
+        """
+        if self._initial is None:
+            # Spark asks twice at the start of a query; "latest" would have moved on.
+            client = self._watermarks.client
+            self._initial = client.run(self._begin(Lookup(client.cluster, self._options)))
+            logger.info("initial offsets %s", self._initial.positions)
+        return self._initial.to_map()
+
+    async def _begin(self, lookup: Lookup) -> SourceOffset:
+        partitions = await lookup.partitions()
+        ends = await lookup.ends(partitions.leaders)
+        positions = await lookup.resolve(
+            self._options.starting, partitions.leaders, ends, "starting"
+        )
+        return SourceOffset(positions, positions, partitions.topic_ids)
+
+    # -- how far it goes
+
+    def freeze(self) -> None:
+        """Go to the ends of the logs as they are now, and no further.
+
+        Raises:
+            KafkaError: the cluster cannot be asked.
+        """
+        self._target = self._watermarks.ask()
+
+    def next_end(self, start: Mapping[str, Mapping[str, int]] | None, wanted: Wanted) -> OffsetMap:
+        """Where the next batch ends; where it starts if there is nothing to read, or not yet.
+
+        Args:
+            start: its start; None if Spark does not tell and none is known.
+
+        Raises:
+            KafkaError: the cluster did not answer until the deadline.
+        """
+        begun = SourceOffset({}) if start is None else SourceOffset.parse(start)
+        latest = self._target or self._watermarks.latest()
+        if latest is None:
+            return begun.to_map()
+        self._latest = latest
+        ends = self._not_before(begun, latest)
+        if not self._moves(begun, ends, latest):
+            return begun.to_map()
+        starts = latest.starts | begun.positions
+        if not wanted.everything:
+            if self._too_few(starts, ends):
+                return begun.to_map()
+            if wanted.max_rows is not None:
+                ends = prorated(wanted.max_rows, starts, ends)
+        self._triggered = self._now()
+        # In the end of the first batch, for that is written down before the batch is run: after a
+        # crash in it Spark would have the query begin wherever initial() says then.
+        initial = begun.initial if begun.unread else None
+        return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
+
+    def _not_before(self, begun: SourceOffset, latest: Latest) -> PartitionOffsets:
+        """The ends, but none before where the query is, unless that lasts.
+
+        A new leader may for a moment know less than the last one; a topic that was made anew
+        knows less for good.
+        """
+        ends = dict(latest.ends)
+        now = self._now()
+        options = self._options
+        patience = options.fetch_offset_num_retries * options.fetch_offset_retry_interval_ms / 1000
+        for tp, position in begun.positions.items():
+            if tp not in ends or ends[tp] >= position:
+                self._behind.pop(tp, None)
+                continue
+            id_ = latest.partitions.topic_ids.get(tp.topic)
+            if begun.topic_ids.get(tp.topic, id_) != id_:
+                continue
+            if now - self._behind.setdefault(tp, now) < patience and self._target is None:
+                ends[tp] = position
+        return ends
+
+    def _moves(self, begun: SourceOffset, ends: PartitionOffsets, latest: Latest) -> bool:
+        """Whether there is anything between; partitions that are new and empty are not."""
+        gone = begun.positions.keys() - ends.keys()
+        return bool(gone) or any(
+            end != begun.positions.get(tp, latest.starts.get(tp)) for tp, end in ends.items()
+        )
+
+    def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
+        """Whether to wait for more: ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
+
+        Not with Trigger.AvailableNow: nothing more will come.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or self._triggered is None:
+            return False
+        if self._now() - self._triggered >= self._options.max_trigger_delay:
+            return False
+        return sum(end - starts.get(tp, end) for tp, end in ends.items()) < least
+
+    def reported(self) -> OffsetMap | None:
+        """The ends of the logs when they were last asked for."""
+        return None if self._latest is None else SourceOffset(self._latest.ends).to_map()
+
+    # -- what a batch reads
+
+    def ranges(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> list[OffsetRange]:
+        """What lies between two offsets of the query.
+
+        Raises:
+            DataLoss: some of it is gone, and ``failOnDataLoss`` is true.
+            KafkaError: the cluster cannot be asked.
+        """
+        begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
+        if until.initial is not None and begun.unread:
+            # What Spark gives for the first batch is what initial() says now.
+            begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
+        if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
+            return []
+        client = self._watermarks.client
+        lookup = Lookup(client.cluster, self._options)
+        partitions, ends = client.run(self._now_there(lookup, until))
+        losses = Losses(self._options.fail_on_data_loss)
+        return stream_ranges(begun, until, partitions, ends, losses)
+
+    async def _now_there(self, lookup: Lookup, until: SourceOffset) -> tuple[Partitions, Ends]:
+        partitions = await lookup.partitions(missing_ok=True)
+        return partitions, await lookup.ends(until.positions.keys() & partitions.leaders.keys())
+
+    def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
+        """A batch is done: tell the group of ``commitGroup``, for tools that show its lag."""
+        group = self._options.commit_group
+        if group is None:
+            return
+        client = self._watermarks.client
+        positions = SourceOffset.parse(end).positions
+
+        async def tell() -> None:
+            async with asyncio.timeout(COMMIT_TIMEOUT), client.cluster.admin() as admin:
+                await admin.alter_group_offsets(group, positions, raise_errors=True)
+
+        try:
+            client.run(tell())
+        except (KafkaError, TimeoutError) as error:
+            # What the query did is in its checkpoint; the group is for those who watch it.
+            logger.warning("offsets were not committed group_id=%s error=%r", group, error)

@@ -1,0 +1,104 @@
+"""Filters that choose what is fetched: partitions, topics, offsets, and times as a first cut.
+
+Opt-in, as Spark refuses any reader that takes filters unless
+``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector has nothing like it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeAlias
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from aiokq.spark.batch_reader import KafkaBatchReader
+from aiokq.spark.planning import OffsetRange
+
+__all__ = ["PushdownReader"]
+
+Narrow: TypeAlias = Callable[[OffsetRange], OffsetRange | None]
+"""What is left of a range under a filter; None if nothing is."""
+
+
+class PushdownReader(KafkaBatchReader):
+    """A batch reader that takes filters.
+
+    ``topic`` and ``partition`` (= and in) leave partitions out, comparisons of ``offset`` shorten
+    ranges. ``timestamp >=`` and ``>`` begin at the first record that young; as times in a log need
+    not grow, Spark looks at the rows again.
+    """
+
+    _narrowing: tuple[Narrow, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what it can; gives back what Spark has to look at."""
+        left: list[Filter] = []
+        for item in filters:
+            since = _since_ms(item)
+            if since is not None:
+                self._since_ms = max(since, self._since_ms or 0)
+            narrow = _narrow(item)
+            if narrow is None:
+                left.append(item)
+            else:
+                self._narrowing = (*self._narrowing, narrow)
+        return left
+
+    def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        for narrow in self._narrowing:
+            ranges = [left for part in ranges if (left := narrow(part)) is not None]
+        return ranges
+
+
+def _narrow(item: Filter) -> Narrow | None:
+    """What a filter leaves of a range; None if it is none of ours."""
+    match item:
+        case IsNotNull(("topic" | "partition" | "offset" | "timestamp",)):
+            return lambda part: part  # they never are
+        case EqualTo(("topic",), str(topic)):
+            return lambda part: part if part.topic == topic else None
+        case EqualTo(("partition",), int(number)):
+            return lambda part: part if part.partition == number else None
+        case In(("topic",), topics):
+            return lambda part: part if part.topic in topics else None
+        case In(("partition",), numbers):
+            return lambda part: part if part.partition in numbers else None
+        case EqualTo(("offset",), int(offset)):
+            return lambda part: _between(part, offset, offset + 1)
+        case GreaterThanOrEqual(("offset",), int(offset)):
+            return lambda part: _between(part, offset, part.stop)
+        case GreaterThan(("offset",), int(offset)):
+            return lambda part: _between(part, offset + 1, part.stop)
+        case LessThan(("offset",), int(offset)):
+            return lambda part: _between(part, part.start, offset)
+        case LessThanOrEqual(("offset",), int(offset)):
+            return lambda part: _between(part, part.start, offset + 1)
+    return None
+
+
+def _between(part: OffsetRange, start: int, stop: int) -> OffsetRange | None:
+    start, stop = max(start, part.start), min(stop, part.stop)
+    return replace(part, start=start, stop=stop) if start < stop else None
+
+
+def _since_ms(item: Filter) -> int | None:
+    """The time before which a filter lets nothing through, if it is such a one."""
+    match item:
+        case GreaterThanOrEqual(("timestamp",), datetime() as time) | GreaterThan(
+            ("timestamp",), datetime() as time
+        ):
+            # One without a zone is of the session's, which is not known here.
+            return None if time.tzinfo is None else math.floor(time.timestamp() * 1000)
+    return None

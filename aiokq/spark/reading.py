@@ -1,0 +1,234 @@
+"""Ranges of offsets to Arrow batches, in a worker: fetched ahead on the loop, decoded here.
+
+Batches come in the order of the ranges, so that a task that is repeated gives the same rows in the
+same order. Up to WINDOW ranges are fetched at a time, so that a broker is asked for the next while
+the first are decoded; what is fetched and not decoded yet is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from aiokq import Cluster, PartitionRecords
+from aiokq.errors import OffsetOutOfRange
+from aiokq.spark.data_loss import Losses
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.planning import OffsetRange
+from aiokq.spark.schema import Projection
+from aiokq.spark.worker import WorkerClient, worker_client
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+
+__all__ = ["read_ranges"]
+
+FETCH_BYTES: Final = 1024 * 1024
+"""Kafka's ``max.partition.fetch.bytes``; a record batch for Spark is about this large."""
+WINDOW: Final = 4
+"""Ranges that are fetched at a time."""
+LANE_BYTES: Final = 4 * FETCH_BYTES
+"""Of one range, fetched and not decoded."""
+AHEAD_BYTES: Final = 16 * FETCH_BYTES
+"""Of all ranges of a task; the first of them may go on all the same."""
+END_OF_LOG_WAIT_MS: Final = 500
+"""How long a broker may hold a fetch at the end of its log."""
+
+
+def read_ranges(
+    ranges: Sequence[OffsetRange], options: ReadOptions, projection: Projection
+) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges, as batches in the schema of the projection.
+
+    Raises:
+        DataLoss: a range is not there any more, and ``failOnDataLoss`` is true.
+        CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+        KafkaError: the cluster did not answer in time.
+    """
+    if not ranges:
+        return
+    client = worker_client(options.kafka)
+    readahead = _Readahead(client, ranges, options)
+    try:
+        for records in readahead:
+            cursor = records.cursor()
+            # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+            while True:
+                columns = cursor.columns(projection.columns)
+                if len(columns):
+                    yield projection.batch(columns.to_arrow())
+                if cursor.exhausted:
+                    break
+    finally:
+        readahead.close()
+
+
+@dataclass
+class _Lane:
+    """One range: what was fetched of it and not taken yet."""
+
+    number: int
+    range: OffsetRange
+    fetched: deque[PartitionRecords] = field(default_factory=deque)
+    bytes: int = 0
+    ended: bool = False
+
+
+class _Readahead:
+    """Fetches on the loop thread; iterated in another. What both touch is under `_changed`."""
+
+    def __init__(
+        self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
+    ) -> None:
+        self._lanes = [_Lane(number, part) for number, part in enumerate(ranges)]
+        self._next = iter(self._lanes)
+        self._head = 0
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._waiting = False
+        self._room = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._loop = client.thread
+        self._fetching = _Fetching(client.cluster, options)
+        self._pumps = [client.submit(self._pump()) for _ in range(min(WINDOW, len(ranges)))]
+
+    # -- taking
+
+    def __iter__(self) -> Iterator[PartitionRecords]:
+        for lane in self._lanes:
+            while (records := self._take(lane)) is not None:
+                yield records
+
+    def _take(self, lane: _Lane) -> PartitionRecords | None:
+        with self._changed:
+            self._head = lane.number
+            while not lane.fetched:
+                if self._failure is not None:
+                    raise self._failure
+                if lane.ended:
+                    return None
+                self._wake()
+                self._changed.wait()
+            records = lane.fetched.popleft()
+            lane.bytes -= records.size
+            self._bytes -= records.size
+            self._wake()
+            return records
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._loop.call(self._room.set)
+
+    def close(self) -> None:
+        """End fetching, also in the middle."""
+        for pump in self._pumps:
+            pump.cancel()
+
+    # -- fetching, on the loop
+
+    async def _pump(self) -> None:
+        """Fetches ranges, each the next one that nobody fetches, until all are or one failed."""
+        try:
+            for lane in self._next:
+                await self._may_fetch(lane)
+                async for records in self._fetching.batches(lane.range):
+                    with self._changed:
+                        lane.fetched.append(records)
+                        lane.bytes += records.size
+                        self._bytes += records.size
+                        self._changed.notify_all()
+                    await self._may_fetch(lane)
+                    if self._failure is not None:
+                        return
+                with self._changed:
+                    lane.ended = True
+                    self._changed.notify_all()
+        except BaseException as error:
+            # Raised where the records are taken; the others end with their next batch.
+            with self._changed:
+                self._failure = self._failure or error
+                self._changed.notify_all()
+            self._room.set()
+            if not isinstance(error, Exception):
+                raise
+
+    async def _may_fetch(self, lane: _Lane) -> None:
+        while True:
+            with self._changed:
+                # The first range always goes on: the others may hold all the room.
+                if self._failure is not None or (
+                    lane.bytes < LANE_BYTES
+                    and (lane.number <= self._head or self._bytes < AHEAD_BYTES)
+                ):
+                    return
+                self._waiting = True
+                self._room.clear()
+            await self._room.wait()
+
+
+class _Fetching:
+    """Fetches one range after the other, and notices what is not there any more."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._losses = Losses(options.fail_on_data_loss)
+        self._timeout = options.poll_timeout_ms / 1000
+        self._isolation_level = options.isolation_level
+        self._max_bytes = int(options.kafka.get("max.partition.fetch.bytes", FETCH_BYTES))
+
+    async def batches(self, part: OffsetRange) -> AsyncGenerator[PartitionRecords, None]:
+        """The records of a range, fetch by fetch; ends at its end, whatever stands there."""
+        position = part.start
+        now = asyncio.get_running_loop().time
+        moved = now()
+        while position < part.stop:
+            try:
+                records = await self._cluster.fetch(
+                    part.topic_partition,
+                    position,
+                    self._max_bytes,
+                    isolation_level=self._isolation_level,
+                    max_wait_ms=END_OF_LOG_WAIT_MS,
+                    stop=part.stop,
+                    timeout=self._timeout,
+                )
+            except OffsetOutOfRange:
+                position = await self._after_loss(part, position)
+                continue
+            self._check_topic(part)
+            if records.next_offset > position:
+                position, moved = records.next_offset, now()
+                yield records
+            elif now() - moved > self._timeout:
+                # The log ends before the range does, and nothing comes.
+                self._losses.unreadable(part.topic_partition, position, part.stop)
+                return
+
+    def _check_topic(self, part: OffsetRange) -> None:
+        """A topic that was deleted and made again has another id: its records are others."""
+        if part.topic_id is None:
+            return
+        topic = self._cluster.metadata.topic(part.topic)
+        if topic is not None and topic.topic_id.int and topic.topic_id != part.topic_id:
+            self._losses.topic_recreated(part.topic, part.topic_id, topic.topic_id)
+
+    async def _after_loss(self, part: OffsetRange, position: int) -> int:
+        """Where to go on after the broker said that an offset is not in its log."""
+        tp = part.topic_partition
+        first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)
+        last = await self._cluster.offsets(
+            tp, "latest", isolation_level=self._isolation_level, timeout=self._timeout
+        )
+        assert first is not None
+        assert last is not None
+        if position < first.offset:
+            self._losses.start_reset(tp, position, first.offset)
+            return min(first.offset, part.stop)
+        self._losses.changed(tp, position, last.offset)
+        return part.stop

@@ -1,0 +1,140 @@
+"""AiokqDataSource: what Spark calls format("aiokq"); the readers and writers do the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from aiokq.spark.options import ReadOptions, check_names, frame_columns
+from aiokq.spark.schema import check_columns, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["AiokqDataSource", "register"]
+
+
+class AiokqDataSource(DataSource):
+    """Kafka topics as frames, batch and streaming, both ways; options as Spark's own connector.
+
+    Spark finds it as ``format("aiokq")`` by itself, through `pyspark_aiokq`; `register` is for
+    another number of tasks, and for pushdown.
+
+    Attributes:
+        tasks: a read is shared out over at most so many tasks, where ``maxTasks`` does not say.
+        pushdown: whether filters are pushed down, where the option does not say.
+
+    Raises:
+        ConfigError: an option is unknown.
+    """
+
+    # Spark makes an object of the class in processes that have no session: what a session knows
+    # comes with the class.
+    tasks: ClassVar[int | None] = None
+    pushdown: ClassVar[bool] = False
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        check_names(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "aiokq"
+
+    def schema(self) -> str:
+        """The columns of Kafka records, as Spark's own connector has them."""
+        return ddl(frame_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For a batch.
+
+        Raises:
+            ConfigError: an option or the schema is refused.
+        """
+        from aiokq.spark.batch_reader import KafkaBatchReader
+        from aiokq.spark.pushdown import PushdownReader
+
+        options = ReadOptions.parse(self.options, streaming=False)
+        check_columns(options.columns, schema)
+        pushdown = options.pushdown if "pushdown" in self.options else self.pushdown
+        kind = PushdownReader if pushdown else KafkaBatchReader
+        return kind(options, schema, self._max_tasks())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For a stream.
+
+        Raises:
+            ConfigError: an option or the schema is refused.
+        """
+        from aiokq.spark.stream_reader import stream_reader
+
+        options = ReadOptions.parse(self.options, streaming=True)
+        check_columns(options.columns, schema)
+        return stream_reader(options, schema, self._max_tasks())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For a batch."""
+        from aiokq.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For a stream."""
+        from aiokq.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def _max_tasks(self) -> int:
+        return self.tasks or os.cpu_count() or 1
+
+
+def register(
+    spark: SparkSession, *, tasks: int | None = None, pushdown: bool | None = None
+) -> type[AiokqDataSource]:
+    """Make ``format("aiokq")`` known to a session, with what the session knows.
+
+    Args:
+        spark: the session, classic or Connect.
+        tasks: a read is shared out over at most so many tasks where ``maxTasks`` does not say; the
+            session's default parallelism if not given.
+        pushdown: whether filters on partition, topic, offset and timestamp choose what is read;
+            if not given, whether ``spark.sql.python.filterPushdown.enabled`` is set. True sets it.
+
+    Returns:
+        the class that was registered.
+    """
+    setting = "spark.sql.python.filterPushdown.enabled"
+    if pushdown is None:
+        pushdown = str(spark.conf.get(setting, "false")).lower() == "true"
+    elif pushdown:
+        spark.conf.set(setting, "true")
+    if tasks is None:
+        tasks = _default_parallelism(spark)
+    source = type(
+        "AiokqDataSource",
+        (AiokqDataSource,),
+        {"tasks": tasks, "pushdown": pushdown, "__module__": AiokqDataSource.__module__},
+    )
+    spark.dataSource.register(source)
+    return source
+
+
+def _default_parallelism(spark: SparkSession) -> int | None:
+    """None in Connect, whose sessions do not tell."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception as error:
+        if "JVM" in str(error) or "CONNECT" in str(error).upper():
+            return None
+        raise

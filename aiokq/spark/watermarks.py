@@ -1,0 +1,166 @@
+"""Watermarks: the ends of a stream's logs, asked for as often as is worthwhile, outages included.
+
+Spark asks for the latest offset 90 times a second while nothing comes, and ends a query whose
+source raises: so answers are kept for a moment, and a cluster that does not answer is waited for,
+until a deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aiokq.errors import (
+    BootstrapFailed,
+    ConnectionLost,
+    KafkaError,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+)
+from aiokq.spark.lookup import Lookup, Partitions
+from aiokq.spark.offsets import PartitionOffsets
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.worker import WorkerClient, worker_client
+
+__all__ = ["Latest", "Watermarks"]
+
+logger = logging.getLogger("aiokq.spark")
+
+BUSY_INTERVAL: Final = 0.05
+IDLE_INTERVAL: Final = 0.1
+"""Seconds that ends are kept for, while records come, and while none do."""
+IDLE_AFTER: Final = 5.0
+TOPICS_INTERVAL: Final = 1.0
+"""Seconds that partitions and topic ids are kept for."""
+ASK_TIMEOUT: Final = 5.0
+"""Seconds; a query that is stopped meanwhile waits for it."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The partitions at one moment, and the ends of their logs.
+
+    Attributes:
+        starts: beginnings, of partitions that were not there the first time.
+    """
+
+    partitions: Partitions
+    ends: PartitionOffsets
+    starts: PartitionOffsets
+
+
+class Watermarks:
+    """What the process of a streaming query knows of its partitions.
+
+    Args:
+        options: of the query.
+        now: seconds, for tests.
+    """
+
+    def __init__(self, options: ReadOptions, now: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._now = now
+        self._partitions: Partitions | None = None
+        self._partitions_asked = 0.0
+        self._known: Latest | None = None
+        self._asked = 0.0
+        self._moved = 0.0
+        self._failing: float | None = None
+
+    @property
+    def client(self) -> WorkerClient:
+        """The client of this process.
+
+        Raises:
+            BootstrapFailed: no address gave metadata; each is named with its reason.
+        """
+        return worker_client(self._options.kafka)
+
+    def latest(self) -> Latest | None:
+        """The ends of the logs, at most a tenth of a second old.
+
+        Returns:
+            None if the cluster does not answer at the moment.
+
+        Raises:
+            KafkaError: it did not answer until the deadline (``fetchOffset.numRetries`` times
+                ``kafka.default.api.timeout.ms``), or refuses.
+        """
+        now = self._now()
+        idle = now - self._moved > IDLE_AFTER
+        if (
+            self._known is not None
+            and self._failing is None
+            and now - self._asked < (IDLE_INTERVAL if idle else BUSY_INTERVAL)
+        ):
+            return self._known
+        try:
+            latest = self.ask()
+        except KafkaError as error:
+            self._tolerate(error)
+            return None
+        self._failing = None
+        return latest
+
+    def ask(self) -> Latest:
+        """The ends of the logs, now.
+
+        Raises:
+            KafkaError: the cluster cannot be asked.
+        """
+        client = self.client
+        before = self._known
+        latest = client.run(self._latest(Lookup(client.cluster, self._options, ASK_TIMEOUT)))
+        self._asked = self._now()
+        if before is None or latest.ends != before.ends:
+            self._moved = self._asked
+        self._known = latest
+        return latest
+
+    async def _latest(self, lookup: Lookup) -> Latest:
+        now = self._now()
+        partitions = self._partitions
+        starts: PartitionOffsets = {}
+        if partitions is None or now - self._partitions_asked > TOPICS_INTERVAL:
+            partitions = await lookup.partitions(missing_ok=not self._options.fail_on_data_loss)
+            self._partitions_asked = now
+        before = partitions if self._partitions is None else self._partitions
+        self._partitions = partitions
+        if self._known is not None:
+            starts = dict(self._known.starts)
+        if added := partitions.leaders.keys() - before.leaders.keys():
+            starts |= await lookup.log_starts(added)
+        try:
+            ends = await lookup.log_ends(partitions.leaders)
+        except UnknownTopicOrPartition:
+            self._partitions = None
+            raise
+        return Latest(partitions, ends, starts)
+
+    def _tolerate(self, error: KafkaError) -> None:
+        """Returns while an error may pass by itself, and raises it when it is time."""
+        if not error.retriable and not isinstance(error, _AWAY):
+            raise error
+        now = self._now()
+        if self._failing is None:
+            self._failing = now
+            logger.warning("the latest offsets cannot be had, trying on error=%s", error)
+        options = self._options
+        limit = options.fetch_offset_retry_interval_ms / 1000
+        if isinstance(error, _AWAY):
+            limit += self.default_api_timeout
+        limit *= options.fetch_offset_num_retries
+        if now - self._failing >= limit:
+            raise error
+
+    @property
+    def default_api_timeout(self) -> float:
+        """``kafka.default.api.timeout.ms`` in seconds."""
+        return float(self._options.kafka.get("default.api.timeout.ms", "60000")) / 1000
+
+
+_AWAY: Final = (ConnectionLost, RequestTimeout, BootstrapFailed)
+"""Nobody answers; other errors that pass by themselves are answers."""

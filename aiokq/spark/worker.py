@@ -1,0 +1,218 @@
+"""One event loop and one client per cluster in each process: made when first asked for.
+
+Spark's workers are forked from a daemon, run tasks of many queries one after another in their main
+thread, and are reused; an event loop in a thread of its own lives as long as they do. Everything
+is made after the fork, and known by the process id: what a parent process had is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NoReturn, TypeVar
+
+from aiokq import Cluster, ClusterSettings
+from aiokq.errors import KafkaError
+from aiokq.spark.security import cluster_settings
+
+__all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT: Final = 2.0
+"""Seconds to close clients in at the end of the process."""
+
+
+class LoopThread:
+    """An event loop in a daemon thread, for code that blocks."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = _new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="aiokq loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop; cancelling the future cancels it.
+
+        Raises:
+            RuntimeError: called on the loop itself, or in a forked process.
+        """
+        if os.getpid() != self.pid or threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError(
+                "this loop is another process's: ask for loop_thread() after the fork"
+                if os.getpid() != self.pid
+                else "this is the loop's own thread: await the coroutine"
+            )
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for its result.
+
+        Args:
+            timeout: seconds; then it is cancelled.
+
+        Raises:
+            TimeoutError: not in time.
+        """
+        future = self.submit(coroutine)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function soon."""
+        self.loop.call_soon_threadsafe(function)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an event loop cannot be sent to another process: ask for loop_thread() there"
+        )
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where there is one: this thread is ours, a library would not choose."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class WorkerClient:
+    """A Cluster on the loop thread of this process, for code that blocks.
+
+    ``client.run(client.cluster.refresh("orders"))``. Whoever needs it in a worker calls
+    `worker_client` there: it cannot be sent to one.
+
+    Attributes:
+        cluster: to be used on the loop only, by `run` and `submit`.
+    """
+
+    def __init__(self, cluster: Cluster, thread: LoopThread) -> None:
+        self.cluster = cluster
+        self.thread = thread
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop; see `LoopThread.submit`."""
+        return self.thread.submit(coroutine)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for its result.
+
+        Args:
+            timeout: seconds; then it is cancelled.
+
+        Raises:
+            TimeoutError: not in time.
+        """
+        return self.thread.run(coroutine, timeout)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client cannot be sent to another process: send its settings, and call "
+            "aiokq.spark.worker_client(settings) there"
+        )
+
+
+class _Process:
+    """What there is of this process: its loop and its clients."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        self.thread = LoopThread()
+        self.clients: dict[object, WorkerClient] = {}
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """At the end of the process, so that brokers see connections closed, not broken."""
+        if os.getpid() != self.pid:
+            return
+        clients = [client.cluster for client in self.clients.values()]
+        self.clients.clear()
+        if clients:
+            try:
+                self.thread.run(_close_all(clients), CLOSE_TIMEOUT)
+            except (TimeoutError, KafkaError):
+                # Nobody is left to tell; the system closes the sockets.
+                return
+
+
+async def _close_all(clusters: list[Cluster]) -> None:
+    for cluster in clusters:
+        await cluster.close()
+
+
+_process: _Process | None = None
+_making = threading.Lock()
+
+
+def _reset_after_fork() -> None:
+    global _making, _process
+    # The lock may have been held by a thread that the child does not have.
+    _making = threading.Lock()
+    _process = None
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def _this_process() -> _Process:
+    global _process
+    with _making:
+        if _process is None or _process.pid != os.getpid():
+            _process = _Process()
+        return _process
+
+
+def loop_thread() -> LoopThread:
+    """The loop thread of this process."""
+    return _this_process().thread
+
+
+def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
+    """The client of this process for a cluster; made the first time, then shared.
+
+    It lives until the process ends.
+
+    Args:
+        settings: of the cluster, or ``kafka.*`` options by Kafka's names, as
+            ``{"bootstrap.servers": "host:9092"}``.
+
+    Raises:
+        BootstrapFailed: no address gave metadata; each is named with its reason.
+        ConfigError: a setting is unknown, or out of range.
+    """
+    process = _this_process()
+    key = _key(settings)
+    with process.lock:
+        client = process.clients.get(key)
+        if client is None:
+            made = settings if isinstance(settings, ClusterSettings) else cluster_settings(settings)
+            cluster = process.thread.run(_started(made))
+            client = process.clients[key] = WorkerClient(cluster, process.thread)
+        return client
+
+
+def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
+    if isinstance(settings, ClusterSettings):
+        return tuple(sorted((name, repr(getattr(settings, name))) for name in settings.explicit))
+    return tuple(sorted(settings.items()))
+
+
+async def _started(settings: ClusterSettings) -> Cluster:
+    cluster = Cluster(settings=settings)
+    await cluster.start()
+    return cluster

@@ -1,0 +1,1 @@
+"""Programs that need Spark: `pip install aiokq[spark]` and Java 17."""

@@ -1,0 +1,9 @@
+"""Spark imports modules called pyspark_*, and registers the DefaultSource it finds in them."""
+
+from aiokq.spark.source import AiokqDataSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(AiokqDataSource):
+    """``format("aiokq")``, with no code."""

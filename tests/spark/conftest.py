@@ -1,0 +1,124 @@
+"""Shared by the Spark tests: one session and one broker for all, and a loud line without Java."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.peers.broker_process import BrokerProcess, broker_process
+from tests.spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+CONNECTOR = ROOT / ".cache" / "connector"
+_numbers = itertools.count()
+
+
+def why_absent() -> str | None:
+    """Why Spark cannot run here; None if it can."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "PySpark is not installed (pip install 'aiokq[spark]')"
+    java = (
+        os.path.join(os.environ["JAVA_HOME"], "bin", "java")
+        if "JAVA_HOME" in os.environ
+        else "java"
+    )
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    except OSError:
+        return "no Java: install 17 or newer (Debian: apt-get install default-jre-headless)"
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < 17:
+        return f"Spark needs Java 17 or newer, this is {told.splitlines()[0] if told else java}"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.spark)
+            # The first job of a session waits 10 s for a JVM and five kinds of workers.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reason = why_absent()
+    if reason is not None:
+        terminalreporter.write_line(f"SPARK WAS NOT TESTED: {reason}", red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores whose tasks are tried four times; small and quick to start.
+
+    Spark's own Kafka connector is there as format "kafka" where `make connector` fetched it.
+    """
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(f"SPARK IS NOT TESTED: {reason}")
+    from pyspark.sql import SparkSession
+
+    home = tmp_path_factory.mktemp("spark")
+    # Workers find aiokq, the tests' modules and pyspark_aiokq here: read when the JVM starts.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Else workers run whatever python3 is on the path.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar")))
+    builder = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("aiokq tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.local.dir", str(home / "local"))
+    )
+    if jars:
+        builder = builder.config("spark.jars", jars)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Our broker as a process of its own, for all tests of the run; makes topics on first use."""
+    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as process:
+        yield process
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"s{next(_numbers)}"
+
+
+@pytest.fixture
+def topics(broker: BrokerProcess) -> Topics:
+    return Topics(broker.bootstrap_servers)

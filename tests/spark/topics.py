@@ -1,0 +1,84 @@
+"""Topics for the Spark tests: made and filled from blocking code, by this library's own client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+import aiokq
+
+T = TypeVar("T")
+
+
+class Topics:
+    """What tests do to a cluster's topics."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def run(self, work: Callable[[aiokq.Cluster], Coroutine[Any, Any, T]]) -> T:
+        async def main() -> T:
+            async with aiokq.Cluster(self.bootstrap_servers) as cluster:
+                return await work(cluster)
+
+        return asyncio.run(main())
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.admin() as admin:
+                await admin.create_topics(
+                    [
+                        aiokq.NewTopic(
+                            name,
+                            partitions,
+                            1,
+                            configs={k.replace("_", "."): v for k, v in configs.items()},
+                        )
+                    ],
+                    raise_errors=True,
+                )
+
+        self.run(work)
+
+    def delete(self, name: str) -> None:
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.admin() as admin:
+                await admin.delete_topics([name], raise_errors=True)
+
+        self.run(work)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.admin() as admin:
+                await admin.create_partitions({name: total}, raise_errors=True)
+
+        self.run(work)
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.admin() as admin:
+                await admin.delete_records(
+                    {aiokq.TopicPartition(name, p): offset for p, offset in before.items()},
+                    raise_errors=True,
+                )
+
+        self.run(work)
+
+    def send(self, name: str, values: Iterable[bytes], partition: int = 0, **settings: Any) -> None:
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.producer(**settings) as producer:
+                for value in values:
+                    await producer.enqueue(name, value, key=b"k" + value, partition=partition)
+
+        self.run(work)
+
+    def fill(self, name: str, records: int, partitions: int = 1, **settings: Any) -> None:
+        """Records over all partitions, whose values say where and the how manieth they are."""
+        for partition in range(partitions):
+            self.send(
+                name,
+                (b"%d:%d" % (partition, n) for n in range(records)),
+                partition,
+                **settings,
+            )

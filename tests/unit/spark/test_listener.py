@@ -1,0 +1,155 @@
+"""Metrics of streaming queries, made of the progress that Spark tells."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from prometheus_client import CollectorRegistry, generate_latest
+
+from aiokq import ConfigError, TopicPartition
+from aiokq.spark.listener import AiokqProgressListener
+
+
+def progress(batch: int = 4, rows: int = 30, **changed: Any) -> str:
+    """As Spark 4.3 writes it, with a Kafka source."""
+    source = {
+        "description": "aiokq",
+        "startOffset": {"orders": {"0": 10, "1": 5}},
+        "endOffset": {"orders": {"0": 30, "1": 15}},
+        "latestOffset": {"orders": {"0": 42, "1": 15}},
+        "numInputRows": rows,
+    }
+    return json.dumps(
+        {
+            "id": "id-1",
+            "runId": "run-1",
+            "name": None,
+            "batchId": batch,
+            "numInputRows": rows,
+            "inputRowsPerSecond": 12.5,
+            "processedRowsPerSecond": 300.0,
+            "durationMs": {"addBatch": 80, "triggerExecution": 150},
+            "sources": [source],
+            **changed,
+        }
+    )
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def listener(registry: CollectorRegistry) -> AiokqProgressListener:
+    listener = AiokqProgressListener(registry)
+    listener.started("run-1", "daily")
+    return listener
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"aiokq_spark_{name}", labels)
+
+
+def test_progress_becomes_metrics(registry: CollectorRegistry, listener: AiokqProgressListener):
+    """A dashboard shows nothing, or another unit."""
+    listener.progressed(progress())
+    at = {"query": "daily", "topic": "orders"}
+    assert value(registry, "lag_records", **at, partition="0") == 12
+    assert value(registry, "lag_records", **at, partition="1") == 0
+    assert value(registry, "offset", **at, partition="0") == 30
+    assert value(registry, "input_rows_total", query="daily") == 30
+    assert value(registry, "batches_total", query="daily") == 1
+    assert value(registry, "batch_id", query="daily") == 4
+    assert value(registry, "input_rows_per_second", query="daily") == 12.5
+    assert value(registry, "processed_rows_per_second", query="daily") == 300
+    assert value(registry, "batch_duration_seconds", query="daily", phase="addBatch") == 0.08
+    assert value(registry, "queries_active") == 1
+    assert listener.lag("daily") == {
+        TopicPartition("orders", 0): 12,
+        TopicPartition("orders", 1): 0,
+    }
+    assert listener.lag("another") == {}
+
+
+def test_rows_add_up_and_the_rest_is_of_the_last_batch(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """rate() over a counter that goes back is nonsense."""
+    listener.progressed(progress(4, 30))
+    listener.progressed(progress(5, 7))
+    listener.progressed(progress(5, 0))
+    assert value(registry, "input_rows_total", query="daily") == 37
+    assert value(registry, "batches_total", query="daily") == 2
+    assert value(registry, "batch_id", query="daily") == 5
+
+
+def test_our_own_entries_and_other_sources_are_no_partitions(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """Topics that do not exist show a lag, or a file source breaks the listener."""
+    ours = {
+        "endOffset": {
+            "orders": {"0": 3},
+            "__aiokq_initial__.orders": {"0": 0},
+            "__aiokq_topic_id__.orders": {"0": 1, "1": 2},
+        },
+        "latestOffset": {"orders": {"0": 5}},
+    }
+    text = json.dumps({"endOffset": {"orders": {"1": 7}}})
+    others = [
+        {"endOffset": 7, "latestOffset": None},
+        {"endOffset": {"logOffset": 3}},
+        {"endOffset": "no JSON"},
+        {"endOffset": json.loads(text)["endOffset"], "latestOffset": '{"orders":{"1":9}}'},
+    ]
+    listener.progressed(progress(sources=[ours, *others]))
+    text = generate_latest(registry).decode()
+    assert "__aiokq" not in text
+    assert listener.lag("daily") == {
+        TopicPartition("orders", 0): 2,
+        TopicPartition("orders", 1): 2,
+    }
+
+
+def test_rates_that_spark_cannot_tell_are_zero(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """The first batch has no rate, and NaN spoils every sum."""
+    listener.progressed(progress(inputRowsPerSecond="NaN", processedRowsPerSecond=float("inf")))
+    assert value(registry, "input_rows_per_second", query="daily") == 0
+    assert value(registry, "processed_rows_per_second", query="daily") == 0
+
+
+def test_a_query_that_ended_leaves_only_how(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """Each restart of an unnamed query leaves its series behind, and lag that is nobody's."""
+    listener.progressed(progress())
+    listener.terminated("run-1", failed=True)
+    listener.terminated("run-2", failed=False)
+    assert 'query="daily"' not in generate_latest(registry).decode()
+    assert value(registry, "queries_active") == 0
+    assert value(registry, "queries_terminated_total", outcome="failed") == 1
+    assert value(registry, "queries_terminated_total", outcome="stopped") == 1
+
+
+def test_a_listener_added_late_names_the_query_by_its_id(registry: CollectorRegistry):
+    """Progress of a query whose start was not seen is lost."""
+    listener = AiokqProgressListener(registry)
+    listener.progressed(progress())
+    assert value(registry, "batch_id", query="id-1") == 4
+
+
+def test_a_registry_takes_one_listener_at_a_time(registry: CollectorRegistry):
+    """A second one fails in words of another library, or a closed one is in the way."""
+    listener = AiokqProgressListener(registry)
+    with pytest.raises(ConfigError, match="already"):
+        AiokqProgressListener(registry)
+    listener.close()
+    listener.close()
+    AiokqProgressListener(registry)

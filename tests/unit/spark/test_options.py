@@ -1,0 +1,317 @@
+"""Options: the JVM connector's names, defaults, refusals and words."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from aiokq import TopicPartition
+from aiokq.errors import ConfigError
+from aiokq.spark.options import (
+    Assign,
+    ByOffset,
+    ByTime,
+    ByTimeEach,
+    Pattern,
+    ReadOptions,
+    Subscribe,
+    frame_columns,
+)
+
+BASE = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"}
+
+
+def batch(**options: str) -> ReadOptions:
+    return ReadOptions.parse(BASE | options, streaming=False)
+
+
+def stream(**options: str) -> ReadOptions:
+    return ReadOptions.parse(BASE | options, streaming=True)
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in BASE.items() if name not in names}
+
+
+def test_a_batch_begins_at_the_beginning_and_a_stream_at_the_end() -> None:
+    """The two defaults differ, and mixing them up skips everything, or reads it again."""
+    assert batch().starting == ByOffset(-2)
+    assert stream().starting == ByOffset(-1)
+    assert batch().ending == ByOffset(-1)
+
+
+def test_defaults_are_the_jvm_connectors() -> None:
+    """A job that sets nothing behaves as before."""
+    options = stream()
+
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert options.max_trigger_delay == 900
+    assert options.poll_timeout_ms == 120_000
+    assert (options.fetch_offset_num_retries, options.fetch_offset_retry_interval_ms) == (3, 1000)
+    assert options.isolation_level == "read_uncommitted"
+
+
+def test_names_are_found_in_any_case() -> None:
+    """Spark's options are case-insensitive."""
+    options = ReadOptions.parse(
+        {"KAFKA.Bootstrap.Servers": "host:9092", "SUBSCRIBE": "t", "STARTINGOFFSETS": "Latest"},
+        streaming=True,
+    )
+
+    assert options.strategy == Subscribe(("t",))
+    assert options.starting == ByOffset(-1)
+    assert options.kafka == {"bootstrap.servers": "host:9092"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "strategy"),
+    [
+        ("subscribe", " a, b ,,a", Subscribe(("a", "b"))),
+        ("subscribePattern", " a.* ", Pattern("a.*")),
+        ("assign", '{"a":[1,0]}', Assign((TopicPartition("a", 0), TopicPartition("a", 1)))),
+    ],
+)
+def test_each_way_to_choose_partitions_is_read(option: str, value: str, strategy: object) -> None:
+    """Blanks and repetitions are harmless."""
+    options = ReadOptions.parse(without("subscribe") | {option: value}, streaming=False)
+
+    assert options.strategy == strategy
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            without("subscribe"),
+            "One of the following options must be specified for Kafka source: subscribe, "
+            "subscribepattern, assign. See the docs for more details.",
+        ),
+        (
+            BASE | {"assign": '{"t":[0]}'},
+            "Only one of the following options can be specified for Kafka source: subscribe, "
+            "subscribepattern, assign. See the docs for more details.",
+        ),
+        (
+            BASE | {"subscribe": " , "},
+            "No topics to subscribe to as specified value for option 'subscribe' is ' , '",
+        ),
+        (
+            without("subscribe") | {"assign": "t"},
+            "No topicpartitions to assign as specified value for option 'assign' is 't'",
+        ),
+        (
+            without("subscribe") | {"assign": '{"t":0}'},
+            'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"t":0}',
+        ),
+        (
+            without("subscribe") | {"subscribePattern": " "},
+            "Pattern to subscribe is empty as specified value for option 'subscribePattern' is ' '",
+        ),
+        (
+            without("kafka.bootstrap.servers"),
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
+        ),
+        (
+            BASE | {"startingOffsets": '{"t":[0]}'},
+            'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got {"t":[0]}',
+        ),
+        (BASE | {"startingTimestamp": "x"}, "Expected a single long value, got x"),
+        (
+            BASE | {"kafka.enable.auto.commit": "true"},
+            "Kafka option 'enable.auto.commit' is not supported",
+        ),
+        (
+            BASE | {"kafka.interceptor.classes": "x"},
+            "Kafka option 'interceptor.classes' is not supported",
+        ),
+        (BASE | {"minPartitions": "0"}, "minPartitions must be positive"),
+        (BASE | {"maxRecordsPerPartition": "0"}, "maxrecordsperpartition must be positive"),
+    ],
+)
+def test_what_the_jvm_connector_refuses_is_refused_in_its_words(
+    options: dict[str, str], message: str
+) -> None:
+    """People search for these texts."""
+    for streaming in (False, True):
+        with pytest.raises(ConfigError) as error:
+            ReadOptions.parse(options, streaming=streaming)
+        assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", ["auto.offset.reset", "key.deserializer", "value.deserializer"])
+def test_kafka_options_that_would_change_what_is_read_are_refused(name: str) -> None:
+    """Each message says what to use instead."""
+    with pytest.raises(ConfigError, match=f"Kafka option '{name}' is not supported") as error:
+        batch(**{f"kafka.{name}": "x"})
+    assert "nstead" in str(error.value) or "DataFrame operations" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"startingOffsets": "latest"},
+            "starting offset can't be latest for batch queries on Kafka",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":-1}}'},
+            "startingOffsets for t-0 can't be latest for batch queries on Kafka",
+        ),
+        (
+            {"endingOffsets": "Earliest"},
+            "ending offset can't be earliest for batch queries on Kafka",
+        ),
+        (
+            {"endingOffsets": '{"t":{"1":-2}}'},
+            "ending offset for t-1 can't be earliest for batch queries on Kafka",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":5}}'},
+            "The specified start offset 7 is greater than the end offset 5 for topic t "
+            "partition 0.",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"t":{"0":7}}',
+                "endingOffsetsByTimestamp": '{"t":{"0":5}}',
+            },
+            "The specified start timestamp 7 is greater than the end timestamp 5 for topic t "
+            "partition 0.",
+        ),
+    ],
+)
+def test_limits_that_a_batch_cannot_have_are_refused(options: dict[str, str], message: str) -> None:
+    """In the words of the JVM connector."""
+    with pytest.raises(ConfigError) as error:
+        batch(**options)
+    assert str(error.value) == message
+
+
+def test_starts_and_ends_must_be_of_the_same_partitions() -> None:
+    """Else it is not said where to end."""
+    with pytest.raises(ConfigError, match="should have the same topic-partitions"):
+        batch(startingOffsets='{"t":{"0":1}}', endingOffsets='{"t":{"0":5,"1":5}}')
+
+
+def test_special_offsets_compare_with_nothing() -> None:
+    """-2 to 5 and 5 to -1 are fine."""
+    options = batch(startingOffsets='{"t":{"0":-2,"1":5}}', endingOffsets='{"t":{"0":5,"1":-1}}')
+
+    assert options.ending == ByOffset({TopicPartition("t", 0): 5, TopicPartition("t", 1): -1})
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("endingOffsets", "ending offset not valid in streaming queries"),
+        ("endingOffsetsByTimestamp", "ending timestamp not valid in streaming queries"),
+    ],
+)
+def test_a_stream_has_no_end(option: str, message: str) -> None:
+    """Silently going on behind it would be worse."""
+    with pytest.raises(ConfigError) as error:
+        stream(**{option: '{"t":{"0":5}}'})
+    assert str(error.value) == message
+
+
+def test_of_several_starts_the_first_in_sparks_order_counts() -> None:
+    """Timestamp for all, then for each, then offsets."""
+    offsets = {"startingOffsets": "earliest"}
+    each = offsets | {"startingOffsetsByTimestamp": '{"t":{"0":5}}'}
+
+    assert batch(**offsets).starting == ByOffset(-2)
+    assert batch(**each).starting == ByTimeEach({TopicPartition("t", 0): 5})
+    assert batch(**each, startingTimestamp="7").starting == ByTime(7)
+
+
+def test_a_smallest_batch_above_the_largest_is_refused() -> None:
+    """Such a stream would never run."""
+    with pytest.raises(
+        ConfigError,
+        match=r"The value of minOffsetPerTrigger\(5\) is higher than the "
+        r"maxOffsetsPerTrigger\(4\)\.",
+    ):
+        stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
+
+
+def test_limits_of_streams_are_ignored_in_batches_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the JVM connector does."""
+    with caplog.at_level(logging.WARNING):
+        batch(maxOffsetsPerTrigger="5")
+
+    assert "maxOffsetsPerTrigger option ignored in batch queries" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10s", 10), ("250ms", 0.25), ("2m", 120), ("1h", 3600), ("40", 0.04)]
+)
+def test_durations_are_read_as_spark_reads_them(text: str, seconds: float) -> None:
+    """A number alone is milliseconds."""
+    assert stream(maxTriggerDelay=text).max_trigger_delay == seconds
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"maxTriggerDelay": "soon"},
+        {"failOnDataLoss": "maybe"},
+        {"minPartitions": "many"},
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        {"columns": "key,colour"},
+        {"columns": ","},
+        {"commitGroup": " "},
+        {"kafka.isolation.level": "committed"},
+        {"maxTasks": "-1"},
+        {"kafka.max.partition.fetch.bytes": "0"},
+    ],
+)
+def test_a_value_of_the_wrong_form_is_refused_by_the_options_name(option: dict[str, str]) -> None:
+    """Whoever reads the error knows which of twenty options to look at."""
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        stream(**option)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("startingOfset", "did you mean 'startingOffsets'"),
+        ("path", "subscribe"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("colour", "there is no option 'colour'"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_a_hint(name: str, hint: str) -> None:
+    """A misspelt startingOffsets would silently read from somewhere else."""
+    with pytest.raises(ConfigError, match=hint):
+        batch(**{name: "x"})
+
+
+def test_options_of_the_sink_do_no_harm() -> None:
+    """One dictionary of options for both directions is common."""
+    batch(topic="out")
+
+
+def test_only_streams_commit() -> None:
+    """A batch has no progress to tell."""
+    assert stream(commitGroup="g").commit_group == "g"
+    with pytest.raises(ConfigError, match="commitGroup"):
+        batch(commitGroup="g")
+
+
+def test_columns_are_named_in_any_case_and_order() -> None:
+    """They come out as records have them."""
+    assert batch(columns="Value, timestamptype").all_columns == ("value", "timestampType")
+    assert frame_columns({"includeHeaders": "true"})[-1] == "headers"
+    assert "headers" not in frame_columns({})
+
+
+def test_options_can_be_sent_to_workers() -> None:
+    """They travel with each task."""
+    options = stream(startingOffsets='{"t":{"0":5}}')
+
+    assert pickle.loads(pickle.dumps(options)) == options

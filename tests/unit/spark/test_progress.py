@@ -1,0 +1,337 @@
+"""Progress: what a streaming query may read next, and what it writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from aiokq import TopicPartition
+from aiokq.errors import ConnectionLost, KafkaError, TopicAuthorization
+from aiokq.spark.lookup import Ends, Partitions
+from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.progress import Progress, Wanted
+from aiokq.spark.watermarks import Latest, Watermarks
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ID = UUID(int=1)
+ALL = Wanted(everything=True)
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.parse(
+        {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", **given}, streaming=True
+    )
+
+
+class Cluster(Watermarks):
+    """Logs whose ends a test sets, in place of the cluster."""
+
+    def __init__(self) -> None:
+        self.ends: PartitionOffsets = {T0: 0}
+        self.starts: PartitionOffsets = {}
+        self.id = ID
+        self.away = False
+
+    def ask(self) -> Latest:
+        partitions = Partitions(dict.fromkeys(self.ends, 0), {"t": self.id})
+        return Latest(partitions, dict(self.ends), dict(self.starts))
+
+    def latest(self) -> Latest | None:
+        return None if self.away else self.ask()
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    cluster: Any = property(lambda self: self)
+
+    def admin(self) -> None:
+        return None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> tuple[Partitions, Ends]:
+        coroutine.close()
+        return self.ask().partitions, Ends(dict.fromkeys(self.ends, 0), self.ends)
+
+
+class Query:
+    """A query that goes on batch by batch, as Spark would have it."""
+
+    def __init__(self, initial: PartitionOffsets | None = None, **given: str) -> None:
+        self.time = 1000.0
+        self.cluster = Cluster()
+        self.progress = Progress(options(**given), lambda: self.time, self.cluster)
+        first = {T0: 0} if initial is None else initial
+        self.offset = SourceOffset(first, first, {"t": ID}).to_map()
+
+    def next(self, wanted: Wanted = ALL) -> PartitionOffsets | None:
+        """The end of the next batch; None if there is none."""
+        end = self.progress.next_end(self.offset, wanted)
+        if end == self.offset:
+            return None
+        self.offset = end
+        return SourceOffset.parse(end).positions
+
+    def read(self, start: OffsetMap, end: OffsetMap) -> list[tuple[int, int, int]]:
+        """What a batch between two offsets reads."""
+        return [(r.partition, r.start, r.stop) for r in self.progress.ranges(start, end)]
+
+
+BEGUN = "__aiokq_initial__.t"
+
+
+def test_where_the_query_began_is_written_down_until_something_was_read() -> None:
+    """Spark runs the first batch even if it is empty, and writes its end down."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 7}
+    assert query.next() is None
+    assert query.offset[BEGUN] == {"0": 7}
+    query.cluster.ends = {T0: 9}
+    query.next()
+    assert query.offset[BEGUN] == {"0": 7}
+    query.cluster.ends = {T0: 11}
+    query.next()
+
+    assert query.offset == SourceOffset({T0: 11}, None, {"t": ID}).to_map()
+
+
+def test_nothing_new_gives_the_offset_back_as_it_was() -> None:
+    """Any other text would be a batch: also without what is embedded in the first one."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 9}
+    query.next()
+
+    assert query.next() is None
+    assert query.offset[BEGUN] == {"0": 7}
+
+
+def test_the_first_batch_is_read_from_where_the_query_began() -> None:
+    """After a crash in it Spark says that it starts where "latest" is by now."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 9}
+    query.next()
+    now = SourceOffset({T0: 20}, {T0: 20}, {"t": ID}).to_map()
+
+    assert query.read(now, query.offset) == [(0, 7, 9)]
+
+
+def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
+    """Where the texts differ Spark runs it, also when where the query began is still in it."""
+    query = Query({T0: 7})
+    query.cluster.ends = {T0: 9}
+    query.next()
+
+    assert query.read(dict(reversed(query.offset.items())), query.offset) == []
+
+
+def test_an_offset_of_the_jvm_connector_is_left_alone_until_there_is_more() -> None:
+    """It has no ids; adding them would be a batch without rows."""
+    query = Query()
+    query.offset = {"t": {"0": 9}}
+    query.cluster.ends = {T0: 9}
+
+    assert query.next() is None
+    query.cluster.ends = {T0: 10}
+    assert query.next() == {T0: 10}
+    assert "__aiokq_topic_id__.t" in query.offset
+
+
+def started(**given: str) -> Query:
+    """A query past its first batch."""
+    query = Query(**given)
+    query.next()
+    return query
+
+
+def test_a_limit_is_kept_by_each_batch_until_all_is_read() -> None:
+    """maxOffsetsPerTrigger."""
+    query = started(maxOffsetsPerTrigger="10")
+    query.cluster.ends = {T0: 25}
+
+    assert [query.next(Wanted(max_rows=10)) for _ in range(4)] == [
+        {T0: 10},
+        {T0: 20},
+        {T0: 25},
+        None,
+    ]
+
+
+def test_everything_is_everything_whatever_the_options_say() -> None:
+    """Trigger.Once asks for that."""
+    query = started(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="5")
+    query.cluster.ends = {T0: 25}
+
+    assert query.next(ALL) == {T0: 25}
+
+
+def test_too_few_records_wait_for_more_but_not_forever() -> None:
+    """Spark's limits have no delay, and no pair of a smallest and a largest: both are here."""
+    query = started(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="60s")
+    limit = Wanted(max_rows=7)
+    query.cluster.ends = {T0: 1}
+    assert query.next(limit) == {T0: 1}  # the first batch waits for nothing
+    query.cluster.ends = {T0: 5}
+    assert query.next(limit) is None
+    query.cluster.ends = {T0: 10}
+    assert query.next(limit) == {T0: 8}
+    assert query.next(limit) is None
+    query.time += 60
+
+    assert query.next(limit) == {T0: 10}
+
+
+def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
+    """Neither what comes later, nor partitions added later; and the last few are not left."""
+    query = Query(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="10")
+    query.cluster.ends = {T0: 15}
+    query.progress.freeze()
+    query.cluster.ends = {T0: 99, T1: 5}
+
+    assert [query.next(Wanted(max_rows=10)) for _ in range(3)] == [{T0: 10}, {T0: 15}, None]
+
+
+def test_an_empty_partition_that_is_added_makes_no_batch() -> None:
+    """The JVM connector runs one without rows."""
+    query = started()
+    query.cluster.ends, query.cluster.starts = {T0: 0, T1: 0}, {T1: 0}
+
+    assert query.next() is None
+    query.cluster.ends = {T0: 0, T1: 3}
+    assert query.next() == {T0: 0, T1: 3}
+
+
+def test_an_end_before_the_start_is_believed_only_when_it_lasts() -> None:
+    """A new leader may know less for a moment; three seconds are fetchOffset's retries."""
+    query = started()
+    query.cluster.ends = {T0: 9}
+    query.next()
+    query.cluster.ends = {T0: 4}
+    assert query.next() is None
+    query.time += 3
+
+    assert query.next() == {T0: 4}
+
+
+def test_an_end_before_the_start_of_a_topic_made_again_is_believed_at_once() -> None:
+    """Its id says that this is not for a moment."""
+    query = started()
+    query.cluster.ends = {T0: 9}
+    query.next()
+    query.cluster.ends, query.cluster.id = {T0: 4}, UUID(int=2)
+
+    assert query.next() == {T0: 4}
+
+
+def test_a_cluster_that_does_not_answer_makes_no_batch() -> None:
+    """An error would end the query: Spark does not try again."""
+    query = started()
+    query.cluster.ends, query.cluster.away = {T0: 9}, True
+    assert query.next() is None
+    query.cluster.away = False
+
+    assert query.next() == {T0: 9}
+
+
+def test_the_ends_of_the_logs_are_reported() -> None:
+    """For sources[].latestOffset of the query's progress."""
+    query = started(maxOffsetsPerTrigger="10")
+    query.cluster.ends = {T0: 25}
+    query.next(Wanted(max_rows=10))
+
+    assert query.progress.reported() == {"t": {"0": 25}}
+
+
+# -- watermarks
+
+
+class Client:
+    """A client whose requests give what a test wants."""
+
+    def __init__(self, answer: Callable[[], Latest]) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.cluster: Any = self
+
+    def admin(self) -> None:
+        return None
+
+    def run(self, coroutine: Coroutine[Any, Any, Latest]) -> Latest:
+        coroutine.close()
+        self.asked += 1
+        return self.answer()
+
+
+class TimedWatermarks(Watermarks):
+    def __init__(self, client: Client, **given: str) -> None:
+        self.time = 1000.0
+        self._client = client
+        super().__init__(options(**given), lambda: self.time)
+
+    @property
+    def client(self) -> Any:
+        return self._client
+
+
+EMPTY = Latest(Partitions({T0: 0}), {T0: 0}, {})
+
+
+def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
+    """Spark asks ninety times a second."""
+    client = Client(lambda: EMPTY)
+    watermarks = TimedWatermarks(client)
+    for _ in range(900):
+        watermarks.latest()
+        watermarks.time += 1 / 90
+
+    assert 100 <= client.asked <= 160
+
+
+def test_an_outage_is_waited_for_until_a_deadline() -> None:
+    """fetchOffset.numRetries times the client's own limit; then the query ends, saying why."""
+
+    def away() -> Latest:
+        raise ConnectionLost("nobody there", may_have_been_written=False)
+
+    watermarks = TimedWatermarks(
+        Client(away), **{"fetchOffset.numRetries": "2", "kafka.default.api.timeout.ms": "4000"}
+    )
+    for _ in range(10):
+        assert watermarks.latest() is None
+        watermarks.time += 0.9
+    watermarks.time += 2
+
+    with pytest.raises(ConnectionLost):
+        watermarks.latest()
+
+
+def test_an_outage_that_ends_in_time_is_forgotten() -> None:
+    """The next one has the whole deadline again."""
+    answers: list[Latest | KafkaError] = []
+
+    def answer() -> Latest:
+        value = answers.pop(0)
+        if isinstance(value, KafkaError):
+            raise value
+        return value
+
+    lost = ConnectionLost("nobody there", may_have_been_written=False)
+    watermarks = TimedWatermarks(Client(answer))
+    for _ in range(3):
+        answers += [lost, EMPTY]
+        assert watermarks.latest() is None
+        watermarks.time += 150
+        assert watermarks.latest() == EMPTY
+        watermarks.time += 2
+
+
+def test_a_refusal_ends_the_query_at_once() -> None:
+    """Waiting does not give permission."""
+
+    def refused() -> Latest:
+        raise TopicAuthorization("not yours")
+
+    with pytest.raises(TopicAuthorization):
+        TimedWatermarks(Client(refused)).latest()

@@ -1,0 +1,227 @@
+"""Reading ranges in a worker: their order, how far ahead, and what is not there any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from aiokq import TopicPartition
+from aiokq.errors import CorruptRecord, OffsetOutOfRange, RequestTimeout
+from aiokq.spark import reading
+from aiokq.spark.data_loss import DataLoss
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.planning import OffsetRange
+from aiokq.spark.worker import LoopThread
+
+PIECE = 10
+"""Offsets that one fetch gives."""
+
+
+@dataclass
+class Columns:
+    offsets: list[int]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def to_arrow(self) -> list[int]:
+        return self.offsets
+
+
+class Records:
+    """What one fetch gave: offsets stand for rows."""
+
+    def __init__(self, partition: int, offset: int, next_offset: int, size: int) -> None:
+        self.partition, self.offset, self.next_offset, self.size = (
+            partition,
+            offset,
+            next_offset,
+            size,
+        )
+        self.exhausted = False
+
+    def cursor(self) -> Records:
+        return self
+
+    def columns(self, names: tuple[str, ...]) -> Columns:
+        self.exhausted = True
+        return Columns([self.partition * 1000 + n for n in range(self.offset, self.next_offset)])
+
+
+class Cluster:
+    """Logs from one offset to another; fetches are counted."""
+
+    def __init__(self, log: range, *, piece_bytes: int = 100, topic_id: int = 1) -> None:
+        self.log = log
+        self.piece_bytes = piece_bytes
+        self.fetched: list[tuple[int, int]] = []
+        self.failure: Exception | None = None
+        self.metadata = SimpleNamespace(
+            topic=lambda name: SimpleNamespace(topic_id=UUID(int=topic_id))
+        )
+
+    async def fetch(
+        self, tp: TopicPartition, offset: int, max_bytes: int, *, stop: int, **_: Any
+    ) -> Records:
+        if self.failure is not None:
+            raise self.failure
+        if not self.log.start <= offset <= self.log.stop:
+            raise OffsetOutOfRange("not in the log")
+        self.fetched.append((tp.partition, offset))
+        end = min(offset + PIECE, stop, self.log.stop)
+        return Records(tp.partition, offset, end, self.piece_bytes)
+
+    async def offsets(self, tp: TopicPartition, end: str, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(offset=self.log.start if end == "earliest" else self.log.stop)
+
+
+@pytest.fixture(scope="module")
+def thread() -> LoopThread:
+    return LoopThread()
+
+
+@pytest.fixture
+def cluster(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(range(100))
+    client = SimpleNamespace(cluster=made, thread=thread, submit=thread.submit)
+    monkeypatch.setattr(reading, "worker_client", lambda kafka: client)
+    return made
+
+
+def read(*ranges: OffsetRange, **options: str) -> Iterator[list[int]]:
+    projection: Any = SimpleNamespace(columns=("offset",), batch=lambda batch: batch)
+    parsed = ReadOptions.parse(
+        {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", **options}, streaming=False
+    )
+    return reading.read_ranges(ranges, parsed, projection)  # type: ignore[return-value]
+
+
+def rows(*ranges: OffsetRange, **options: str) -> list[int]:
+    return [row for batch in read(*ranges, **options) for row in batch]
+
+
+def part(partition: int, start: int, stop: int) -> OffsetRange:
+    return OffsetRange("t", partition, start, stop, UUID(int=1), 0)
+
+
+def test_ranges_come_in_their_order_whatever_is_fetched_first(cluster: Cluster) -> None:
+    """A task that is repeated must give the same rows in the same order."""
+    ranges = [part(n, n, 95) for n in range(9)]
+
+    assert rows(*ranges) == [n * 1000 + offset for n in range(9) for offset in range(n, 95)]
+
+
+def test_a_partition_far_behind_does_not_fetch_without_bounds(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark does not take yet must not pile up in the worker."""
+    cluster.piece_bytes = reading.FETCH_BYTES
+    batches = read(*(part(n, 0, 100) for n in range(30)))
+    taken = [next(batches) for _ in range(2)]
+
+    for _ in range(50):  # the loop thread does what it may
+        cluster_busy = len(cluster.fetched)
+        _settle(cluster)
+        if len(cluster.fetched) == cluster_busy:
+            break
+    fetched_bytes = len(cluster.fetched) * cluster.piece_bytes
+    batches.close()  # type: ignore[attr-defined]
+
+    assert len(taken) == 2
+    assert fetched_bytes <= reading.AHEAD_BYTES + (reading.WINDOW + 2) * cluster.piece_bytes
+
+
+def _settle(cluster: Cluster) -> None:
+    """Lets the loop thread run what is ready."""
+    reading.worker_client({}).thread.run(_nothing())
+
+
+async def _nothing() -> None:
+    return None
+
+
+def test_a_reader_that_is_closed_early_ends_its_fetches(cluster: Cluster) -> None:
+    """LIMIT takes one batch; the worker goes on to other tasks."""
+    batches = read(part(0, 0, 100))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    _settle(cluster)
+    fetched = len(cluster.fetched)
+    _settle(cluster)
+
+    assert len(cluster.fetched) == fetched
+
+
+def test_an_error_of_a_fetch_is_raised_where_the_rows_are_taken(cluster: Cluster) -> None:
+    """And does not hang the task."""
+    cluster.failure = RequestTimeout("nobody there")
+
+    with pytest.raises(RequestTimeout):
+        rows(part(0, 0, 100), part(1, 0, 100))
+
+
+def test_a_corrupt_batch_ends_the_task_behind_the_rows_before_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns end before it, and the next call raises: it must be made."""
+
+    def columns(self: Records, names: tuple[str, ...]) -> Columns:
+        if self.offset == 0:
+            self.offset = 5
+            return Columns([0, 1, 2, 3, 4])
+        raise CorruptRecord("checksum")
+
+    monkeypatch.setattr(Records, "columns", columns)
+    batches = read(part(0, 0, 10))
+
+    assert next(batches) == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptRecord):
+        next(batches)
+
+
+def test_a_start_that_aged_out_since_it_was_planned(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loss, or what is left."""
+    cluster.log = range(40, 100)
+
+    with pytest.raises(DataLoss, match="START_OFFSET_RESET"):
+        rows(part(0, 5, 60))
+    with caplog.at_level(logging.WARNING):
+        assert rows(part(0, 5, 60), failOnDataLoss="false") == list(range(40, 60))
+        assert rows(part(0, 5, 30), failOnDataLoss="false") == []
+    assert "START_OFFSET_RESET" in caplog.text
+
+
+def test_a_log_that_became_shorter_since_it_was_planned(cluster: Cluster) -> None:
+    """The start is beyond its end now."""
+    cluster.log = range(20)
+
+    with pytest.raises(DataLoss, match="PARTITION_OFFSET_CHANGED"):
+        rows(part(0, 50, 60))
+    assert rows(part(0, 50, 60), failOnDataLoss="false") == []
+
+
+def test_a_log_that_ends_before_the_range_is_not_waited_for_forever(cluster: Cluster) -> None:
+    """kafkaConsumer.pollTimeoutMs is how long nothing may come."""
+    cluster.log = range(15)
+    patience = {"kafkaConsumer.pollTimeoutMs": "50"}
+
+    with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
+        rows(part(0, 0, 30), **patience)
+    assert rows(part(0, 0, 30), failOnDataLoss="false", **patience) == list(range(15))
+
+
+def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
+    """Its records are others, though the offsets fit."""
+    cluster.metadata.topic = lambda name: SimpleNamespace(topic_id=UUID(int=2))
+
+    with pytest.raises(DataLoss, match="TOPIC_RECREATED"):
+        rows(part(0, 0, 10))
+    assert rows(part(0, 0, 10), failOnDataLoss="false") == list(range(10))

@@ -1,0 +1,104 @@
+"""kafka.* options as settings: each is used, refused by name, or said to have no effect."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.spark.security import cluster_settings, producer_settings
+
+SERVERS = {"bootstrap.servers": "a:1,b:2"}
+PLAIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="alice" password="se\\"cret;";'
+)
+
+
+def test_names_of_a_cluster_are_taken_and_those_of_other_clients_left() -> None:
+    """One set of options serves the connections, the producer and the consumer."""
+    settings = cluster_settings(
+        {**SERVERS, "request.timeout.ms": "5000", "linger.ms": "7", "max.poll.records": "9"}
+    )
+
+    assert settings.bootstrap_servers == ("a:1", "b:2")
+    assert settings.request_timeout_ms == 5000
+
+
+def test_names_of_a_producer_are_taken_without_those_of_its_cluster() -> None:
+    """A cluster refuses to be told of itself by its clients."""
+    given = {**SERVERS, "linger.ms": "7", "acks": "all", "client.id": "job"}
+
+    assert producer_settings(given) == {"linger_ms": "7", "acks": "all"}
+
+
+def test_a_short_delivery_timeout_goes_with_a_short_request_timeout() -> None:
+    """They are checked against each other, though they belong to two sets of settings."""
+    given = {**SERVERS, "delivery.timeout.ms": "3000", "request.timeout.ms": "1000"}
+
+    assert producer_settings(given) == {"delivery_timeout_ms": "3000"}
+
+
+def test_a_bad_value_is_told_by_the_options_name() -> None:
+    """Who wrote 'kafka.request.timeout.ms' has never heard of request_timeout_ms."""
+    with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms"):
+        cluster_settings({**SERVERS, "request.timeout.ms": "soon"})
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    """Left out it would be found out in production."""
+    with pytest.raises(ConfigError, match=r"'kafka\.request\.timeout'; did you mean 'kafka\.requ"):
+        cluster_settings({**SERVERS, "request.timeout": "1"})
+
+
+def test_what_only_java_needs_has_no_effect_and_is_said_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A job that moves from the JVM connector keeps its options."""
+    with caplog.at_level(logging.WARNING, "aiokq.spark"):
+        cluster_settings({**SERVERS, "receive.buffer.bytes": "65536"})
+
+    assert "kafka.receive.buffer.bytes has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["ssl.cipher.suites", "security.providers", "sasl.login.class"])
+def test_what_cannot_be_kept_is_refused(name: str) -> None:
+    """Who chose the ciphers must not get others in silence."""
+    with pytest.raises(ConfigError, match=name):
+        cluster_settings({**SERVERS, name: "x"})
+
+
+def test_a_jaas_line_gives_user_and_password() -> None:
+    """The way all of Kafka's documents show."""
+    settings = cluster_settings(
+        {
+            **SERVERS,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": PLAIN,
+        }
+    )
+
+    assert settings.sasl_plain_username == "alice"
+    assert settings.sasl_plain_password is not None
+    assert settings.sasl_plain_password.get_secret_value() == 'se"cret;'
+
+
+def test_credentials_without_sasl_are_refused_by_the_options_name() -> None:
+    """Sent to nobody: the connection would not be what was asked for."""
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config has no effect"):
+        cluster_settings({**SERVERS, "sasl.jaas.config": PLAIN})
+
+
+def test_scram_is_refused_by_name_while_the_client_has_none() -> None:
+    """Its JAAS line is understood; that the client cannot do it is said in one line."""
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.mechanism: 'SCRAM-SHA-512' is not supp"):
+        cluster_settings(
+            {
+                **SERVERS,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": PLAIN.replace("plain.Plain", "scram.Scram"),
+            }
+        )

@@ -1,0 +1,138 @@
+"""The writers without Spark and without a broker: what is refused, told, and stopped early."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from aiokq.errors import ConfigError, NotEnoughReplicas
+
+types = pytest.importorskip("pyspark.sql.types")
+
+from aiokq.spark.sink import (  # noqa: E402  it imports pyspark
+    KafkaBatchWriter,
+    KafkaStreamWriter,
+    Written,
+    _Feed,
+    batch_writer,
+    stream_writer,
+)
+from aiokq.spark.write_rows import Chunk  # noqa: E402
+
+if TYPE_CHECKING:
+    from aiokq import Producer
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "t"}
+SCHEMA = types.StructType().add("value", types.BinaryType())
+
+
+class Outcome:
+    """A Delivery whose end is known, or not yet."""
+
+    def __init__(self, error: Exception | None = None, done: bool = True) -> None:
+        self.error = error
+        self.known = done
+
+    def done(self) -> bool:
+        return self.known
+
+    def __await__(self):  # type: ignore[no-untyped-def]
+        if self.error is not None:
+            raise self.error
+        return None
+        yield
+
+
+class Taking:
+    """Takes what it is given, until it is told to refuse."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes = list(outcomes)
+        self.taken: list[tuple[str, int, int | None]] = []
+        self.refusal: Exception | None = None
+
+    async def send_many(
+        self, topic: str, records: list[object], partition: int | None
+    ) -> list[Outcome]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append((topic, len(records), partition))
+        return [self.outcomes.pop(0)] * len(records)
+
+
+def feed(producer: Taking) -> _Feed:
+    return _Feed(cast("Producer", producer))
+
+
+def chunk(rows: int, partition: int | None = None) -> Chunk:
+    return Chunk("t", partition, [(None, b"v")] * rows)
+
+
+def test_an_overwrite_is_refused_for_batches_only() -> None:
+    """To a stream it is the output mode "complete", which appends all rows again."""
+    with pytest.raises(ConfigError, match="Save mode Overwrite not allowed for Kafka"):
+        batch_writer(OPTIONS, SCHEMA, True)
+
+    assert isinstance(stream_writer(OPTIONS, SCHEMA, True), KafkaStreamWriter)
+
+
+def test_writers_and_what_tasks_tell_go_to_other_processes() -> None:
+    """Spark makes a writer in one process and calls it in others."""
+    writer = pickle.loads(pickle.dumps(batch_writer(OPTIONS, SCHEMA, False)))
+
+    assert isinstance(writer, KafkaBatchWriter)
+    assert pickle.loads(pickle.dumps(Written(7))) == Written(7)
+
+
+def test_what_was_written_is_told_also_of_a_failed_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A log takes nothing back: who reads the driver's log should know of the rows."""
+    writer = stream_writer(OPTIONS, SCHEMA, False)
+
+    with caplog.at_level(logging.DEBUG, "aiokq.spark"):
+        writer.commit([Written(3), Written(4)], 1)
+        writer.abort([Written(3), None], 2)
+        batch_writer(OPTIONS, SCHEMA, False).abort([None])
+
+    assert caplog.messages == [
+        "batch 1: wrote 7 rows",
+        "batch 2 failed; 3 rows were written",
+        "the write failed; 0 rows were written all the same",
+    ]
+
+
+async def test_chunks_go_in_one_after_another() -> None:
+    """In any other order the rows of a partition would change places."""
+    producer = Taking(Outcome(), Outcome(done=False))
+
+    await feed(producer).accept([chunk(2), chunk(1, partition=3)])
+
+    assert producer.taken == [("t", 2, None), ("t", 1, 3)]
+
+
+async def test_a_task_ends_soon_after_a_record_was_not_delivered() -> None:
+    """Else hours of rows would be written behind one that is missing."""
+    producer = Taking(Outcome(NotEnoughReplicas("too few")), Outcome())
+    task = feed(producer)
+    await task.accept([chunk(1, partition=3)])
+
+    with pytest.raises(NotEnoughReplicas) as caught:
+        await task.accept([chunk(1)])
+
+    assert caught.value.__notes__ == ["while writing to topic 't', partition 3"]
+    assert len(producer.taken) == 1
+
+
+async def test_a_refused_row_is_told_with_its_topic() -> None:
+    """Python's own words for a bad header name no topic."""
+    producer = Taking()
+    producer.refusal = TypeError("a header's name is str, not NoneType")
+
+    with pytest.raises(TypeError) as caught:
+        await feed(producer).accept([chunk(2)])
+
+    assert caught.value.__notes__ == ["while writing 2 rows to topic 't'"]

@@ -1,0 +1,103 @@
+"""The stream reader by version of Spark: what an older one lacks is refused by name."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.spark import stream_reader as module
+from aiokq.spark.offsets import OffsetMap
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.progress import Wanted
+
+types = pytest.importorskip("pyspark.sql.types")
+
+SCHEMA = types.StructType([types.StructField("value", types.BinaryType())])
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.parse(
+        {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", **given}, streaming=True
+    )
+
+
+class Progress:
+    """A query whose log grows by one with each question."""
+
+    def __init__(self) -> None:
+        self.started_at: list[object] = []
+
+    def initial(self) -> OffsetMap:
+        return {"t": {"0": 5}}
+
+    def next_end(self, start: OffsetMap | None, wanted: Wanted) -> OffsetMap:
+        self.started_at.append(start)
+        return {"t": {"0": 1 + (5 if start is None else start["t"]["0"])}}
+
+    def ranges(self, start: OffsetMap, end: OffsetMap) -> list[object]:
+        return []
+
+
+def test_limits_are_told_to_spark() -> None:
+    """It hands them back with each question."""
+    both = {"maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "2"}
+
+    def limit(**given: str) -> object:
+        return module.stream_reader(options(**given), SCHEMA, 2).getDefaultReadLimit()
+
+    assert limit(**both) == module.ReadMaxRows(7)
+    assert limit(minOffsetsPerTrigger="2") == module.ReadMinRows(2)
+    assert limit() == module.ReadAllAvailable()
+
+
+def test_a_reader_goes_to_the_workers_without_what_its_process_knows() -> None:
+    """Clients and loops stay where they are."""
+    reader = module.stream_reader(options(), SCHEMA, 2)
+
+    assert pickle.loads(pickle.dumps(reader))._progress is None
+
+
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_limits_are_refused_where_spark_has_none(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ignoring them would read everything at once."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+
+    with pytest.raises(ConfigError, match=rf"option {option} needs PySpark 4\.2 or newer"):
+        module.stream_reader(options(**{option: "5"}), SCHEMA, 2)
+
+
+def test_a_spark_that_does_not_say_where_a_batch_starts_is_remembered_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark 4.1 calls latestOffset() without arguments."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+    reader = module.stream_reader(options(), SCHEMA, 2)
+    assert isinstance(reader, module.UnlimitedStreamReader)
+    progress = Progress()
+    monkeypatch.setattr(reader, "_progress", progress)
+
+    reader.initialOffset()
+    first = reader.latestOffset()
+    reader.partitions({"t": {"0": 5}}, first)
+    second = reader.latestOffset()
+
+    assert progress.started_at == [{"t": {"0": 5}}, {"t": {"0": 6}}]
+    assert second == {"t": {"0": 7}}
+
+
+def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is no initialOffset() then."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+    reader = module.stream_reader(options(), SCHEMA, 2)
+    assert isinstance(reader, module.UnlimitedStreamReader)
+    monkeypatch.setattr(reader, "_progress", Progress())
+
+    reader.partitions({"t": {"0": 8}}, {"t": {"0": 9}})
+
+    assert reader.latestOffset() == {"t": {"0": 10}}

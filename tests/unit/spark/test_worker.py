@@ -1,0 +1,79 @@
+"""The loop of a process, and what must not leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+
+import pytest
+
+from aiokq import Cluster
+from aiokq.spark import worker
+from aiokq.spark.worker import WorkerClient, loop_thread
+
+
+def test_a_process_has_one_loop() -> None:
+    """Tasks that follow one another in a worker share it, and its connections."""
+    assert loop_thread() is loop_thread()
+
+
+def test_a_forked_process_makes_its_own() -> None:
+    """Spark forks workers from a daemon: a loop thread does not survive that."""
+    before = loop_thread()
+    assert before.run(asyncio.sleep(0, "here")) == "here"
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            after = loop_thread()
+            answer = after.run(asyncio.sleep(0, "there"), 5)
+            os.write(writing, b"own" if after is not before and answer == "there" else b"shared")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(reading, 10) == b"own"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_runs_too_long_is_cancelled() -> None:
+    """The one who waits goes on, and nothing stays behind on the loop."""
+    ended: list[bool] = []
+
+    async def long() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(TimeoutError):
+        loop_thread().run(long(), 0.01)
+    loop_thread().run(asyncio.sleep(0))
+    assert ended == [True]
+
+
+def test_the_loops_own_thread_is_told_to_await() -> None:
+    """Waiting there for itself would never end."""
+
+    async def wrong() -> None:
+        loop_thread().run(asyncio.sleep(0))
+
+    with pytest.raises(RuntimeError, match="await the coroutine"):
+        loop_thread().run(wrong(), 5)
+
+
+def test_clients_and_loops_refuse_to_be_sent_to_workers() -> None:
+    """And say what to do instead: "cannot pickle _thread.lock" tells nobody."""
+    client = WorkerClient(Cluster("host:9092"), loop_thread())
+
+    with pytest.raises(TypeError, match="worker_client"):
+        pickle.dumps(client)
+    with pytest.raises(TypeError, match="loop_thread"):
+        pickle.dumps(loop_thread())
+
+
+def test_equal_settings_are_one_client() -> None:
+    """Their order does not matter."""
+    assert worker._key({"a": "1", "b": "2"}) == worker._key({"b": "2", "a": "1"})

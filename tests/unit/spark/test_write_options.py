@@ -1,0 +1,111 @@
+"""Options and columns of the sink, refused in the words of Spark's own connector."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.spark.write_options import WriteColumns, WriteOptions
+
+types = pytest.importorskip("pyspark.sql.types")
+SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
+
+
+def columns(schema: str, topic: str | None = None) -> WriteColumns:
+    """Of a schema in Spark's language, which knows only names without a session."""
+    kinds = {
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "timestamp": types.TimestampType(),
+        "headers": types.ArrayType(
+            types.StructType()
+            .add("key", types.StringType(), False)
+            .add("value", types.BinaryType())
+        ),
+    }
+    struct = types.StructType()
+    for column in schema.split(", "):
+        name, kind = column.split(" ")
+        struct.add(name, kinds[kind])
+    return WriteColumns.of(struct, topic)
+
+
+def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
+    """Spark lowers the names of options of some callers, and pickles the writer."""
+    options = WriteOptions.parse({"TOPIC": "t", "KAFKA.Linger.MS": "7", **SERVERS})
+
+    assert options.topic == "t"
+    assert options.kafka == {"linger.ms": "7", "bootstrap.servers": "broker:9092"}
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"kafka.key.serializer": "x"}, "Kafka option 'key.serializer' is not supported as keys"),
+        ({"kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported as"),
+        ({"kafka.interceptor.classes": "x"}, "'interceptor.classes' is not supported"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id: transactions are not"),
+        ({"kafka.acks": "2"}, "acks is 0, 1, -1 or 'all'"),
+        ({"kafka.compression.type": "rar"}, "rar"),
+        ({"kafka.partitioner.class": "x"}, "partitioner.class"),
+        ({"kafka.lingerms": "1"}, "did you mean 'kafka.linger.ms'"),
+        ({"exactlyOnce": "true"}, "option exactlyOnce: it comes with transactions"),
+        ({"exactlyOnce": "yes"}, "option exactlyOnce"),
+        ({"topik": "x"}, "there is no option 'topik'; did you mean 'topic'"),
+    ],
+)
+def test_what_is_refused_is_named(given: dict[str, str], text: str) -> None:
+    """In the driver: in a task it would be refused four times, behind a page of trace."""
+    with pytest.raises(ConfigError, match=text):
+        WriteOptions.parse({**SERVERS, **given})
+
+
+def test_servers_are_needed() -> None:
+    """Else the first broken task would say so."""
+    with pytest.raises(ConfigError, match=r"Option 'kafka\.bootstrap\.servers' must be specified"):
+        WriteOptions.parse({"topic": "t"})
+
+
+def test_exactly_once_may_be_refused_by_the_job_too() -> None:
+    """What is false asks for nothing."""
+    assert WriteOptions.parse({"exactlyOnce": "false", **SERVERS}).topic is None
+
+
+def test_columns_are_found_where_they_are_and_others_are_not_written() -> None:
+    """A frame that was read from a topic has its offset, too."""
+    found = columns(
+        "offset bigint, value binary, key string, headers headers, timestamp timestamp, topic "
+        "string, partition int"
+    )
+
+    assert found == WriteColumns(value=1, key=2, headers=3, timestamp=4, topic=5, partition=6)
+
+
+def test_the_option_hides_the_column_topic_of_whatever_type() -> None:
+    """As in Spark's own connector."""
+    assert columns("value string, topic int", "t") == WriteColumns(value=0)
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "text"),
+    [
+        ("value string", None, "topic option required when no 'topic' attribute is present. Use"),
+        ("key string", "t", "Required attribute 'value' not found"),
+        ("value int", "t", r"value attribute unsupported type int. value must be a\(n\) string or"),
+        ("value string, key int", "t", "key attribute unsupported type int"),
+        ("value string, partition bigint", "t", "partition attribute unsupported type bigint"),
+        ("value string, headers string", "t", r"must be a\(n\) array<struct<key:string,value:bina"),
+        ("value string, topic int", None, "topic attribute unsupported type int"),
+        ("value string, timestamp string", "t", "timestamp attribute unsupported type string"),
+        ("Value string", "t", "Required attribute 'value' not found"),
+    ],
+)
+def test_columns_of_other_types_are_refused(schema: str, topic: str | None, text: str) -> None:
+    """In Spark's words, so that what is known of them helps here, too."""
+    with pytest.raises(ConfigError, match=text):
+        columns(schema, topic)
