@@ -24,6 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000
+KEEP = ("--set", "log.retention.ms=-1")
+"""Records of 2023 stay."""
 
 RECORDS = [
     Content(b"key", b"value", (), TIME),
@@ -63,7 +65,7 @@ class Broker(NamedTuple):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as running:
+    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev", *KEEP) as running:
         yield Broker("own", running.bootstrap_servers, running.data_dir)
 
 

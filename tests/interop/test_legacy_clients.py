@@ -29,19 +29,21 @@ pytestmark = [
 
 COUNT = 30
 BASE_TIME = 1_700_000_000_000
+KEEP = ("--profile", "dev", "--set", "log.retention.ms=-1")
+"""Records of 2023 stay."""
 NO_TIMESTAMP = -1
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     directory = tmp_path_factory.mktemp("legacy")
-    with broker_process(directory, "--profile", "dev", "--set", "legacy=true") as running:
+    with broker_process(directory, *KEEP, "--set", "legacy=true") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def modern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process(tmp_path_factory.mktemp("modern"), "--profile", "dev") as running:
+    with broker_process(tmp_path_factory.mktemp("modern"), *KEEP) as running:
         yield running
 
 

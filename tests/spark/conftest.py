@@ -108,8 +108,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Our broker as a process of its own, for all tests of the run; makes topics on first use."""
-    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as process:
+    """Our broker as a process of its own, for all tests of the run; makes topics on first use.
+
+    It keeps records of any age.
+    """
+    keep = ("--set", "log.retention.ms=-1")
+    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev", *keep) as process:
         yield process
 
 

@@ -230,6 +230,7 @@ def test_filters_choose_what_is_read_where_that_is_allowed(
     assert "Filter" not in plan.split("BatchScan")[0]
 
 
+@pytest.mark.full
 def test_registering_carries_what_the_session_knows(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:

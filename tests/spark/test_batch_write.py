@@ -181,6 +181,7 @@ def test_tasks_that_fail_are_tried_again_and_nothing_is_missing(
     assert max(counts.values()) <= 3
 
 
+@pytest.mark.full
 def test_a_failed_task_leaves_nothing_to_the_next_one(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_row_without_a_topic_fails_its_task(spark: SparkSession, topics: Topic
         write(frame, topics.bootstrap_servers)
 
 
+@pytest.mark.full
 def test_a_missing_topic_and_a_missing_partition_are_named(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
@@ -265,6 +267,7 @@ def test_a_missing_topic_and_a_missing_partition_are_named(
         )
 
 
+@pytest.mark.full
 def test_a_broker_that_is_away_is_named(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     """At the start there is no metadata; later rows are not acknowledged in time."""
     frame = spark.range(10).selectExpr("'v' as value")

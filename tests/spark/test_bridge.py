@@ -316,6 +316,7 @@ async def test_a_frame_of_batches_has_the_columns_asked_for(
         await bridge.frame_of(spark, [])
 
 
+@pytest.mark.full
 def test_no_thread_is_left(spark: SparkSession, tmp_path: Path):
     """Each asyncio.run leaves threads behind, until the process has no more."""
     asyncio.run(bridge.collect(spark.range(1)))

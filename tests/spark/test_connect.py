@@ -89,6 +89,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_the_bridges_work_on_spark_connect(
     broker: BrokerProcess, topics: Topics, topic: str, tmp_path: Path
 ):

@@ -76,6 +76,7 @@ def test_a_query_tells_its_lag(
         spark.streams.removeListener(listener)
 
 
+@pytest.mark.full
 def test_the_web_service_answers_while_spark_works() -> None:
     """A reader copies an example that freezes its loop."""
     reason = why_absent()

@@ -158,6 +158,7 @@ def test_offsets_in_another_order_make_no_batches(
     assert len(stream.rows()) == 6
 
 
+@pytest.mark.full
 def test_an_outage_of_the_broker_does_not_end_the_query(
     spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_group_shows_the_progress_one_batch_behind(
     assert topics.run(committed) == {0: 20}
 
 
+@pytest.mark.full
 def test_a_query_that_was_stopped_goes_on_where_it_was(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -238,6 +240,7 @@ def test_streams_read_without_pushdown_where_it_is_on(
     assert len(stream.rows()) == 3
 
 
+@pytest.mark.full
 def test_few_records_wait_until_the_delay_is_over(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -363,6 +366,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(
     assert stream.rows() == [(1, 0, "new")]
 
 
+@pytest.mark.full
 def test_a_topic_made_again_is_noticed_by_its_id(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -385,6 +389,7 @@ def test_a_topic_made_again_is_noticed_by_its_id(
     ]
 
 
+@pytest.mark.full
 def test_records_that_aged_out_are_a_loss_or_a_warning(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:

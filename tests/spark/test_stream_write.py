@@ -81,6 +81,7 @@ def test_a_stream_writes_what_it_reads_and_goes_on_from_its_checkpoint(
     assert len(copied) == 301
 
 
+@pytest.mark.full
 def test_a_killed_driver_goes_on_from_its_checkpoint_at_least_once(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_stream_is_refused_as_a_batch_is(
         finish(copying(spark, topics.bootstrap_servers, topic, topic, tmp_path, exactlyOnce="true"))
 
 
+@pytest.mark.full
 def test_an_aggregate_is_written_in_complete_mode(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
