@@ -74,7 +74,10 @@ class Crowd:
 
     async def write(self) -> None:
         keys = max(int(self.count * KEYS_PER_RECORD), 1)
-        for _ in range(self.count // BATCH):
+        batches = self.count // BATCH
+        for number in range(batches):
+            if number in (batches // 3, 2 * batches // 3):
+                await self.compacted()
             batch = []
             for n in range(BATCH):
                 key = b"key-%d" % self.rng.randrange(keys)
@@ -89,6 +92,13 @@ class Crowd:
                 self.model[record.key] = (base + n, record.value)
             await asyncio.sleep(0)
         self.log.roll(self.now_ms())
+
+    async def compacted(self) -> None:
+        """Let the cleaner come to what was written, however slow the machine is."""
+        self.log.roll(self.now_ms())
+        before = self.runs
+        while self.runs == before:
+            await asyncio.sleep(0.002)
 
     async def read(self, pause: float) -> dict[bytes, tuple[int, bytes | None]]:
         """From the beginning to the end of what the writer writes; the last of each key."""
