@@ -60,6 +60,7 @@ class Crowd:
         )
         self.model: dict[bytes, tuple[int, bytes | None]] = {}
         self.runs = 0
+        self.ran = asyncio.Event()
         self.peak = 0
         self.cleaner = LogCleaner(
             self.environment,
@@ -96,9 +97,8 @@ class Crowd:
     async def compacted(self) -> None:
         """Let the cleaner come to what was written, however slow the machine is."""
         self.log.roll(self.now_ms())
-        before = self.runs
-        while self.runs == before:
-            await asyncio.sleep(0.002)
+        self.ran.clear()
+        await self.ran.wait()
 
     async def read(self, pause: float) -> dict[bytes, tuple[int, bytes | None]]:
         """From the beginning to the end of what the writer writes; the last of each key."""
@@ -126,6 +126,7 @@ class Crowd:
         while not done.is_set():
             if await self.cleaner.clean_dirtiest() is not None:
                 self.runs += 1
+                self.ran.set()
                 for _, remove in self.directory.removals(0):
                     await self.environment.offload.run(remove)
             self.peak = max(self.peak, memory_bytes())

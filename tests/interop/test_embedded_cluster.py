@@ -79,7 +79,7 @@ def test_an_exception_in_the_block_still_stops_the_broker():
 
     def fail():
         with EmbeddedCluster() as kafka:
-            directories.append(Path(kafka.node.storage.directory.path))
+            directories.append(Path(kafka.node.storage.directories.online[0].path))
             assert directories[0].exists()
             raise ZeroDivisionError
 
