@@ -215,7 +215,7 @@ def verifiable_producer_over_kills(
         producer.wait(30)
         consumed = tool(
             broker, "consumer.ConsoleConsumer", "--topic", "kills", "--partition", "0",
-            "--offset", "earliest", "--timeout-ms", "3000",
+            "--offset", "earliest", "--timeout-ms", "8000",
             "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
         )  # fmt: skip
     finally:
