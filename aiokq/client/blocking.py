@@ -91,7 +91,8 @@ class BlockingCalls:
         try:
             return await waiting
         except asyncio.CancelledError:
-            running.add_done_callback(_log_failure)
+            # On the loop, so that it is logged before whoever comes next has an answer.
+            ended.add_done_callback(lambda _: _log_failure(running))
             raise
 
     def _forget(self, tp: TopicPartition, ended: asyncio.Future[None]) -> None:
@@ -115,6 +116,7 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], running:
         loop.call_soon_threadsafe(_set, ended)
     except RuntimeError:
         logger.debug("blocking call outlived its event loop")
+        _log_failure(running)
 
 
 def _set(ended: asyncio.Future[None]) -> None:
