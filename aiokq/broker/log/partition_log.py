@@ -34,6 +34,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.cleaned_segment import CleanedSegment
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
@@ -581,7 +582,7 @@ class PartitionLog:
             raise self._refused("segments not swapped", error) from error
         return True
 
-    def settle_segment(self, cleaned: Segment) -> None:
+    def settle_segment(self, cleaned: CleanedSegment) -> None:
         """Give a segment that was swapped in its own name, once the originals' are gone for good.
 
         Raises:

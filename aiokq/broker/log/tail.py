@@ -12,7 +12,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
-from aiokq.broker.log.segment import RollLimits, Segment
+from aiokq.broker.log.rolling import RollLimits
+from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq import fastpath
 from aiokq.broker.log import names
+from aiokq.broker.log.cleaned_segment import CleanedSegment
 from aiokq.broker.log.cleaner.batches import (
     checked,
     closing,
@@ -24,7 +25,6 @@ from aiokq.broker.log.cleaner.batches import (
 )
 from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
-from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath import KeptBatches
 from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
@@ -108,7 +108,7 @@ class GroupRewriter:
         # as what it takes the place of, and recovery knows what that is.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
-        self.cleaned = Segment(
+        self.cleaned = CleanedSegment(
             files,
             view.directory,
             group[0].base_offset,
