@@ -132,7 +132,11 @@ class _Copy:
             directory_of = node.storage.directories.directory_of
             for partition in partitions:
                 directory = directory_of(partition.name)
-                cleaned = None if directory is None else directory.cleaned_offset(partition.name)
+                cleaned = (
+                    None
+                    if directory is None
+                    else directory.checkpoints.cleaned_offsets.get(partition.name)
+                )
                 log = capture(partition.log, self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
             # Ids of producers are reserved before they are used: a later image has all of them.

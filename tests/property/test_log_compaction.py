@@ -105,9 +105,9 @@ class CompactionMachine(RuleBasedStateMachine):
     def clean(self, again: bool, passed_ms: int) -> None:
         self.clock.now_ms += passed_ms
         if again:
-            self.log.directory.note_cleaned(TP, self.log.log.log_start_offset)
+            self.log.directory.checkpoints.cleaned_offsets.note(TP, self.log.log.log_start_offset)
         done = asyncio.run(self.log.clean())
-        cleaned = self.log.directory.cleaned_offset(TP)
+        cleaned = self.log.directory.checkpoints.cleaned_offsets.get(TP)
         if done is not None and self.keys == 1000 and cleaned is not None:
             keys = [key for offset, key, _ in self.visible() if offset < cleaned]
             assert len(keys) == len(set(keys)), "an older record of a key was left"

@@ -111,11 +111,12 @@ async def test_what_is_compacted_is_known_to_be():
         await filled(broker)
         [directory] = broker.node.storage.directories.all
         t, u = (broker.node.topics.partition(name, 0).name for name in "tu")
-        directory.note_cleaned(t, 4)
+        directory.checkpoints.cleaned_offsets.note(t, 4)
         await take_snapshot(broker.node, "/copy")
         async with At(broker.files) as copy:
             [directory] = copy.node.storage.directories.all
-            assert (directory.cleaned_offset(t), directory.cleaned_offset(u)) == (4, None)
+            cleaned = directory.checkpoints.cleaned_offsets
+            assert (cleaned.get(t), cleaned.get(u)) == (4, None)
 
 
 async def test_all_partitions_are_of_one_moment():

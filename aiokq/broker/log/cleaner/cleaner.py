@@ -142,7 +142,10 @@ class LogCleaner:
                 if self._unsound.get(name) is log:
                     continue
                 try:
-                    yield directory, log_to_clean(log, directory.cleaned_offset(name), now_ms)
+                    yield (
+                        directory,
+                        log_to_clean(log, directory.checkpoints.cleaned_offsets.get(name), now_ms),
+                    )
                 except IndexesToRebuild as wanted:
                     self._damaged.append(wanted.segment)
                 except (OSError, KafkaError) as error:
@@ -196,8 +199,9 @@ class LogCleaner:
         statistics.seconds = clock.monotonic() - began
         # Deleted meanwhile, there may be another log of the name, of which nothing is cleaned.
         if whole and directory.logs.get(log.topic_partition) is log:
-            directory.note_cleaned(log.topic_partition, cleaned_to)
-            await self._off_loop(directory.save_cleaned_offsets)
+            checkpoint = directory.checkpoints.cleaned_offsets
+            checkpoint.note(log.topic_partition, cleaned_to)
+            await self._off_loop(directory.save, checkpoint)
         self._count(statistics)
         logger.info("compacted partition=%s %s", log.topic_partition, statistics)
         return statistics

@@ -149,7 +149,7 @@ class CleanedLog:
 
     async def clean_again(self) -> None:
         """A run over all of it, as if the whole log were dirty."""
-        self.directory.note_cleaned(TP, self.log.log_start_offset)
+        self.directory.checkpoints.cleaned_offsets.note(TP, self.log.log_start_offset)
         await self.clean()
 
     @property

@@ -346,7 +346,7 @@ async def test_a_tombstone_of_an_old_format_goes_with_the_age_of_its_segment() -
     log.roll()
     log.put((b"e", b"1"), roll=True)
     log.files.set_modified_ms(segment.path(".log"), NOW_MS - 11)
-    log.directory.note_cleaned(TP, 1)
+    log.directory.checkpoints.cleaned_offsets.note(TP, 1)
     await log.clean()
     assert [offset for offset, _, _ in log.pairs] == [0, 2, 3]
 

@@ -192,7 +192,7 @@ async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> Non
     offload.before = make_anew
     await log.clean()
     if made:
-        assert log.directory.cleaned_offset(TP) is None
+        assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
         left = log.files.listdir(made[0].directory)
         assert not [name for name in left if name.endswith(names.TEMPORARY_SUFFIXES)]
         assert values(made[0]) == [(0, b"of another")]
@@ -283,7 +283,7 @@ async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
     """Without it each start would compact every log from its beginning."""
     log = filled()
     await log.clean()
-    cleaned = log.directory.cleaned_offset(TP)
+    cleaned = log.directory.checkpoints.cleaned_offsets.get(TP)
     assert cleaned == log.log.segments[-1].base_offset
     assert (
         log.files.read_bytes("/data/cleaner-offset-checkpoint")
@@ -291,7 +291,7 @@ async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
     )
     log.directory.close()
     again = CleanedLog(log.files, compacted())
-    assert again.directory.cleaned_offset(TP) == cleaned
+    assert again.directory.checkpoints.cleaned_offsets.get(TP) == cleaned
     assert await again.clean() is None
 
 
@@ -301,7 +301,7 @@ async def test_a_topic_made_anew_begins_without_a_checkpoint() -> None:
     await log.clean()
     log.directory.delete_partition(TP)
     log.directory.open_partition(TP, None, compacted(), now_ms=NOW_MS)
-    assert log.directory.cleaned_offset(TP) is None
+    assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
 
 
 async def test_logs_that_only_delete_are_left_alone() -> None:
