@@ -103,7 +103,6 @@ def apache_cleans(directory: Path, first_dirty: int, now_ms: int, **settings: ob
         ),
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
