@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.broker.topics import TopicSpec
+from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition

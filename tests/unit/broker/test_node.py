@@ -14,7 +14,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.broker.topics import TopicSpec
+from aiokq.broker.topic_layout import TopicSpec
 from aiokq.core.errors import (
     Closed,
     ConfigError,
