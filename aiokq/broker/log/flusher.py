@@ -19,7 +19,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.local_log import LocalLog
     from aiokq.core.files import File, Files
     from aiokq.core.offload import Offload
 
@@ -43,7 +43,7 @@ class PendingFlush(NamedTuple):
         directories: whose names are new.
     """
 
-    log: PartitionLog
+    log: LocalLog
     end_offset: int
     generation: int
     files: Sequence[File]
@@ -66,15 +66,15 @@ class Flusher:
         self._offload = offload
         self._disk = disk
         # up to which offset each log is to be synced; None for its end by then
-        self._wanted: dict[PartitionLog, int | None] = {}
-        self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
+        self._wanted: dict[LocalLog, int | None] = {}
+        self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
 
     def start(self, supervisor: Supervisor) -> None:
         """Sync what is asked for, from now until the supervisor closes."""
         supervisor.spawn(self._run(), name="flush logs")
 
-    def flush(self, log: PartitionLog, before: int | None = None) -> None:
+    def flush(self, log: LocalLog, before: int | None = None) -> None:
         """Sync a log soon.
 
         Args:
@@ -84,13 +84,13 @@ class Flusher:
         self._wanted[log] = None if before is None or wanted is None else max(before, wanted)
         self._due.set()
 
-    def flush_within(self, log: PartitionLog, seconds: float) -> None:
+    def flush_within(self, log: LocalLog, seconds: float) -> None:
         """Sync a log at the latest in this time."""
         if log not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
-    def _time_is_up(self, log: PartitionLog) -> None:
+    def _time_is_up(self, log: LocalLog) -> None:
         del self._timers[log]
         if log.recovery_point < log.log_end_offset:
             self.flush(log)
