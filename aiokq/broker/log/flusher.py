@@ -20,13 +20,14 @@ from aiokq.core.supervisor import Supervisor, shielded
 if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.local_log import LocalLog
+    from aiokq.broker.log.segment import Segment
     from aiokq.core.files import File, Files
     from aiokq.core.offload import Offload
 
 __all__ = ["Flusher", "PendingFlush"]
 
 AGAIN_SECONDS: Final = 1.0
-"""How long a log waits whose files could not be opened for want of descriptors."""
+"""How long a log waits that could not be synced for want of descriptors."""
 
 SHARES: Final = 2
 """Threads that one pass takes: syncs that wait together are committed together, and others need
@@ -39,13 +40,15 @@ class PendingFlush(NamedTuple):
     Attributes:
         generation: of the log's end; another one by the time it is done means that records before
             ``end_offset`` were replaced meanwhile.
-        files: of segments that were written to.
+        segments: which of them were written to.
+        files: of these.
         directories: whose names are new.
     """
 
     log: LocalLog
     end_offset: int
     generation: int
+    segments: Sequence[Segment]
     files: Sequence[File]
     directories: Sequence[str]
 
@@ -86,9 +89,13 @@ class Flusher:
 
     def flush_within(self, log: LocalLog, seconds: float) -> None:
         """Sync a log at the latest in this time."""
-        if log not in self._timers:
-            loop = asyncio.get_running_loop()
-            self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(log)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()  # of a flush.ms that was longer
+        self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: LocalLog) -> None:
         del self._timers[log]
@@ -125,7 +132,7 @@ class Flusher:
                 one = log.begin_flush(before)
             except KafkaStorage:  # logged where it was met
                 if self._disk.failure is None:
-                    self.flush_within(log, AGAIN_SECONDS)  # when there are descriptors again
+                    self.flush_within(log, AGAIN_SECONDS)  # when there may be descriptors
             else:
                 if one is not None:
                     pending.append(one)
@@ -137,9 +144,13 @@ class Flusher:
                 log.wake_waiters()
 
     async def _finish(self, pending: Sequence[PendingFlush]) -> None:
-        if await self._sync(pending) is None:
-            for done in pending:
+        failure = await self._sync(pending)
+        for done in pending:
+            if failure is None:
                 done.log.end_flush(done)
+            elif self._disk.failure is None:
+                done.log.redo_flush(done)
+                self.flush_within(done.log, AGAIN_SECONDS)
 
     async def _sync(self, pending: Sequence[PendingFlush]) -> KafkaStorage | None:
         """In some threads, all of which are done when it ends.

@@ -107,6 +107,7 @@ class LocalLog(ABC):
         self.config = config
         self._tail.update_config(config)
         self.durability.update_config(config)
+        self.durability.settings_changed(self)
 
     # --- what the disk refuses
 
@@ -146,6 +147,7 @@ class LocalLog(ABC):
         elif active.next_offset > self.recovery_point:
             older.append(active)
         files: list[File] = []
+        taken: list[Segment] = []
         try:
             for segment in reversed(older):
                 finished = segment is not active
@@ -153,8 +155,11 @@ class LocalLog(ABC):
                     finished and segment.needs_sync
                 ):
                     break
+                taken.append(segment)
                 files += segment.begin_sync(finished=finished)
         except OSError as error:
+            for segment in taken:
+                segment.redo_sync()
             raise self._refused("flush failed", error) from error
         if end <= self.recovery_point and not files:
             return None
@@ -165,7 +170,17 @@ class LocalLog(ABC):
         if self.durability.is_new:
             self.durability.is_new = False
             directories.append(self.directory.rpartition("/")[0] or "/")
-        return PendingFlush(self, end, self.durability.generation, files, directories)
+        return PendingFlush(self, end, self.durability.generation, taken, files, directories)
+
+    def redo_flush(self, failed: PendingFlush) -> None:
+        """What ``begin_flush`` gave was not synced, or not all of it: another one has to do it."""
+        for segment in failed.segments:
+            segment.redo_sync()
+        for directory in failed.directories:
+            if directory == self.directory:
+                self._renamed = True
+            else:
+                self.durability.is_new = True
 
     @abstractmethod
     def end_flush(self, done: PendingFlush) -> None:

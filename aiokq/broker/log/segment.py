@@ -232,7 +232,7 @@ class Segment(SegmentFiles):
                 then recovery goes through the whole segment and finds them.
 
         Raises:
-            OSError: a file cannot be opened or written; everything is still to be synced.
+            OSError: a file cannot be opened or written.
         """
         files = []
         if self._dirty:
@@ -241,6 +241,11 @@ class Segment(SegmentFiles):
             files += self._transactions.begin_sync()
         self._dirty = False
         return files
+
+    def redo_sync(self) -> None:
+        """What ``begin_sync`` gave may not be durable: everything is to be synced again."""
+        self._dirty = True
+        self._transactions.redo_sync()
 
     # --- writing
 
