@@ -76,6 +76,12 @@ class Durability:
             self._flusher.flush_within(log, self._flush_ms / 1000)
         return False
 
+    def settings_changed(self, log: LocalLog) -> None:
+        """Records that wait for a flush, or for nothing, wait no longer than ``flush.ms`` now."""
+        unflushed = log.log_end_offset > self.recovery_point
+        if self._flusher is not None and self._flush_ms < LONG_MAX and unflushed:
+            self._flusher.flush_within(log, self._flush_ms / 1000)
+
     def segment_finished(self, log: LocalLog, next_base_offset: int) -> None:
         """A segment is written to no more: synced in the background, recovery never reads it."""
         if self._flusher is not None:
