@@ -154,10 +154,11 @@ class LogOpening:
         kafka_epochs = partition.topic.kafka_epochs
         if partition.index < len(kafka_epochs) and kafka_epochs[partition.index] >= 0:
             return max(latest, kafka_epochs[partition.index])
-        if clean:
+        if clean and (latest >= 0 or not self._least_epoch):
             return latest
         # What a kill took away may be written anew, with the same offsets and other records: a
-        # new epoch lets readers find out (KIP-320).
+        # new epoch lets readers find out (KIP-320). The same goes for a log that was made just
+        # now, in place of one that was lost with its directory.
         return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | KafkaStorage) -> None:
