@@ -33,7 +33,7 @@ _MINUTE_MS: Final = 60_000
 _DEFAULTS: Final = LogConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TopicConfig(Setting):
     """One row of the table.
 
