@@ -218,13 +218,14 @@ async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_al
         await broker.create("fast")
         disk.stands_still = True
         waiting = asyncio.ensure_future(broker.produce("t", batch()))
-        while not disk.waiting:
+        for _ in range(20):
             await asyncio.sleep(0)
         disk.stands_still = False
+        [sync] = disk.waiting
         for index in range(100):
             assert (await broker.produce("fast", batch())).base_offset == index
         assert not waiting.done()
-        disk.waiting.pop().set_result(None)
+        sync.set_result(None)
         assert (await waiting).error_code == 0
 
 

@@ -502,7 +502,7 @@ def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles)
 
 @pytest.mark.parametrize(
     ("operation", "suffix"),
-    [("read_bytes", names.TIME_INDEX), ("pread", names.LOG), ("rename", names.LEADER_EPOCHS)],
+    [("read_bytes", names.TIME_INDEX), ("pread", names.LOG), ("pwritev", names.LEADER_EPOCHS)],
 )
 def test_what_can_fail_fails_before_the_write(
     files: MemoryFiles, operation: str, suffix: str
@@ -536,7 +536,7 @@ def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> Non
         ("open", lambda: log.search_timestamp(NOW_MS, 0)),
         ("pread", lambda: log.read(1, 100)),
         ("rename", lambda: log.delete_records(3)),
-        ("rename", lambda: log.assign_epoch(5)),
+        ("pwritev", lambda: log.assign_epoch(5)),
         ("truncate", lambda: log.truncate_to(4, now_ms=NOW_MS)),
     ):
         files.fail(operation, errno.EIO)
