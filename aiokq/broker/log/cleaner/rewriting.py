@@ -92,7 +92,6 @@ class GroupRewriter:
         offsets: OffsetMap,
         transactions: CleanedTransactions,
         statistics: Statistics,
-        *,
         legacy_horizon_ms: int,
     ) -> None:
         self._files = files
@@ -108,6 +107,7 @@ class GroupRewriter:
         # as what it takes the place of, and recovery knows what that is.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
+        self._single = self._new_block(0, 0)  # for batches that go through Python, one by one
         self.cleaned = CleanedSegment(
             files,
             view.directory,
@@ -233,12 +233,12 @@ class GroupRewriter:
 
     def _copy_compressed(self, header: BatchHeader, batch: memoryview) -> None:
         plain = uncompressed(batch, header)
-        block = self._new_block(0, len(plain))
-        self._keep_one(block, plain)
-        result = block.filled()
-        self._statistics.records_read += block.read
-        self._statistics.records_kept += block.kept
-        self._statistics.keyless_records += block.keyless
+        block, statistics = self._single, self._statistics
+        read, kept, keyless = block.read, block.kept, block.keyless
+        result = self._kept_of(plain, header.base_offset)
+        statistics.records_read += block.read - read
+        statistics.records_kept += block.kept - kept
+        statistics.keyless_records += block.keyless - keyless
         if not len(result):
             return
         found = read_header(result)
@@ -280,15 +280,22 @@ class GroupRewriter:
             crc32c=fastpath.crc32c,
             timestamp_type=header.timestamp_type,
         )
-        block = self._new_block(0, len(plain))
-        self._keep_one(block, plain, fastpath.WALK_KEEP_ALL)  # with tombstones it gets a horizon
-        result = block.filled()
+        # with tombstones it gets a horizon
+        result = self._kept_of(plain, header.base_offset, fastpath.WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
             result = compressed(result, found, header.codec)
         self._put(result, found.last_offset, found.max_timestamp_ms)
 
     # --- where it goes
+
+    def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
+        """What stays of one batch; until the next call."""
+        block = self._single
+        block.begin_segment(base_offset)
+        block.reserve(len(batch))
+        self._keep_one(block, batch, flags)
+        return block.filled()
 
     def _keep_one(self, block: KeptBatches, batch: Buffer, flags: int = 0) -> None:
         state = fastpath.WALK_FULL

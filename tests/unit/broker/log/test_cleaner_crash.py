@@ -18,7 +18,7 @@ from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
 TEMPORARY = (names.CLEANED, names.SWAP, names.DELETED, names.TEMPORARY)
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The process is gone."""
 
 
