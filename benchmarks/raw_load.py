@@ -10,6 +10,7 @@ cache. So the broker is what is measured; how busy the load itself was is told b
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import socket
@@ -222,7 +223,8 @@ def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
 def drop_from_cache(directory: Path, topic: str) -> None:
     """Have what is read next come from the disk, into memory that was touched for it."""
     size = 0
-    for path in directory.rglob(f"{topic}-*/*.log"):
+    # glob, not Path.rglob: that one minds that directories of deleted topics vanish meanwhile.
+    for path in glob.iglob(f"{directory}/**/{topic}-*[0-9]/*.log", recursive=True):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fdatasync(descriptor)  # only what is written already can be dropped
