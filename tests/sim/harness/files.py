@@ -9,6 +9,7 @@ systems do. A crash of the process alone loses nothing but open files and locks.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import posixpath
 import random as random_module
@@ -491,12 +492,14 @@ def _apply(changes: list[Change]) -> None:
             directory.durable[name] = node
 
 
+@functools.lru_cache(4096)
 def _normal(path: Path) -> str:
     return posixpath.normpath(posixpath.join("/", os.fspath(path)))
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@functools.lru_cache(4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _error(number: int, path: str) -> OSError:
