@@ -118,7 +118,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
     # Created is not yet led: a broker learns of its partitions a moment later.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(each.error_code for each in end_offsets(client, topic, partitions)):
         assert time.monotonic() < deadline, "the new topic has no leaders"
         time.sleep(0.05)
