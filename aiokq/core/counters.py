@@ -305,7 +305,7 @@ class BrokerCounters(_Counters):
         "percent", "Dirty part of the log that needed compaction most when it was looked at last."
     )
     uncleanable_partitions: Gauge = _gauge(
-        "partitions", "Logs that are not compacted any more since a batch in them is not sound."
+        "partitions", "Logs not compacted any more: a batch is not sound, or the cleaner failed."
     )
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
