@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from aiokq.broker.log import names
 from aiokq.broker.log.text_files import read_offsets, write_offsets
@@ -67,13 +67,10 @@ class Checkpoint:
         """A partition has none any more; whether it had one."""
         return self._offsets.pop(partition, None) is not None
 
-    def replace(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These are all."""
-        self._offsets = dict(offsets)
-
-    def keep(self, partitions: Mapping[TopicPartition, object]) -> None:
+    def keep(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget all partitions but these."""
-        self._offsets = {tp: at for tp, at in self._offsets.items() if tp in partitions}
+        kept = set(partitions)
+        self._offsets = {tp: at for tp, at in self._offsets.items() if tp in kept}
 
     def write(self) -> None:
         """Write what was noted, unless the file says it; durable when it returns.

@@ -80,7 +80,7 @@ class LogDirectory:
         self.checkpoints = Checkpoints(files, path)
         self.strays = Strays(files, path, random)
         self._clean_shutdown = clean_shutdown
-        self._not_closed: list[KafkaStorage] = []
+        self._not_closed: list[str] = []  # no exceptions: their frames would keep files open
         self._closed = self._unrecovered = False
 
     @classmethod
@@ -145,16 +145,21 @@ class LogDirectory:
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
         """The partitions that have a directory, each with the topic id it says it is of."""
         found: dict[TopicPartition, uuid.UUID | None] = {}
-        for name in self._files.listdir(self.path):
-            partition = names.parse_partition_directory(name)
-            if partition is not None and self._files.is_dir(f"{self.path}/{name}"):
+        for partition in self._names():
+            directory = f"{self.path}/{names.partition_directory(partition)}"
+            if self._files.is_dir(directory):
                 try:
-                    topic_id = read_partition_metadata(self._files, f"{self.path}/{name}")
+                    topic_id = read_partition_metadata(self._files, directory)
                 except CorruptRecord as error:
                     logger.warning("topic id unknown partition=%s %s", partition, error.message)
                     topic_id = None
                 found[partition] = topic_id
         return found
+
+    def _names(self) -> list[TopicPartition]:
+        """The partitions that something in the directory has its name from."""
+        parsed = map(names.parse_partition_directory, self._files.listdir(self.path))
+        return [partition for partition in parsed if partition is not None]
 
     def has_segments(self, partition: TopicPartition) -> bool:
         """Whether the directory of a partition has a log in it.
@@ -242,6 +247,7 @@ class LogDirectory:
             if self._flusher is not None:
                 log.durability.attach(self._flusher)
         except OSError as error:
+            self._unrecovered |= not self.clean
             self.disk.refused(partition, "log not opened", error, directory)
             raise KafkaStorage(
                 f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
@@ -391,7 +397,7 @@ class LogDirectory:
             try:
                 log.close(clean)
             except KafkaStorage as error:
-                self._not_closed.append(error)
+                self._not_closed.append(error.message)
 
     def close(self, clean: bool = True) -> None:
         """Close every log and let go of the directory; twice is harmless.
@@ -414,7 +420,7 @@ class LogDirectory:
                 raise KafkaStorage(
                     f"{len(self._not_closed)} of {len(self._logs)} logs in {self.path} were not"
                     " closed clean, the next start checks them and needs room on the disk for that:"
-                    f" {self._not_closed[0].message}"
+                    f" {self._not_closed[0]}"
                 )
             if clean and self._unrecovered:
                 self.write_log_starts()
@@ -427,17 +433,20 @@ class LogDirectory:
 
     def _close_clean(self) -> None:
         checkpoints = self.checkpoints
-        checkpoints.recovery_points.replace(
-            {tp: log.log_end_offset for tp, log in self._logs.items()}
-        )
-        checkpoints.high_watermarks.replace(
-            {tp: log.high_watermark for tp, log in self._logs.items()}
-        )
-        checkpoints.log_starts.keep(self._logs)
         try:
             for directory in self._deleted:
                 remove_directory(self._files, directory)
+            # Also of logs that could not be opened; those of deleted ones would be ever more.
+            there = self._names()
+            for checkpoint in (
+                checkpoints.log_starts,
+                checkpoints.recovery_points,
+                checkpoints.high_watermarks,
+            ):
+                checkpoint.keep(there)
             self.note_log_starts()
+            self.note_recovery_points()
+            self.note_high_watermarks()
             checkpoints.log_starts.write()
             checkpoints.recovery_points.write()
             checkpoints.high_watermarks.write()

@@ -392,7 +392,7 @@ class _Loader:
                     next_report += REPORT_EVERY
                     self._report(self._checked + position)
         except BadBatch as bad:
-            return bad
+            return bad.with_traceback(None)  # whose frames would keep the files open
         finally:
             self._checked += end
             self._report(self._checked)
