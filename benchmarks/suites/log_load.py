@@ -47,7 +47,7 @@ class Load:
         self._found: dict[tuple[str, Case, str], list[Rate]] = {}
 
     def round(self, number: int, progress: Callable[[str], None]) -> None:
-        """Each case on each broker, which take turns in being first; 0 is not counted."""
+        """Each case on each broker, which take turns in being first; 0 is the warm-up."""
         turn = list(self._brokers.items())
         for case in CASES:
             for name, server in turn if number % 2 else reversed(turn):
@@ -57,7 +57,7 @@ class Load:
                     *ACTIONS,
                     "delete",
                     topic="load",
-                    megabytes=self._megabytes,
+                    megabytes=self._megabytes if number else self._megabytes // 2,
                     record_bytes=RECORD_BYTES[case.size],
                     partitions=case.partitions,
                 )
@@ -123,7 +123,7 @@ def load(
     what = (
         "One node, pre-encoded batches of up to 128 KB, a batch a request, 8 requests in flight on "
         f"one connection, {megabytes} MB a case and round; broker bound to one core, load to the "
-        f"other. Median of {rounds} interleaved rounds behind one that is not counted. CPU: the "
+        f"other. Median of {rounds} interleaved rounds behind a warm-up of half the size. CPU: the "
         "broker's seconds per GB. Load: the share of the time that the load was busy with aiokq."
     )
     resident = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in memory.items())

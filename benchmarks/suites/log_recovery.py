@@ -17,7 +17,7 @@ from benchmarks.suites.targets import AIOKQ, APACHE, Target
 from benchmarks.touched import touch
 from tests.peers.apache_kafka import why_absent
 
-MEGABYTES: Final = 800
+MEGABYTES: Final = 600
 PURE_MEGABYTES: Final = 100
 PURE: Final = "aiokq, pure"
 BATCH_KILOBYTES: Final = (16, 128)
