@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupRewriter", "group_segments"]
 
+MOST_OF_A_GROUP: Final = 64
+"""Segments that become one: a swap renames the files of all of them in one turn of the loop."""
+
 _ONE: Final = fastpath.WALK_ONE | fastpath.WALK_TRUSTED
 
 
@@ -57,6 +60,7 @@ def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
         ]
         if (
             groups
+            and len(groups[-1]) < MOST_OF_A_GROUP
             and size + segment.size <= limit
             and index + indexes[0] <= index_limit
             and time_index + indexes[1] <= index_limit

@@ -302,6 +302,19 @@ async def test_a_disk_without_room_for_one_log_has_it_for_others() -> None:
     assert log.directory.checkpoints.cleaned_offsets.get(TP)
 
 
+async def test_a_swap_is_of_so_many_segments_only() -> None:
+    """A log that rolled every minute: thousands of renames at once, and the loop stands still."""
+    log = CleanedLog(config=compacted())
+    for n in range(200):
+        log.put((b"k%d" % n, b"x"), roll=True)
+    statistics = await log.clean()
+    assert statistics is not None
+    assert (statistics.segments, statistics.merged_segments) == (200, 4)
+    assert len(log.pairs) == 200
+    await log.clean_again()
+    assert len(log.log.segments) == 2
+
+
 async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() -> None:
     """Given up as if it had been deleted by us, it would be tried again and again at once."""
     log = filled()
