@@ -26,7 +26,7 @@ from aiokq.core.offload import InlineOffload
 from aiokq.records.header import iter_headers
 from tests.sim.harness.files import MemoryFiles
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 
 
 async def exchange(world: Simulation, address: str, *requests):
@@ -271,8 +271,7 @@ async def test_files_of_what_was_deleted_are_removed_off_the_loop():
         [path, *_] = [
             f"/data/{name}" for name in broker.files.listdir("/data") if name.endswith("-delete")
         ]
-        await asyncio.sleep(0.02)
-        assert path in removed
+        await until(lambda: path in removed)
 
 
 async def test_one_partition_that_cannot_be_removed_keeps_no_other():

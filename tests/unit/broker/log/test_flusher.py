@@ -135,15 +135,19 @@ async def test_every_hundredth_message_waits_and_the_others_do_not():
         assert counter.syncs == 2
 
 
-async def test_with_flush_ms_a_record_is_durable_within_that_time():
+def test_with_flush_ms_a_record_is_durable_within_that_time():
     """Nobody waits for it; Kafka needs log.flush.scheduler.interval.ms for that, too."""
-    async with Broker() as broker:
-        await broker.create("t", flush_ms=30)
-        log = broker.node.topics.partition("t", 0).log
-        await produced(broker, 3)
-        assert (log.high_watermark, log.recovery_point) == (3, 0)
-        await asyncio.sleep(0.1)
-        assert log.recovery_point == 3
+
+    async def main(world: Simulation) -> None:
+        async with Broker() as broker:
+            await broker.create("t", flush_ms=30)
+            log = broker.node.topics.partition("t", 0).log
+            await produced(broker, 3)
+            assert (log.high_watermark, log.recovery_point) == (3, 0)
+            await asyncio.sleep(0.1)
+            assert log.recovery_point == 3
+
+    simulate(1, main)
 
 
 async def test_a_changed_setting_holds_for_the_next_append():
