@@ -151,7 +151,8 @@ class LogOpening:
             if epoch > log.epochs.latest_epoch:
                 log.assign_epoch(epoch)
         except KafkaStorage as error:
-            return error
+            # Another one: the partition keeps it, and this one's frames keep the files open.
+            return KafkaStorage(error.message, topic_partition=partition.name)
         return log
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:

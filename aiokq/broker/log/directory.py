@@ -42,8 +42,9 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectory:
     """A directory of partition logs that this process has locked.
 
-    ``open`` makes one. Touched from one thread at a time; opening a log may take long after an
-    unclean stop and belongs in an executor then.
+    ``open`` makes one. Touched on the loop, but for what may take long: logs are opened in several
+    threads after an unclean stop, each log in one, while others are served; closed so as well; and
+    checkpoints are written, and files removed, in any thread.
 
     Attributes:
         path: of the directory.

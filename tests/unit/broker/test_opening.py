@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import random
 
@@ -186,6 +187,16 @@ async def test_a_stop_during_recovery_is_not_called_clean(one_by_one: None):
     async with Broker(files) as again:
         assert again.node.topics.partition("big", 0).log.log_end_offset == 10
         assert again.node.topics.partition("small", 0).log.log_end_offset == 15
+
+
+async def test_a_log_that_cannot_be_opened_keeps_no_file_open():
+    """Its partition knows why until the node restarts; a thousand of them were a thousand files."""
+    files = await killed(t=2)
+    files.fail("pread", errno.EIO, matches=lambda path: "/t-1/" in path)
+    async with Broker(files) as broker:
+        error = broker.node.topics.partition("t", 1).unavailable
+        assert "Input/output error" in str(error)
+        assert error.__traceback__ is error.__cause__ is error.__context__ is None
 
 
 async def test_a_topic_is_deleted_while_it_is_recovered():
