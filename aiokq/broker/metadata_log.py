@@ -82,7 +82,8 @@ class MetadataLog:
         copies = []
         for copy, own in opened:
             if own.appends < image.appends:
-                logger.warning(
+                logger.log(
+                    logging.WARNING if own.appends else logging.INFO,  # a new directory's
                     "metadata log is behind, made anew file=%s appends=%d of=%d",
                     copy.path,
                     own.appends,
