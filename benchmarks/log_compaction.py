@@ -16,7 +16,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -36,6 +35,7 @@ from aiokq.fastpath import COMPILED, crc32c
 from aiokq.records.compression import codec_id
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
+from benchmarks.watch import peak_bytes
 from tests.peers.apache_kafka import ROOT, java_command
 
 NOW_MS: Final = 1_700_000_000_000
@@ -126,7 +126,7 @@ async def clean(path: Path) -> dict[str, object]:
         "records": [statistics.records_read, statistics.records_kept],
         "bytes_left": statistics.bytes_written,
         "longest_stall_ms": longest * 1000,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
     }
 
 

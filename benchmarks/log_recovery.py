@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import resource
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import COMPILED, crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
+from benchmarks.watch import peak_bytes
 from tests.peers.apache_kafka import ROOT, java_command
 
 RECORD_BYTES: Final = 1024
@@ -107,7 +107,7 @@ def by_aiokq(directory: Path, records: int) -> dict[str, float]:
         "cpu_seconds": cpu,
         "gigabytes_per_second": size / 1e9 / seconds,
         "longest_stall_seconds": stall,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
     }
 
 
