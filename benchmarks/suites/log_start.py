@@ -50,7 +50,7 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
         f"From exec, on both cores, page cache warm. New: an empty directory, for {APACHE} one "
         f"that was just formatted. {PARTITIONS:,} partitions of 1 KB records; killed: {RECORDS} "
         "were appended to each before, behind every checkpoint. Ready means that each partition's "
-        "leader answers. Memory is resident then. Median of {rounds} interleaved starts. Targets: "
+        f"leader answers. Memory is resident then. Median of {rounds} interleaved starts. Targets: "
         f"accepts within {1000 * TARGET_ACCEPTS:.0f} ms, {PARTITIONS:,} partitions ready within "
         f"{TARGET_READY:g} s after a clean stop.",
         ("directory", "aiokq accepts", "ready", "memory")
