@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.segment import Segment
 
 __all__ = ["RollLimits"]
 
@@ -34,3 +35,19 @@ class RollLimits(NamedTuple):
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
         return cls(config.segment_bytes, segment_ms)
+
+    def is_idle(self, segment: Segment, now_ms: int) -> bool:
+        """Whether a record that came now would begin a new segment, and the segment is that old.
+
+        Records of long ago alone, as an import brings them, are no reason.
+        """
+        if not segment.size:
+            return False
+        first = segment.first_timestamp_ms()
+        if first >= 0 and now_ms - first <= self.segment_ms:
+            return False
+        # when it was made; of one that was loaded since then, when it was written last
+        since = segment.created_ms
+        if now_ms - since <= self.segment_ms:
+            since = segment.modified_ms()
+        return now_ms - since > self.segment_ms

@@ -405,26 +405,10 @@ class Segment(SegmentFiles):
             known = self._time_index.peek(self.next_offset)
             timestamp = self.max_timestamp()[0] if known is None else known
         if timestamp < 0:
-            timestamp = self._files.modified_ms(self.path(names.LOG))
+            timestamp = self.modified_ms()
         if self._max_timestamp is None:
             self._peeked = timestamp
         return timestamp
-
-    def is_idle(self, now_ms: int, segment_ms: int) -> bool:
-        """Whether a record that came now would begin a new segment, and the segment is that old.
-
-        Records of long ago alone, as an import brings them, are no reason.
-        """
-        if not self.size:
-            return False
-        first = self.first_timestamp_ms()
-        if first >= 0 and now_ms - first <= segment_ms:
-            return False
-        # when it was made; of one that was loaded since then, when it was written last
-        since = self.created_ms
-        if now_ms - since <= segment_ms:
-            since = self._files.modified_ms(self.path(names.LOG))
-        return now_ms - since > segment_ms
 
     def first_timestamp_ms(self) -> int:
         """Largest timestamp of the first batch; -1 without one."""

@@ -69,6 +69,10 @@ class SegmentFiles:
         """Whether it holds a descriptor."""
         return self._file is not None and not self._file.closed
 
+    def modified_ms(self) -> int:
+        """When the ``.log`` was written last, in milliseconds since the epoch."""
+        return self._files.modified_ms(self.path(names.LOG))
+
     def release(self) -> None:
         """Let go of the ``.log``, which is opened again when it is needed.
 

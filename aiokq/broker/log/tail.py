@@ -80,7 +80,7 @@ class LogTail:
             OSError: its file cannot be read.
             CorruptRecord: it does not begin with a batch.
         """
-        return self._segments.active.is_idle(now_ms, self._limits.segment_ms)
+        return self._limits.is_idle(self._segments.active, now_ms)
 
     def write(self, placed: PlacedAppend) -> None:
         """Write batches behind the others, all or none, and note where they are.
