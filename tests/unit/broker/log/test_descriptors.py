@@ -7,6 +7,7 @@ import copy
 import errno
 import gc
 import itertools
+import logging
 import os
 import random
 import uuid
@@ -34,6 +35,14 @@ OTHER = TopicPartition("other", 0)
 TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
 ONE = len(batch(b"0"))
 DESCRIPTORS = "/dev/fd"
+
+
+@pytest.fixture(autouse=True)
+def unlogged() -> Iterator[None]:
+    """Records that a test keeps refer to errors, and so to what their frames had."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 class TroubledFiles(MemoryFiles):
