@@ -107,7 +107,8 @@ async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0) -> 
     if end == "kill":
         files.crash()
     else:
-        files.power_cut(random.Random(seed) if end == "pages" else None)
+        source = random.Random(seed) if end != "power" else None
+        files.power_cut(source, ordered=end != "names")
     return Run(finished, operations, reopened(files, clock))
 
 
@@ -123,8 +124,11 @@ def on_disk(log: CleanedLog) -> frozenset[tuple[str, bytes]]:
         (1, "kill"),
         (1, "power"),
         (3, "kill"),
-        (3, "pages"),
-        *(pytest.param(g, e, marks=pytest.mark.torture) for g, e in [(1, "pages"), (3, "power")]),
+        (3, "names"),
+        *(
+            pytest.param(g, e, marks=pytest.mark.torture)
+            for g, e in [(1, "pages"), (3, "pages"), (3, "power")]
+        ),
     ],
 )
 async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
