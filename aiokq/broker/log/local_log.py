@@ -69,6 +69,7 @@ class LocalLog(ABC):
             disk=disk,
         )
         self._closed = False
+        self._unsettled: list[CleanedSegment] = []
         # what a clean stop has to do: anything at all, and make new names durable
         self._changed = self._renamed = changed
 
@@ -225,11 +226,11 @@ class LocalLog(ABC):
         self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
         self.durability.segment_finished(self, base_offset)
 
-    def swap_segments(self, cleaned: Segment, originals: Sequence[Segment]) -> bool:
+    def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
         """Go on with ``cleaned`` in the place of neighbours it was made from.
 
         One step for readers: they see the originals, or what became of them. Its files, durable,
-        end in ``.swap`` until ``settle_segment``: whatever happens, recovery has them take the
+        end in ``.swap`` until ``settle_segments``: whatever happens, recovery has them take the
         originals' place.
 
         Returns:
@@ -245,23 +246,34 @@ class LocalLog(ABC):
         if not known.issuperset(map(id, originals)):
             return False
         self._changed = self._renamed = True
+        self._unsettled.append(cleaned)
         try:
             self._segments.swap(cleaned, originals)
         except OSError as error:
             raise self._refused("segments not swapped", error) from error
         return True
 
-    def settle_segment(self, cleaned: CleanedSegment) -> None:
-        """Give a segment that was swapped in its own name, once the originals' are gone for good.
+    @property
+    def is_settled(self) -> bool:
+        """Whether no segment that was swapped in still waits for its own name."""
+        return not self._unsettled
+
+    def settle_segments(self) -> None:
+        """Give what was swapped in its own name, once the originals' are gone for good.
 
         Raises:
             KafkaStorage: the disk refused.
         """
-        if self._closed or cleaned not in self._segments.all:
+        if self._closed:
             return
         self._changed = self._renamed = True
         try:
-            cleaned.rename("")
+            while self._unsettled:
+                cleaned = self._unsettled[0]
+                if cleaned in self._segments.all:  # else it was deleted meanwhile, as it was called
+                    cleaned.rename("")
+                    cleaned.release()
+                del self._unsettled[0]
         except OSError as error:
             raise self._refused("segments not swapped", error) from error
 

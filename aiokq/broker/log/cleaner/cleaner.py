@@ -151,6 +151,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
+        await self._settle(log)  # what an earlier run could not, for want of descriptors
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
@@ -175,7 +176,6 @@ class LogCleaner:
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )
-            # Were a newer record of a key still to be lost, the older one must not go.
             await self._off_loop(_make_durable, environment, view, log.recovery_point)
             whole = await self._copy_groups(log, view, offsets, statistics)
         finally:
@@ -214,12 +214,19 @@ class LogCleaner:
             if not done:
                 return False
             self._swapped()
-            # Were the originals back after a power cut, beside what took their place...
-            await self._off_loop(files.sync_dir, log.directory)
-            log.settle_segment(rewriter.cleaned)
-            rewriter.cleaned.release()
-            await self._off_loop(files.sync_dir, log.directory)
+            await self._settle(log)
         return True
+
+    async def _settle(self, log: PartitionLog) -> None:
+        """Give what was swapped in its own name. Until then nothing else may have its ``.swap``
+        name: as the original of another copy it would be deleted, under the name of both."""
+        if log.is_settled:
+            return
+        sync_dir = self._environment.files.sync_dir
+        # Were the originals back after a power cut, beside what took their place...
+        await self._off_loop(sync_dir, log.directory)
+        log.settle_segments()
+        await self._off_loop(sync_dir, log.directory)
 
     async def _advance(self, steps: Generator[int, None, None]) -> None:
         """Run a generator to its end, off the loop, as fast as it may go."""
@@ -252,16 +259,17 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
+    """Were a newer record of a key still to be lost, the older one must not go. Names, too: those
+    that an earlier run gave and could not sync would be taken for what this one leaves."""
     files = environment.files
-    unsynced = [one for one in view.segments if one.next_offset > recovery_point]
-    for segment in unsynced:
-        file = files.open(segment.path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-    if unsynced:
-        files.sync_dir(view.directory)
+    for segment in view.segments:
+        if segment.next_offset > recovery_point:
+            file = files.open(segment.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    files.sync_dir(view.directory)
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:

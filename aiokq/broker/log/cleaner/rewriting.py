@@ -52,10 +52,9 @@ def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
     for segment in view.segments:
-        stem = segment.path.removesuffix(names.SWAP).removesuffix(names.LOG)
-        suffix = segment.path[len(stem) + len(names.LOG) :]
+        stem = segment.path.removesuffix(names.LOG)
         indexes = [
-            files.stat_size(stem + kind + suffix) if files.exists(stem + kind + suffix) else 0
+            files.stat_size(stem + kind) if files.exists(stem + kind) else 0
             for kind in (names.INDEX, names.TIME_INDEX)
         ]
         if (

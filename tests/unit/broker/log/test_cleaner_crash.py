@@ -6,6 +6,7 @@ key has no newer one is lost.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import random
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from aiokq.broker.log import names
+from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import Fault, MemoryFiles
 from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
 
@@ -180,8 +182,6 @@ async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
 @pytest.mark.parametrize("operation", ["pwritev", "sync", "rename", "sync_dir", "truncate", "open"])
 async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -> None:
     """ENOSPC and EIO are met one by one; readers never see but one of the two sets."""
-    from aiokq.core.errors import KafkaStorage
-
     for at in range(1, 30):
         clock = SteppedClock()
         files = MortalFiles(now_ms=clock.timestamp_ms)
@@ -206,3 +206,41 @@ async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -
         assert again.latest == latest
         if count < at:
             return
+
+
+@pytest.mark.parametrize("end", ["go on", "kill", "power"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_run(
+    end: str, at: int
+) -> None:
+    """The second copy took the first one's `.swap` name, was renamed away as the original, and the
+    only records of their keys were deleted a minute later."""
+    clock = SteppedClock()
+    files = MortalFiles(now_ms=clock.timestamp_ms)
+    log = filled(files, clock, 3)
+    latest = log.latest
+    swapped = itertools.count(1)
+
+    def behind_a_swap(path: str) -> bool:
+        there = [one for one in files.listdir(path) if one.endswith(names.SWAP)]
+        return bool(there) and next(swapped) == 2 * at  # the first is of the copy itself
+
+    files.fail("sync_dir", errno.EMFILE, matches=behind_a_swap)
+    with pytest.raises(KafkaStorage):
+        await log.cleaner.clean_all()
+    assert log.directory.disk.failure is None
+    assert [name for name in log.names if name.endswith(names.SWAP)]
+    files.heal()
+    if end != "go on":
+        files.ends_at = files.done + 12  # in the middle of the next run
+    try:
+        await log.cleaner.clean_all()
+    except Crash:
+        files.ends_at = None
+        files.crash() if end == "kill" else files.power_cut(None)
+        log = reopened(files, clock)
+    assert log.latest == latest
+    assert not [name for name in log.names if name.endswith(names.SWAP)]
+    log.directory.purge()
+    log.directory.close()
+    assert reopened(files, clock).latest == latest
