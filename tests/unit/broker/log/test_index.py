@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 
@@ -182,3 +183,23 @@ def test_a_flush_without_changes_writes_nothing() -> None:
         index.flush()
         files.heal()
         files.remove(PATH)
+
+
+def test_a_full_time_index_leaves_no_memory_behind() -> None:
+    """A format as long as the index, kept by `struct`: 17 MB more with each of a hundred rolls."""
+    files = MemoryFiles()
+    index = time_index(files, max_bytes=12 * 20_001)
+    index.create()
+    for n in range(20_000):
+        index.maybe_append(7000 + n, 100 + n)
+    tracemalloc.start()
+    try:
+        index.flush()
+        again = time_index(files, max_bytes=12 * 20_001)
+        again.load(100 + 20_000)
+        assert again.entries() == index.entries()
+        del index, again
+        files.remove(PATH)
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
