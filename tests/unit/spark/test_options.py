@@ -9,16 +9,9 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
-from aiokq.spark.options import (
-    Assign,
-    ByOffset,
-    ByTime,
-    ByTimeEach,
-    Pattern,
-    ReadOptions,
-    Subscribe,
-    frame_columns,
-)
+from aiokq.spark.limits import ByOffset, ByTime, ByTimeEach
+from aiokq.spark.options import ReadOptions, frame_columns
+from aiokq.spark.strategy import Assign, Pattern, Subscribe
 
 BASE = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"}
 
