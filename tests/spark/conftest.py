@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.peers.apache_kafka import ApacheKafka, apache_kafka
+from tests.peers.apache_kafka import why_absent as why_no_kafka
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.spark.topics import Topics
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 CONNECTOR = ROOT / ".cache" / "connector"
+APACHE = {
+    "log_retention_ms": "-1",
+    "auto_create_topics_enable": "false",
+    "file_delete_delay_ms": "100",
+    "log_cleaner_backoff_ms": "200",
+    "log_initial_task_delay_ms": "500",
+}
 _numbers = itertools.count()
 
 
@@ -125,4 +134,27 @@ def topic() -> str:
 
 @pytest.fixture
 def topics(broker: BrokerProcess) -> Topics:
+    return Topics(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """One node of Apache Kafka, for all tests of the run that want one; makes no topics itself."""
+    reason = why_no_kafka()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+    with apache_kafka(heap="512M", **APACHE) as kafka:
+        yield kafka
+
+
+BROKERS = ["ours", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.full])]
+
+
+@pytest.fixture(params=BROKERS)
+def either(request: pytest.FixtureRequest) -> Topics:
+    """The topics of our broker, and of Apache Kafka."""
+    if request.param == "apache":
+        apache: ApacheKafka = request.getfixturevalue("apache")
+        return Topics(apache.bootstrap_servers)
+    broker: BrokerProcess = request.getfixturevalue("broker")
     return Topics(broker.bootstrap_servers)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
@@ -15,70 +14,11 @@ import aiokq
 from tests.peers.broker_process import BrokerProcess
 from tests.peers.ports import free_ports
 from tests.spark.conftest import CONNECTOR
+from tests.spark.streams import Stream, wait_for
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-
-
-class Stream:
-    """A query whose batches are kept as text files, by the number of the batch."""
-
-    def __init__(self, spark: SparkSession, topics: Topics, topic: str, home: Path) -> None:
-        self.spark = spark
-        self.topics = topics
-        self.topic = topic
-        self.home = home
-
-    def writer(self, format_: str = "aiokq", **options: str) -> DataStreamWriter:
-        frame = (
-            self.spark.readStream.format(format_)
-            .option("kafka.bootstrap.servers", self.topics.bootstrap_servers)
-            .option("subscribe", self.topic)
-            .options(**options)
-            .load()
-        )
-
-        def keep(batch: DataFrame, number: int) -> None:
-            rows = batch.selectExpr("partition", "offset", "string(value) as value").collect()
-            text = json.dumps([list(row) for row in rows])
-            (self.home / "writing").write_text(text)
-            (self.home / "writing").rename(self.home / f"batch-{number}.json")
-
-        self.home.mkdir(exist_ok=True)
-        return frame.writeStream.foreachBatch(keep).option(
-            "checkpointLocation", str(self.home / "checkpoint")
-        )
-
-    def available_now(self, format_: str = "aiokq", **options: str) -> StreamingQuery:
-        """Read what is there; the query that did."""
-        query = self.writer(format_, **options).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
-        return query
-
-    def rows(self) -> list[tuple[int, int, str]]:
-        return sorted(row for batch in self.batches().values() for row in batch)
-
-    def batches(self) -> Mapping[int, list[tuple[int, int, str]]]:
-        """The rows of each batch that was run."""
-        return {
-            int(path.stem.split("-")[1]): [tuple(row) for row in json.loads(path.read_text())]
-            for path in sorted(self.home.glob("batch-*.json"))
-        }
-
-    def offsets(self, batch: int) -> dict[str, Any]:
-        """What the checkpoint has as the end of a batch."""
-        lines = (self.home / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()
-        offset: dict[str, Any] = json.loads(lines[2])
-        return offset
-
-
-def wait_for(done: Callable[[], bool], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
+    from pyspark.sql import SparkSession
 
 
 def test_what_is_there_is_read_once_and_the_next_run_goes_on(

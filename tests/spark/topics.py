@@ -38,13 +38,28 @@ class Topics:
                     ],
                     raise_errors=True,
                 )
+                await self._until(lambda: self._known(admin, name))
 
         self.run(work)
+
+    async def _until(self, done: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Apache Kafka's brokers learn of what its controller did a moment later."""
+        async with asyncio.timeout(30):
+            while not await done():
+                await asyncio.sleep(0.02)
+
+    async def _known(self, admin: aiokq.Admin, name: str) -> bool:
+        described = (await admin.describe_topics(name))[name]
+        return described.error is None and all(p.leader >= 0 for p in described.partitions)
+
+    async def _gone(self, admin: aiokq.Admin, name: str) -> bool:
+        return name not in await admin.list_topics()
 
     def delete(self, name: str) -> None:
         async def work(cluster: aiokq.Cluster) -> None:
             async with cluster.admin() as admin:
                 await admin.delete_topics([name], raise_errors=True)
+                await self._until(lambda: self._gone(admin, name))
 
         self.run(work)
 
