@@ -45,7 +45,9 @@ class Topics:
     async def _until(self, done: Callable[[], Coroutine[Any, Any, bool]]) -> None:
         """Apache Kafka's brokers learn of what its controller did a moment later."""
         async with asyncio.timeout(30):
-            while not await done():
+            while True:
+                if await done():
+                    return
                 await asyncio.sleep(0.02)
 
     async def _known(self, admin: aiokq.Admin, name: str) -> bool:
