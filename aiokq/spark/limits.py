@@ -18,6 +18,7 @@ from aiokq.spark.offsets import (
     parse_partition_timestamps,
     partitions_text,
 )
+from aiokq.spark.option_values import of_option
 
 __all__ = ["ByOffset", "ByTime", "ByTimeEach", "Limit", "check_batch_limits", "parse_limit"]
 
@@ -58,9 +59,12 @@ def parse_limit(
         try:
             return ByTime(int(text.strip()))
         except ValueError:
-            raise ConfigError(f"Expected a single long value, got {text.strip()}") from None
+            raise ConfigError(
+                f"option {which}Timestamp: Expected a single long value, got {text.strip()}"
+            ) from None
     if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
-        return ByTimeEach(parse_partition_timestamps(text.strip()))
+        with of_option(f"{which}OffsetsByTimestamp"):
+            return ByTimeEach(parse_partition_timestamps(text.strip()))
     text = given.get(f"{which}offsets")
     if text is None:
         return ByOffset(default)
@@ -70,7 +74,8 @@ def parse_limit(
         case "earliest":
             return ByOffset(EARLIEST)
         case _:
-            return ByOffset(parse_partition_offsets(text.strip()))
+            with of_option(f"{which}Offsets"):
+                return ByOffset(parse_partition_offsets(text.strip()))
 
 
 def check_batch_limits(starting: Limit, ending: Limit) -> None:
@@ -80,28 +85,27 @@ def check_batch_limits(starting: Limit, ending: Limit) -> None:
         ConfigError: it would not, or would end before it begins.
     """
     if isinstance(starting, ByOffset):
-        if starting.offsets == LATEST:
-            raise ConfigError("starting offset can't be latest for batch queries on Kafka")
-        if isinstance(starting.offsets, dict):
-            for tp, offset in starting.offsets.items():
-                if offset == LATEST:
-                    raise ConfigError(
-                        f"startingOffsets for {tp} can't be latest for batch queries on Kafka"
-                    )
+        with of_option("startingOffsets"):
+            _check_not(LATEST, starting, "starting offset", "startingOffsets", "latest")
     if isinstance(ending, ByOffset):
-        if ending.offsets == EARLIEST:
-            raise ConfigError("ending offset can't be earliest for batch queries on Kafka")
-        if isinstance(ending.offsets, dict):
-            for tp, offset in ending.offsets.items():
-                if offset == EARLIEST:
-                    raise ConfigError(
-                        f"ending offset for {tp} can't be earliest for batch queries on Kafka"
-                    )
+        with of_option("endingOffsets"):
+            _check_not(EARLIEST, ending, "ending offset", "ending offset", "earliest")
     match starting, ending:
         case ByOffset(dict() as first), ByOffset(dict() as last):
-            _check_order(first, last, "offset")
+            with of_option("endingOffsets"):
+                _check_order(first, last, "offset")
         case ByTimeEach(first), ByTimeEach(last):
-            _check_order(first, last, "timestamp")
+            with of_option("endingOffsetsByTimestamp"):
+                _check_order(first, last, "timestamp")
+
+
+def _check_not(end: int, limit: ByOffset, of_all: str, of_one: str, word: str) -> None:
+    if limit.offsets == end:
+        raise ConfigError(f"{of_all} can't be {word} for batch queries on Kafka")
+    if isinstance(limit.offsets, dict):
+        for tp, offset in limit.offsets.items():
+            if offset == end:
+                raise ConfigError(f"{of_one} for {tp} can't be {word} for batch queries on Kafka")
 
 
 def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> None:

@@ -1,14 +1,31 @@
-"""Values of single options: flags, numbers, durations, in the words of Spark where it refuses."""
+"""Values of single options: flags, numbers, durations, in the words of Spark where it refuses.
+
+Where those do not name the option, its name comes before them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from aiokq.errors import ConfigError
 
-__all__ = ["duration", "flag", "number", "positive"]
+__all__ = ["duration", "flag", "number", "of_option", "positive"]
+
+
+@contextmanager
+def of_option(name: str) -> Iterator[None]:
+    """What is refused in here is that option's: its name comes before the words of the refusal.
+
+    Raises:
+        ConfigError: as it was, with the name.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"option {name}: {error}") from error
 
 
 def flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -103,9 +103,14 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         if streaming:
             if "endingoffsets" in given:
-                raise ConfigError("ending offset not valid in streaming queries")
+                raise ConfigError(
+                    "option endingOffsets: ending offset not valid in streaming queries"
+                )
             if "endingoffsetsbytimestamp" in given:
-                raise ConfigError("ending timestamp not valid in streaming queries")
+                raise ConfigError(
+                    "option endingOffsetsByTimestamp: ending timestamp not valid in streaming "
+                    "queries"
+                )
             if "endingtimestamp" in given:
                 logger.warning("endingTimestamp option ignored in streaming queries")
         starting = parse_limit(given, "starting", LATEST if streaming else EARLIEST)

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.offsets import parse_partitions
+from aiokq.spark.option_values import of_option
 
 __all__ = ["Assign", "Pattern", "Strategy", "Subscribe", "parse_strategy"]
 
@@ -66,7 +67,8 @@ def parse_strategy(given: Mapping[str, str]) -> Strategy:
                     "No topicpartitions to assign as specified value for option 'assign' is "
                     f"'{value}'"
                 )
-            return Assign(parse_partitions(value))
+            with of_option("assign"):
+                return Assign(parse_partitions(value))
         case "subscribe":
             topics = [topic.strip() for topic in value.split(",") if topic.strip()]
             if not topics:
