@@ -20,7 +20,15 @@ from aiokq.spark.offsets import (
 )
 from aiokq.spark.option_values import of_option
 
-__all__ = ["ByOffset", "ByTime", "ByTimeEach", "Limit", "check_batch_limits", "parse_limit"]
+__all__ = [
+    "ByOffset",
+    "ByTime",
+    "ByTimeEach",
+    "Limit",
+    "check_batch_limits",
+    "parse_limit",
+    "starts_at_an_end",
+]
 
 
 @dataclass(frozen=True)
@@ -122,3 +130,12 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
                 f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "
                 f"for topic {tp.topic} partition {tp.partition}."
             )
+
+
+def starts_at_an_end(starting: Limit) -> bool:
+    """Whether it is the end of a log, which is elsewhere when it is asked for again."""
+    if not isinstance(starting, ByOffset):
+        return False
+    if isinstance(starting.offsets, dict):
+        return LATEST in starting.offsets.values()
+    return starting.offsets == LATEST

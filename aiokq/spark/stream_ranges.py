@@ -1,4 +1,4 @@
-"""What a stream's batch has to read, between two offsets, given what the cluster has now.
+"""Where a stream begins, and what its batch reads between two offsets, by what is there now.
 
 Pure. Says what is lost: topics made anew, partitions deleted, records aged out.
 """
@@ -11,7 +11,19 @@ from aiokq.spark.lookup import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 from aiokq.spark.planning import OffsetRange
 
-__all__ = ["stream_ranges"]
+__all__ = ["beginning", "stream_ranges"]
+
+
+def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> PartitionOffsets:
+    """Where a new query begins: nowhere beyond the ends of its logs.
+
+    Raises:
+        ConfigError: an offset that was asked for is beyond, and losses are errors.
+    """
+    for tp, position in sorted(positions.items()):
+        if position > ends.ends[tp]:
+            losses.beyond_the_end(tp, position, ends.ends[tp])
+    return {tp: min(position, ends.ends[tp]) for tp, position in positions.items()}
 
 
 def stream_ranges(
