@@ -119,9 +119,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Our broker as a process of its own, for all tests of the run; makes topics on first use.
 
-    It keeps records of any age.
+    It keeps records of any age, and compacts soon.
     """
-    keep = ("--set", "log.retention.ms=-1")
+    keep = ("--set", "log.retention.ms=-1", "--set", "log.cleaner.backoff.ms=200")
     with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev", *keep) as process:
         yield process
 
