@@ -357,3 +357,20 @@ def test_a_refusal_ends_the_query_at_once() -> None:
 
     with pytest.raises(TopicAuthorization):
         TimedWatermarks(Client(refused)).latest()
+
+
+def test_where_a_query_begins_is_asked_for_once() -> None:
+    """Spark asks twice at its start: the second "latest" was later than the end of the batch."""
+    ends = iter((7, 9))
+
+    def answer() -> Any:
+        positions = {T0: next(ends)}
+        return SourceOffset(positions, positions, {"t": ID})
+
+    progress = Progress(options(), watermarks=TimedWatermarks(Client(answer)))
+
+    assert (
+        progress.initial()
+        == progress.initial()
+        == SourceOffset({T0: 7}, {T0: 7}, {"t": ID}).to_map()
+    )
