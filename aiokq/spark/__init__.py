@@ -13,15 +13,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiokq.spark import bridge
+    from aiokq.spark.exporting.check import Checked
+    from aiokq.spark.exporting.failures import ExportFailed
+    from aiokq.spark.exporting.mapping import ExportColumns
+    from aiokq.spark.exporting.run import Exported, ExportProgress, export
     from aiokq.spark.listener import AiokqProgressListener
+    from aiokq.spark.loading.failures import LoadFailed
+    from aiokq.spark.loading.options import LoadOptions
+    from aiokq.spark.loading.run import load
+    from aiokq.spark.loading.summary import LoadProgress, LoadSummary
     from aiokq.spark.source import AiokqDataSource, register
     from aiokq.spark.worker import WorkerClient, worker_client
 
 __all__ = [
     "AiokqDataSource",
     "AiokqProgressListener",
+    "Checked",
+    "ExportColumns",
+    "ExportFailed",
+    "ExportProgress",
+    "Exported",
     "WorkerClient",
     "bridge",
+    "export",
     "register",
     "worker_client",
 ]
@@ -29,7 +43,13 @@ __all__ = [
 _HOMES = {
     "AiokqDataSource": "aiokq.spark.source",
     "AiokqProgressListener": "aiokq.spark.listener",
+    "Checked": "aiokq.spark.exporting.check",
+    "ExportColumns": "aiokq.spark.exporting.mapping",
+    "ExportFailed": "aiokq.spark.exporting.failures",
+    "ExportProgress": "aiokq.spark.exporting.run",
+    "Exported": "aiokq.spark.exporting.run",
     "WorkerClient": "aiokq.spark.worker",
+    "export": "aiokq.spark.exporting.run",
     "register": "aiokq.spark.source",
     "worker_client": "aiokq.spark.worker",
 }
