@@ -68,7 +68,8 @@ def places(topics: Topics, topic: str, isolation_level: str = "read_uncommitted"
     try:
         partitions = consumer.list_topics(topic, 30).topics[topic].partitions
         unread = set(partitions)
-        consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
+        begin = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition(topic, p, begin) for p in partitions])
         while unread:
             message = consumer.poll(30)
             assert message is not None, "confluent-kafka gets nothing"
