@@ -51,6 +51,10 @@ def stream_ranges(
     again = _made_again(begun, until, partitions, losses)
     ranges: list[OffsetRange] = []
     for tp in sorted(until.positions.keys() - gone):
+        if _replaced(tp.topic, until, partitions):
+            # The next batch begins at this end, sees another id, and reads the topic from its
+            # beginning: what is read of it here would be read twice.
+            continue
         start = ends.starts[tp]
         if tp in added:
             if start != 0:
@@ -88,6 +92,12 @@ def _made_again(
             losses.topic_recreated(topic, known[0], known[-1])
             again.add(topic)
     return again
+
+
+def _replaced(topic: str, until: SourceOffset, partitions: Partitions) -> bool:
+    """Whether a topic is another than it was when the end of the batch was asked for."""
+    id_ = until.topic_ids.get(topic)
+    return id_ is not None and partitions.topic_ids.get(topic, id_) != id_
 
 
 def _not_aged_out(
