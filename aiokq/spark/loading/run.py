@@ -20,6 +20,8 @@ from aiokq.spark.loading.session import spark_session
 from aiokq.spark.loading.summary import LoadProgress, LoadSummary
 from aiokq.spark.loading.target import Identity, Target
 from aiokq.spark.loading.task_files import TaskSpec
+from aiokq.spark.loading.value_schema import ValueSchema
+from aiokq.spark.loading.values import ValueDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,14 +69,16 @@ def load(
         LoadFailed: it ended before it was done.
         OSError: a file cannot be written, as on a full disk.
     """
+    values = ValueSchema(options)
     target = Target.of(options)
-    positions = target.checkpoint.positions()
-    found = look(options, positions)
+    found = look(options, target.checkpoint.positions())
     with (
-        target.opened(_identity(options, found)),
+        target.opened(_identity(options, values, found)),
         _session(spark, master, conf or {}, quiet=quiet) as session,
     ):
-        return _Load(options, target, session, found, progress, stop or threading.Event()).run()
+        decoder = values.decoder()
+        run = _Load(options, target, session, decoder, found, progress, stop or threading.Event())
+        return run.run()
 
 
 @contextlib.contextmanager
@@ -94,7 +98,7 @@ def _session(
         yield session
 
 
-def _identity(options: LoadOptions, found: Preflight) -> Identity:
+def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Identity:
     """What must be the same from run to run, for what is in the target to fit together."""
     return {
         "version": 1,
@@ -104,6 +108,7 @@ def _identity(options: LoadOptions, found: Preflight) -> Identity:
         "format": options.target_format,
         "partition_by": list(options.partition_by),
         "value_format": options.value_format,
+        "value_schema": values.identity(),
         "confluent_prefix": options.confluent_prefix,
         "headers": options.headers,
         "read_committed": options.read_committed,
@@ -122,6 +127,7 @@ class _Load:
         options: LoadOptions,
         target: Target,
         spark: SparkSession,
+        decoder: ValueDecoder | None,
         found: Preflight,
         tell: Tell | None,
         stop: threading.Event,
@@ -132,7 +138,7 @@ class _Load:
         self._tell = tell
         self._stop = stop
         self._total = sum(found.missing.values()) if options.available_now else None
-        self._batches = Batches(target, _table(options), self._spec())
+        self._batches = Batches(target, _table(options), _spec(options, decoder))
         self._loaded: list[Manifest] = []
         self._offsets = 0
         self._failure: BaseException | None = None
@@ -238,14 +244,15 @@ class _Load:
             return failure
         return LoadFailed(one_line_of(error if failure is None else failure))
 
-    def _spec(self) -> TaskSpec:
-        compression = self._options.compression
-        return TaskSpec(
-            partition_by=self._options.partition_by,
-            compression=None if compression == "none" else compression,
-            rows_per_file=self._options.rows_per_file,
-            headers=self._options.headers,
-        )
+
+def _spec(options: LoadOptions, decoder: ValueDecoder | None) -> TaskSpec:
+    return TaskSpec(
+        partition_by=options.partition_by,
+        compression=None if options.compression == "none" else options.compression,
+        rows_per_file=options.rows_per_file,
+        headers=options.headers,
+        decoder=decoder,
+    )
 
 
 def _table(options: LoadOptions) -> Table:
