@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiokq.spark.loading.options import LoadOptions
     from aiokq.spark.loading.summary import LoadProgress, LoadSummary
 
-__all__ = ["Loading", "kafka_options", "refused"]
+__all__ = ["Loading", "document", "kafka_options", "refused"]
 
 FLAGS: Final[Mapping[str, str]] = {
     "topics": "TOPIC",
@@ -122,7 +122,6 @@ class Loading:
                 conf=self._conf,
                 quiet=self._quiet,
             )
-        self._print(summary)
         return summary
 
     def end(self) -> None:
@@ -158,10 +157,8 @@ class Loading:
         self._stop.set()
         print("aiokq: ending after this batch; once more to end at once", file=sys.stderr)
 
-    def _print(self, summary: LoadSummary) -> None:
-        if self._out.as_json:
-            self._out.document(_document(summary))
-            return
+    def print(self, summary: LoadSummary) -> None:
+        """What was done, as text."""
         plural = "" if summary.rows == 1 else "s"
         dead = f", {summary.dead_letters} not decoded (dead letters)" * bool(summary.dead_letters)
         self._out.line(
@@ -174,7 +171,8 @@ class Loading:
             self._out.table(["topic", "records", "dead letters"], rows)
 
 
-def _document(summary: LoadSummary) -> Json:
+def document(summary: LoadSummary) -> dict[str, Json]:
+    """What was done, for programs."""
     return {
         "to": str(summary.to),
         "query_id": summary.query,

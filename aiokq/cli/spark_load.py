@@ -211,6 +211,15 @@ CheckpointDirectory = Annotated[
         show_default=False,
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="At the end, count the rows in the files against the manifests, and these against "
+        "the log; exit code 1 if they differ. Without topics: only that.",
+        rich_help_panel=RUN,
+    ),
+]
 Master = Annotated[
     str,
     typer.Option("--master", metavar="URL", help="Of Spark.", rich_help_panel=RUN),
@@ -252,6 +261,7 @@ def load(
     checkpoint: CheckpointDirectory = None,
     master: Master = "local[*]",
     conf: SparkConf = None,
+    verify: Verify = False,
     as_json: AsJson = False,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
@@ -265,10 +275,22 @@ def load(
     Each batch is a directory DIR/batch_id=N, which appears at once when it is whole, with a
     manifest of offsets, counts and files in DIR/_aiokq_manifest.
     """
-    from aiokq.cli.loading import Loading, kafka_options, refused
+    from aiokq.cli.loading import Loading, document, kafka_options, refused
+    from aiokq.cli.verifying import Verifying
     from aiokq.spark.loading.options import LoadOptions
 
     session: Session = ctx.obj
+    out = Output(as_json=as_json)
+    kafka = kafka_options(bootstrap_servers, config)
+    named = _named(catalog, "--catalog")
+    verifying = Verifying(out, to, kafka, dead_letter, table, named)
+    if verify and not topics and topics_pattern is None:
+        found = verifying()
+        if as_json:
+            out.document(verifying.document(found))
+        else:
+            verifying.print(found)
+        raise typer.Exit(out.exit_code)
     starting, timestamp_ms = _starting(start, session.now_ms())
     with refused(usage=True):
         options = LoadOptions(
@@ -276,7 +298,7 @@ def load(
             topics=tuple(dict.fromkeys(topics or ())),
             topics_pattern=topics_pattern,
             format=None if target_format is None else target_format.value,
-            kafka=kafka_options(bootstrap_servers, config),
+            kafka=kafka,
             starting=starting,
             starting_timestamp_ms=timestamp_ms,
             available_now=available_now,
@@ -294,12 +316,19 @@ def load(
             checkpoint=checkpoint,
             fail_on_data_loss=fail_on_data_loss,
             table=table,
-            catalog=_named(catalog, "--catalog"),
+            catalog=named,
         )
-    out = Output(as_json=as_json)
     quiet = logging.getLogger("aiokq").level >= logging.CRITICAL
     loading = Loading(options, out, master, _named(conf, "--conf"), quiet=quiet)
-    loading()
+    summary = loading()
+    recounted = verifying() if verify else None
+    if as_json:
+        verification = {} if recounted is None else {"verification": verifying.document(recounted)}
+        out.document(document(summary) | verification)
+    else:
+        loading.print(summary)
+        if recounted is not None:
+            verifying.print(recounted)
     loading.end()
     raise typer.Exit(out.exit_code)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aiokq.spark.loading.options import LoadOptions
     from aiokq.spark.loading.run import load
     from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+    from aiokq.spark.loading.verify import Verification, verify_load
     from aiokq.spark.source import AiokqDataSource, register
     from aiokq.spark.worker import WorkerClient, worker_client
 
@@ -37,11 +38,13 @@ __all__ = [
     "LoadOptions",
     "LoadProgress",
     "LoadSummary",
+    "Verification",
     "WorkerClient",
     "bridge",
     "export",
     "load",
     "register",
+    "verify_load",
     "worker_client",
 ]
 
@@ -57,10 +60,12 @@ _HOMES = {
     "LoadOptions": "aiokq.spark.loading.options",
     "LoadProgress": "aiokq.spark.loading.summary",
     "LoadSummary": "aiokq.spark.loading.summary",
+    "Verification": "aiokq.spark.loading.verify",
     "WorkerClient": "aiokq.spark.worker",
     "export": "aiokq.spark.exporting.run",
     "load": "aiokq.spark.loading.run",
     "register": "aiokq.spark.source",
+    "verify_load": "aiokq.spark.loading.verify",
     "worker_client": "aiokq.spark.worker",
 }
 

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from aiokq.errors import ConfigError
 from aiokq.spark.loading.values import Reader
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-__all__ = ["AvroReaders", "arrow_of_avro", "require_fastavro"]
+__all__ = ["AvroReaders", "arrow_of_avro"]
 
 _BAD: Final = (
     ArithmeticError,
@@ -34,18 +33,6 @@ _BAD: Final = (
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _READ_AS_STORED: Final = ("uuid", "duration")
 """Logical types that fastavro makes objects of, for which files have no type."""
-
-
-def require_fastavro() -> None:
-    """The extra is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    try:
-        import fastavro  # noqa: F401
-    except ImportError:
-        raise ConfigError("values in Avro need fastavro: pip install 'aiokq[avro]'") from None
 
 
 @dataclass(frozen=True)

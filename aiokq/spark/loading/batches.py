@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.spark.loading.checkpoint import BatchOffsets
 from aiokq.spark.loading.failures import LoadFailed
@@ -26,6 +26,7 @@ from aiokq.spark.loading.manifest import (
     Manifest,
     sync_directory,
 )
+from aiokq.spark.loading.tables import Table
 from aiokq.spark.loading.target import Target
 from aiokq.spark.loading.task_files import (
     DEAD_LETTERS,
@@ -41,20 +42,11 @@ from aiokq.spark.loading.task_source import write_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batches", "Table", "batch_directory"]
+__all__ = ["Batches", "batch_directory", "move"]
 
 BATCH: Final = "batch_id="
 
-
-class Table(Protocol):
-    """Where the rows of a batch become visible."""
-
-    def publish(self, manifest: Manifest, rows: Path) -> None:
-        """Make the rows of a batch visible, all at once, unless they are already.
-
-        Args:
-            rows: the directory with the files of the manifest; gone if they were moved before.
-        """
+Run: TypeAlias = "Callable[[DataFrame, TaskSpec], TaskReport]"
 
 
 def batch_directory(batch: int) -> str:
@@ -68,12 +60,16 @@ class Batches:
     Args:
         target: opened.
         spec: what tasks are told, but for the directories.
+        run: writes a frame by tasks.
     """
 
-    def __init__(self, target: Target, table: Table, spec: TaskSpec) -> None:
+    def __init__(
+        self, target: Target, table: Table, spec: TaskSpec, run: Run = write_files
+    ) -> None:
         self._target = target
         self._table = table
         self._spec = spec
+        self._run = run
 
     def recover(self) -> list[Manifest]:
         """Finish the batches whose files were complete when a load was killed."""
@@ -107,7 +103,7 @@ class Batches:
         for directory in directories.values():
             directory.mkdir(parents=True)
         spec = replace(self._spec, directories={k: str(d) for k, d in directories.items()})
-        report = write_files(frame, spec)
+        report = self._run(frame, spec)
         for kind, directory in directories.items():
             _keep_only(directory, [file.path for file in report.files if file.kind == kind])
         manifest = _manifest(batch, query, offsets, report, name)

@@ -119,6 +119,8 @@ class LoadOptions:
         self._check_target()
         self._check_numbers()
         self._check_values()
+        if self.rows_per_file is not None and self.target_format != "parquet":
+            raise OptionError("rows_per_file", "the files of a table are its own affair")
         for column in self.partition_by:
             if column not in get_args(PartitionColumn):
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.errors import ConfigError, KafkaError
-from aiokq.spark.loading.batches import Batches, Table
+from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.failures import LoadFailed, one_line_of
 from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import LoadOptions
-from aiokq.spark.loading.parquet_table import ParquetTable
 from aiokq.spark.loading.preflight import Preflight, look
 from aiokq.spark.loading.session import spark_session
 from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+from aiokq.spark.loading.table_choice import codec_of, require_extras, table_of
 from aiokq.spark.loading.target import Identity, Target
 from aiokq.spark.loading.task_files import TaskSpec
+from aiokq.spark.loading.task_files import schema as task_schema
 from aiokq.spark.loading.value_schema import ValueSchema
 from aiokq.spark.loading.values import ValueDecoder
 
@@ -69,6 +70,7 @@ def load(
         LoadFailed: it ended before it was done.
         OSError: a file cannot be written, as on a full disk.
     """
+    require_extras(options)
     values = ValueSchema(options)
     target = Target.of(options)
     found = look(options, target.checkpoint.positions())
@@ -138,7 +140,7 @@ class _Load:
         self._tell = tell
         self._stop = stop
         self._total = sum(found.missing.values()) if options.available_now else None
-        self._batches = Batches(target, _table(options), _spec(options, decoder))
+        self._batches = _batches(options, target, decoder)
         self._loaded: list[Manifest] = []
         self._offsets = 0
         self._failure: BaseException | None = None
@@ -245,15 +247,13 @@ class _Load:
         return LoadFailed(one_line_of(error if failure is None else failure))
 
 
-def _spec(options: LoadOptions, decoder: ValueDecoder | None) -> TaskSpec:
-    return TaskSpec(
-        partition_by=options.partition_by,
-        compression=None if options.compression == "none" else options.compression,
+def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:
+    spec = TaskSpec(
+        # Tables make directories of their own.
+        partition_by=options.partition_by if options.target_format == "parquet" else (),
+        compression=codec_of(options),
         rows_per_file=options.rows_per_file,
         headers=options.headers,
         decoder=decoder,
     )
-
-
-def _table(options: LoadOptions) -> Table:
-    return ParquetTable(options.root)
+    return Batches(target, table_of(options, task_schema(spec)), spec)

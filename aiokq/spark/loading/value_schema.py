@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aiokq.spark.loading.avro_values import AvroReaders, arrow_of_avro, require_fastavro
+from aiokq.spark.loading.avro_values import AvroReaders, arrow_of_avro
 from aiokq.spark.loading.failures import one_line_of
 from aiokq.spark.loading.json_schema import arrow_of_json_schema, arrow_of_spark
 from aiokq.spark.loading.json_values import JsonReaders
@@ -29,7 +29,6 @@ class ValueSchema:
 
     Raises:
         OptionError: the schema cannot be read, or is none.
-        ConfigError: a package is missing.
     """
 
     def __init__(self, options: LoadOptions) -> None:
@@ -38,7 +37,6 @@ class ValueSchema:
         self._document = _document(self._text)
         self._kind: pa.DataType | None = None
         if options.value_format == "avro":
-            require_fastavro()
             if self._document is None:
                 raise OptionError("value_schema", "it is no JSON, as an Avro schema is")
             self._kind = _checked(lambda: arrow_of_avro(self._document))
