@@ -52,7 +52,7 @@ def test_a_task_that_dies_with_half_its_rows_given_is_run_again(stream: Stream, 
     assert all(len(stream.runs(batch)) == 1 for batch in stream.batches())
 
 
-@pytest.mark.parametrize("at", ["latestOffset", "partitions"])
+@pytest.mark.parametrize("at", ["latestOffset", pytest.param("partitions", marks=pytest.mark.full)])
 def test_a_stream_whose_planner_is_killed_says_so_and_is_resumed(stream: Stream, at: str) -> None:
     """Spark ends such a query. Before the offset log, and between it and the sink."""
     told = stream.fails("dying", **dying(stream, at, "kill", 20))
