@@ -14,6 +14,8 @@ from aiokq.spark.loading.values import RecordDecoder
 
 fastavro = pytest.importorskip("fastavro")
 
+pytestmark = pytest.mark.build_independent
+
 FLIGHT = {
     "type": "record",
     "name": "Flight",

@@ -1,0 +1,301 @@
+"""`aiokq spark load` end to end: each record is in the files once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from aiokq.errors import BootstrapFailed, ConfigError, UnknownTopicOrPartition
+from aiokq.spark import LoadFailed, LoadOptions, load, verify_load
+from tests.spark.conftest import ROOT
+from tests.spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(400)
+
+Position = tuple[int, int]
+
+
+def options(topics: Topics, topic: str, to: Path, /, **changes: Any) -> LoadOptions:
+    given: dict[str, Any] = {
+        "to": to,
+        "topics": (topic,),
+        "kafka": {"bootstrap.servers": topics.bootstrap_servers},
+        "available_now": True,
+    }
+    return LoadOptions(**(given | changes))
+
+
+def seen(root: Path) -> list[Position]:
+    """What a reader of the directory sees, who knows nothing of manifests."""
+    table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
+    return sorted((row["partition"], row["offset"]) for row in table.to_pylist())
+
+
+def sent(partitions: int, records: int) -> list[Position]:
+    return [(p, n) for p in range(partitions) for n in range(records)]
+
+
+def test_a_topic_is_loaded_once_and_the_next_run_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """In several batches, by topic and date; and the recount agrees."""
+    topics.create(topic, 3)
+    topics.fill(topic, 50, 3)
+    wanted = options(
+        topics, topic, tmp_path / "out", partition_by=("topic", "date"), records_per_batch=60
+    )
+
+    first = load(wanted, spark=spark)
+    topics.send(topic, [b"more"], 1)
+    second = load(wanted, spark=spark)
+
+    assert (first.rows, second.rows, second.batches) == (150, 1, 1)
+    assert first.batches >= 3
+    assert first.topics[topic].rows == 150
+    assert seen(tmp_path / "out") == sorted([*sent(3, 50), (1, 50)])
+    # Spark, too, leaves out what begins with an underscore.
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 151
+    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
+    assert (found.sound, found.rows, found.offsets, found.gaps) == (True, 151, 151, 0)
+
+
+def test_values_that_do_not_fit_go_to_dead_letters_and_the_load_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """A poisoned record must neither stop the load nor be lost."""
+    topics.create(topic)
+    topics.send(topic, [b'{"id": 1}', b"poison", b'{"id": "no number"}', b'{"id": 2}'])
+    wanted = options(
+        topics,
+        topic,
+        tmp_path / "out",
+        value_format="json",
+        value_schema="id bigint",
+        dead_letter=tmp_path / "dead",
+    )
+
+    summary = load(wanted, spark=spark)
+
+    assert (summary.rows, summary.dead_letters) == (2, 2)
+    rows = ds.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
+    assert [row["value"] for row in rows] == [{"id": 1}, {"id": 2}]
+    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table().to_pylist()
+    assert [(row["offset"], row["value"], row["key"]) for row in letters] == [
+        (1, b"poison", b"kpoison"),
+        (2, b'{"id": "no number"}', b'k{"id": "no number"}'),
+    ]
+    assert "$.id is a string, not an integer" in letters[1]["error"]
+    assert verify_load(tmp_path / "out", kafka=wanted.kafka, dead_letter=tmp_path / "dead").sound
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_a_topic_is_loaded_to_a_table(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, format_: str
+) -> None:
+    """By libraries of Python, without a jar."""
+    topics.create(topic, 2)
+    topics.fill(topic, 30, 2)
+    wanted = options(
+        topics,
+        topic,
+        tmp_path / "out",
+        format=format_,
+        partition_by=("topic", "date"),
+        records_per_batch=40,
+    )
+
+    load(wanted, spark=spark)
+    topics.send(topic, [b"more"], 1)
+    load(wanted, spark=spark)
+
+    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
+    assert (found.sound, found.rows, found.offsets) == (True, 61, 61)
+
+
+@pytest.mark.full
+def test_a_continuous_load_ends_after_its_batch_when_it_is_told_to(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """And goes on in the next run; topics that match a pattern later are loaded, too."""
+    topics.create(f"{topic}-a")
+    topics.fill(f"{topic}-a", 10)
+    wanted = options(
+        topics,
+        topic,
+        tmp_path / "out",
+        topics=(),
+        topics_pattern=f"{topic}-.*",
+        available_now=False,
+        every=0.2,
+    )
+    stop = threading.Event()
+    done: list[int] = []
+
+    def tell(progress: Any) -> None:
+        done.append(progress.rows)
+        if progress.rows == 10:
+            topics.create(f"{topic}-b")
+            topics.fill(f"{topic}-b", 5)
+        if progress.rows == 15:
+            stop.set()
+
+    first = load(wanted, spark=spark, progress=tell, stop=stop)
+    topics.fill(f"{topic}-a", 1)
+    stop.clear()
+    second = load(wanted, spark=spark, progress=lambda p: p.rows and stop.set(), stop=stop)
+
+    assert (first.rows, second.rows) == (15, 1)
+    assert {name: load.rows for name, load in first.topics.items()} == {
+        f"{topic}-a": 10,
+        f"{topic}-b": 5,
+    }
+    assert len(seen(tmp_path / "out")) == 16
+
+
+@pytest.mark.full
+def test_gaps_of_transactions_and_compaction_are_no_error(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Offsets without a record are explained by the log itself; a row that is gone is not."""
+    topics.create(topic)
+    topics.fill(topic, 20)
+    topics.delete_records(topic, {0: 5})
+    wanted = options(topics, topic, tmp_path / "out", starting=json.dumps({topic: {"0": 8}}))
+    load(wanted, spark=spark)
+    assert verify_load(tmp_path / "out", kafka=wanted.kafka).sound
+    (file,) = (tmp_path / "out" / "batch_id=0").glob("*.parquet")
+    os.truncate(file, 100)
+
+    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
+
+    assert not found.sound
+    assert any(str(file) in problem for problem in found.problems)
+
+
+def test_what_is_wrong_is_told_before_spark_is_asked(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """One line with the option, within seconds; nothing is left in the target."""
+    topics.create(topic)
+    with pytest.raises(UnknownTopicOrPartition):
+        load(options(topics, f"no-{topic}", tmp_path / "a"))
+    with pytest.raises(BootstrapFailed):
+        nowhere = {"bootstrap.servers": "127.0.0.1:1", "bootstrap.timeout.ms": "300"}
+        load(options(topics, topic, tmp_path / "a", kafka=nowhere))
+    with pytest.raises(ConfigError, match="no topic matches 'no-"):
+        load(options(topics, topic, tmp_path / "a", topics=(), topics_pattern=f"no-{topic}"))
+    with pytest.raises(ConfigError, match=r"value_schema: cannot read .*nothing\.avsc"):
+        load(
+            options(topics, topic, tmp_path / "a", value_format="avro", value_schema="nothing.avsc")
+        )
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"to: .*/file/out: Not a directory"):
+        load(options(topics, topic, tmp_path / "file" / "out"))
+
+
+@pytest.mark.full
+def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """One line that says so; nothing half written is seen."""
+    topics.create(topic)
+    topics.fill(topic, 10)
+    target = tmp_path / "out"
+    wanted = options(topics, topic, target)
+    load(wanted, spark=spark)
+    topics.fill(topic, 10)
+    # Root may write anywhere: what cannot be made is a directory where a file is.
+    temporary = target / "_aiokq_temporary"
+    temporary.rmdir()
+    temporary.write_text("")
+
+    with pytest.raises((LoadFailed, OSError)):
+        load(wanted, spark=spark)
+    assert len(seen(target)) == 10
+    temporary.unlink()
+    load(wanted, spark=spark)
+
+    assert seen(target) == sent(1, 20)
+
+
+# -- a driver that is killed
+
+
+def killed(tmp_path: Path, order: dict[str, Any]) -> int:
+    """Loads in a process of its own; its exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.killed_load", json.dumps(order)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "stderr").open("ab"),
+        start_new_session=True,
+    )
+    try:
+        return process.wait(300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+POINTS = [
+    pytest.param("offset log", marks=pytest.mark.full),
+    pytest.param("sink", marks=pytest.mark.full),
+    pytest.param("manifest", marks=pytest.mark.full),
+    pytest.param("rows", marks=pytest.mark.full),
+    "publish",
+    pytest.param("commit log", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, point: str
+) -> None:
+    """kill -9 of the driver and its JVM in the second batch, then a plain run."""
+    topics.create(topic, 2)
+    topics.fill(topic, 200, 2)
+    target = tmp_path / "out"
+    named = {
+        "to": str(target),
+        "topics": [topic],
+        "kafka": {"bootstrap.servers": topics.bootstrap_servers},
+        "available_now": True,
+        "records_per_batch": 100,
+    }
+    order = {
+        "options": named,
+        "at": point,
+        "from": 1,
+        "offset": 100,
+        "once": str(tmp_path / "once"),
+    }
+
+    code = killed(tmp_path, order)
+    assert code == -signal.SIGKILL, (tmp_path / "stderr").read_text()[-3000:]
+    before = seen(target)
+    assert len(set(before)) == len(before)
+    assert len(before) < 400, "it was killed too late to show anything"
+    # A worker of the killed driver may still be dying.
+    time.sleep(1)
+    wanted = options(topics, topic, target, records_per_batch=100)
+    load(wanted, spark=spark)
+
+    assert seen(target) == sent(2, 200)
+    assert verify_load(target, kafka=wanted.kafka).sound
