@@ -114,7 +114,7 @@ class Loading:
         from aiokq.spark.loading.run import load
 
         with _bar(self._options, self._out) as tell, self._signals(), refused(usage=False):
-            summary = load(
+            return load(
                 self._options,
                 progress=tell,
                 stop=self._stop,
@@ -122,7 +122,6 @@ class Loading:
                 conf=self._conf,
                 quiet=self._quiet,
             )
-        return summary
 
     def end(self) -> None:
         """As a signal has it, if there was one.

@@ -193,8 +193,8 @@ def test_what_is_wrong_is_told_before_spark_is_asked(
     topics.create(topic)
     with pytest.raises(UnknownTopicOrPartition):
         load(options(topics, f"no-{topic}", tmp_path / "a"))
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "bootstrap.timeout.ms": "300"}
     with pytest.raises(BootstrapFailed):
-        nowhere = {"bootstrap.servers": "127.0.0.1:1", "bootstrap.timeout.ms": "300"}
         load(options(topics, topic, tmp_path / "a", kafka=nowhere))
     with pytest.raises(ConfigError, match="no topic matches 'no-"):
         load(options(topics, topic, tmp_path / "a", topics=(), topics_pattern=f"no-{topic}"))

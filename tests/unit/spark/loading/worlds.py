@@ -77,7 +77,12 @@ class World:
         )
         frame = [records("t", p, first, until) for p in range(2)]
         batches = self.batches()
-        with self.target.opened({"topics": ["t"]}):
+        identity = {
+            "topics": ["t"],
+            "format": self.options.target_format,
+            "read_committed": False,
+        }
+        with self.target.opened(identity):
             # Spark writes it when the query starts.
             checkpoint = self.target.checkpoint.directory
             checkpoint.mkdir(exist_ok=True)
