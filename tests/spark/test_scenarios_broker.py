@@ -64,7 +64,10 @@ def switch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Switch]:
 def test_a_broker_that_restarts_is_waited_for(
     spark: SparkSession, switch: Switch, topic: str, tmp_path: Path
 ) -> None:
-    """Away for 5 s with batches still to be planned and read, and again with nothing to do."""
+    """Away for 5 s with batches still to be planned and read, and again with nothing to do.
+
+    Trap 4: an error of the source would end the query, with no retry.
+    """
     topics = switch.topics
     topics.create(topic, 2)
     topics.fill(topic, 60, 2)

@@ -1,4 +1,8 @@
-"""Streaming reads end to end, and the traps of Spark's interface, one test each."""
+"""Streaming reads end to end, and the traps of Spark's interface, one test each.
+
+Traps 3 and 4, polls without pause and errors that end a query, are in test_scenarios_broker.py, and
+in tests/unit/spark/test_progress.py.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import aiokq
-from tests.peers.broker_process import BrokerProcess
-from tests.peers.ports import free_ports
 from tests.spark.conftest import CONNECTOR
-from tests.spark.streams import Stream, wait_for
+from tests.spark.streams import Stream, needs_limits, wait_for
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -98,37 +100,6 @@ def test_offsets_in_another_order_make_no_batches(
     assert len(stream.rows()) == 6
 
 
-@pytest.mark.full
-def test_an_outage_of_the_broker_does_not_end_the_query(
-    spark: SparkSession, topic: str, tmp_path: Path
-) -> None:
-    """Traps 3 and 4: Spark polls without pause, and an error would be the end."""
-    (port,) = free_ports(1)
-    broker = BrokerProcess(tmp_path / "data", "--profile", "dev", port=port)
-    broker.start()
-    try:
-        topics = Topics(broker.bootstrap_servers)
-        topics.create(topic)
-        topics.fill(topic, 3)
-        stream = Stream(spark, topics, topic, tmp_path / "query")
-        query = stream.writer(startingOffsets="earliest").start()
-        try:
-            wait_for(lambda: len(stream.rows()) == 3)
-            broker.stop()
-            time.sleep(3)
-            assert query.isActive
-            broker.start()
-            topics.send(topic, [b"after"])
-            wait_for(lambda: len(stream.rows()) == 4)
-            assert query.exception() is None
-        finally:
-            query.stop()
-    finally:
-        broker.stop()
-
-    assert stream.rows()[-1] == (0, 3, "after")
-
-
 def test_a_group_shows_the_progress_one_batch_behind(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -181,6 +152,7 @@ def test_streams_read_without_pushdown_where_it_is_on(
 
 
 @pytest.mark.full
+@needs_limits
 def test_few_records_wait_until_the_delay_is_over(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -206,6 +178,7 @@ def test_few_records_wait_until_the_delay_is_over(
     assert waited
 
 
+@needs_limits
 def test_available_now_keeps_to_limits_and_ends(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
