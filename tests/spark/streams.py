@@ -12,14 +12,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from aiokq.spark.stream_reader import HAS_LIMITS
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="limits came with PySpark 4.2")
 Row = tuple[int, int, str]
 """Partition, offset, value."""
 
