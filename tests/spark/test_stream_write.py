@@ -34,15 +34,15 @@ def copying(
     source: str,
     target: str,
     checkpoint: Path,
-    limit: int = 10_000,
+    limit: int | None = None,
     **options: str,
 ) -> DataStreamWriter:
     """A query that copies a topic, at most so many records a batch; not yet started."""
+    limits = {} if limit is None else {"maxOffsetsPerTrigger": str(limit)}
     frame = (
         spark.readStream.format("aiokq")
         .option("kafka.bootstrap.servers", servers)
-        .option("maxOffsetsPerTrigger", str(limit))
-        .options(subscribe=source, startingOffsets="earliest")
+        .options(subscribe=source, startingOffsets="earliest", **limits)
         .load()
         .select("key", "value")
     )
