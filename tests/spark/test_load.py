@@ -299,3 +299,46 @@ def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
 
     assert seen(target) == sent(2, 200)
     assert verify_load(target, kafka=wanted.kafka).sound
+
+
+# -- the command
+
+
+@pytest.mark.full
+def test_ctrl_c_ends_the_command_after_its_batch(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """A terminal sends it to every process: workers that died of it would break the batch off."""
+    topics.create(topic)
+    topics.fill(topic, 100)
+    target = tmp_path / "out"
+    command = [sys.executable, "-m", "aiokq", "spark", "load", topic, "--to", str(target)]
+    process = subprocess.Popen(
+        [*command, "--json", "--every", "0", "--records-per-batch", "1", "--verify"],
+        cwd=ROOT,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": topics.bootstrap_servers},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (target / "_aiokq_manifest" / "1.json").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=100)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    assert (process.returncode, err) == (
+        130,
+        "aiokq: ending after this batch; once more to end at once\n",
+    )
+    summary = json.loads(out)
+    assert summary["rows"] == len(seen(target)) < 100
+    assert summary["verification"]["sound"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -103,11 +103,17 @@ class Batches:
         for directory in directories.values():
             directory.mkdir(parents=True)
         spec = replace(self._spec, directories={k: str(d) for k, d in directories.items()})
-        report = self._run(frame, spec)
-        for kind, directory in directories.items():
-            _keep_only(directory, [file.path for file in report.files if file.kind == kind])
-        manifest = _manifest(batch, query, offsets, report, name)
-        self._target.manifests.prepare(manifest)
+        try:
+            report = self._run(frame, spec)
+            for kind, directory in directories.items():
+                _keep_only(directory, [file.path for file in report.files if file.kind == kind])
+            manifest = _manifest(batch, query, offsets, report, name)
+            self._target.manifests.prepare(manifest)
+        except BaseException:
+            # On a full disk this is the room that somebody else waits for.
+            if not self._target.manifests.is_prepared(batch):
+                _remove(directories)
+            raise
         self._finish(manifest)
         return manifest
 
@@ -129,8 +135,12 @@ class Batches:
         if manifest.files:
             self._table.publish(manifest, directories[ROWS])
         self._target.manifests.publish(manifest)
-        for directory in directories.values():
-            shutil.rmtree(directory.parent, ignore_errors=True)
+        _remove(directories)
+
+
+def _remove(directories: Mapping[Kind, Path]) -> None:
+    for directory in directories.values():
+        shutil.rmtree(directory.parent, ignore_errors=True)
 
 
 def move(source: Path, goal: Path) -> None:

@@ -32,7 +32,8 @@ def one_line_of(error: BaseException) -> str:
             "executors (PYSPARK_PYTHON)"
         )
     found: list[str] = []
-    lines = text.splitlines()
+    # Errors of clearing up hide what they come of: that stands first.
+    lines = text.partition("During handling of the above exception")[0].splitlines()
     for number, line in enumerate(lines):
         matched = _PYTHON.match(line.strip())
         if matched is None or matched[1] in _NOISE:

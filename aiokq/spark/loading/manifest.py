@@ -199,6 +199,10 @@ class Manifests:
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self._prepared_path(manifest.batch), manifest.to_json())
 
+    def is_prepared(self, batch: int) -> bool:
+        """Whether a batch is done, but not published."""
+        return self._prepared_path(batch).exists()
+
     def publish(self, manifest: Manifest) -> None:
         """Readers have its files."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")

@@ -82,6 +82,9 @@ def _start(
         builder = builder.config(key, value)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
+    # Ctrl-C goes to all processes of a terminal: the driver ends the work, its workers must not
+    # break it off. What is blocked here stays so in the JVM and all that it starts.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # The JVM keeps the stderr that it is started with.
         with _no_stderr() if quiet else contextlib.nullcontext():
@@ -89,6 +92,7 @@ def _start(
     except (PySparkException, Py4JError, RuntimeError) as error:
         raise LoadFailed(f"Spark does not start: {one_line_of(error)}") from error
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # Spark takes Ctrl-C for itself.
         if main and before is not None:
             signal.signal(signal.SIGINT, before)

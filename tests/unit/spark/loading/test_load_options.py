@@ -80,6 +80,11 @@ def test_the_target_may_say_the_format() -> None:
             "org.apache",
             "[Errno 28] No space left on device: '/x'",
         ),
+        (
+            "Traceback:\naiokq.errors.ConfigError: option maxTasks: no\n\nDuring handling of the "
+            "above exception, another exception occurred:\n\nTraceback:\nUnboundLocalError: cannot",
+            "option maxTasks: no",
+        ),
         ("Something else\nand more", "Something else"),
     ],
 )  # fmt: skip
