@@ -106,6 +106,7 @@ class Target:
             try:
                 self._claim(identity)
                 self._check_checkpoint()
+                self._claim_dead_letters()
                 self._sweep()
             except OSError as error:
                 raise OptionError("to", f"{self.root}: {_reason(error)}") from error
@@ -141,6 +142,27 @@ class Target:
                     f"{self.root} was loaded with {json.dumps(before.get(option))}, not "
                     f"{json.dumps(now.get(option))}: load to another directory",
                 )
+
+    def _claim_dead_letters(self) -> None:
+        """Batches of two loads have the same numbers."""
+        directory = self.dead_letters
+        if directory is None:
+            return
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / LOAD
+            if not path.exists():
+                text = json.dumps({"dead_letters_of": str(self.root)}, indent=1)
+                write_atomically(path, text + "\n")
+            of = json.loads(path.read_text(encoding="utf-8")).get("dead_letters_of")
+        except OSError as error:
+            raise OptionError("dead_letter", f"{directory}: {_reason(error)}") from error
+        except (AttributeError, ValueError) as error:
+            raise ConfigError(f"{path}: it is damaged: {error}") from error
+        if of != str(self.root):
+            raise OptionError(
+                "dead_letter", f"{directory}: it has those of another load ({of}): give its own"
+            )
 
     def _check_checkpoint(self) -> None:
         """Batches have numbers: with another checkpoint other records would have the same."""

@@ -195,6 +195,14 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "out").iterdir() if p.suffix == ".txt"] == ["mine.txt"]
 
 
+def test_dead_letters_of_two_loads_are_kept_apart(tmp_path: Path) -> None:
+    """Batches have the same numbers: those of the second would be taken for done."""
+    World(options(tmp_path / "a", dead_letter=tmp_path / "dead")).load(0)
+
+    with pytest.raises(ConfigError, match=r"dead_letter: .* it has those of another load \(.*/a\)"):
+        World(options(tmp_path / "b", dead_letter=tmp_path / "dead")).load(0)
+
+
 def test_two_loads_to_one_directory_are_refused(tmp_path: Path) -> None:
     """They would run the same batches, and one would sweep away what the other writes."""
     world = World(options(tmp_path / "out"))
