@@ -58,6 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                # A stream starts six processes: seconds, and minutes where a machine is loaded.
+                item.add_marker(pytest.mark.timeout(600))
             # The first job of a session waits 10 s for a JVM and five kinds of workers.
             item.add_marker(pytest.mark.filterwarnings("default"))
 

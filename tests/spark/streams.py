@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="limits came with PySpark 4.2")
 Row = tuple[int, int, str]
 """Partition, offset, value."""
+PATIENCE = 300.0
+"""Seconds; what is waited for takes two where the machine does nothing else."""
 
 
 class Stream:
@@ -71,7 +73,7 @@ class Stream:
     def available_now(self, format_: str = "aiokq", **options: str) -> StreamingQuery:
         """Read what is there; the query that did."""
         query = self.writer(format_, **options).trigger(availableNow=True).start()
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(PATIENCE)
         return query
 
     def fails(self, format_: str = "aiokq", **options: str) -> str:
@@ -120,7 +122,7 @@ def _rows(path: Path) -> list[Row]:
     return [tuple(row) for row in json.loads(path.read_text())]
 
 
-def wait_for(done: Callable[[], bool], timeout: float = 60) -> None:
+def wait_for(done: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + timeout
     while not done():
@@ -128,7 +130,7 @@ def wait_for(done: Callable[[], bool], timeout: float = 60) -> None:
         time.sleep(0.05)
 
 
-def ended(query: StreamingQuery, timeout: float = 100) -> str:
+def ended(query: StreamingQuery, timeout: float = PATIENCE) -> str:
     """Wait until a query has failed; what the driver is told."""
     try:
         ended_well = query.awaitTermination(timeout)

@@ -26,7 +26,7 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 AWAY_SECONDS = 5.0
 
@@ -82,14 +82,14 @@ def test_a_broker_that_restarts_is_waited_for(
     stream.before_sink = stop
     query = stream.writer(startingOffsets="earliest", maxOffsetsPerTrigger="20").start()
     try:
-        wait_for(lambda: len(stream.rows()) == 120, 200)
+        wait_for(lambda: len(stream.rows()) == 120)
         back.join()
         switch.stop()
         time.sleep(AWAY_SECONDS)
         assert query.isActive
         switch.start()
         topics.fill(topic, 5, 2)
-        wait_for(lambda: len(stream.rows()) == 130, 200)
+        wait_for(lambda: len(stream.rows()) == 130)
         assert query.exception() is None
     finally:
         query.stop()
@@ -113,9 +113,9 @@ def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
     }
     query = stream.writer(startingOffsets="earliest", **impatient).start()
     try:
-        wait_for(lambda: len(stream.rows()) == 20, 200)
+        wait_for(lambda: len(stream.rows()) == 20)
         switch.stop()
-        told = ended(query, 120)
+        told = ended(query)
     finally:
         query.stop()
     assert topics.bootstrap_servers in told, told
@@ -182,13 +182,13 @@ def test_partitions_whose_leader_changes_are_read_on(
     query = stream.writer(startingOffsets="earliest").start()
     writer.start()
     try:
-        wait_for(lambda: stream.done() >= 2, 200)
+        wait_for(lambda: stream.done() >= 2)
         three_nodes.stop_node(node, how)
         seen = stream.done()
-        wait_for(lambda: stream.done() > seen + 3, 200)
+        wait_for(lambda: stream.done() > seen + 3)
         three_nodes.start_node(node)
         seen = stream.done()
-        wait_for(lambda: stream.done() > seen + 3, 200)
+        wait_for(lambda: stream.done() > seen + 3)
     finally:
         writing.clear()
         writer.join(120)

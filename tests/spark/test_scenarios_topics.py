@@ -21,7 +21,7 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 LEVELS = ["read_uncommitted", "read_committed"]
 
@@ -40,7 +40,7 @@ def test_partitions_added_while_a_stream_reads_are_read_from_their_beginning(
         either.add_partitions(topic, 3)
         for partition in range(3):
             either.send(topic, [b"new"] * 25, partition)
-        wait_for(lambda: len(stream.rows()) == 105, 120)
+        wait_for(lambda: len(stream.rows()) == 105)
     finally:
         query.stop()
     either.add_partitions(topic, 4)

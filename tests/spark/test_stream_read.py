@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 import aiokq
 from tests.spark.conftest import CONNECTOR
-from tests.spark.streams import Stream, needs_limits, wait_for
+from tests.spark.streams import PATIENCE, Stream, needs_limits, wait_for
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_a_crash_in_the_first_batch_does_not_move_the_beginning(
     crashing = stream.writer().foreachBatch(lambda batch, number: 1 / 0)
     failed = crashing.trigger(availableNow=True).start()
     with pytest.raises(PySparkException):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     assert not (stream.home / "checkpoint" / "commits" / "0").exists()
     assert stream.offsets(0)[f"__aiokq_initial__.{topic}"] == {"0": 5}
     topics.send(topic, [b"meanwhile"])
@@ -232,7 +232,7 @@ def test_a_users_schema_chooses_the_columns_of_a_stream(
         .start()
     )
 
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     rows = spark.sql(f"select * from q_{topic}").collect()
     assert sorted(bytes(row.value) for row in rows) == [b"0:0", b"0:1", b"0:2"]
 
@@ -294,7 +294,7 @@ def test_a_topic_made_again_is_noticed_by_its_id(
 
     failed = stream.writer().trigger(availableNow=True).start()
     with pytest.raises(PySparkException, match="TOPIC_RECREATED"):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     stream.available_now(failOnDataLoss="false")
 
     assert [row[2] for row in stream.rows() if "second" in row[2]] == [
@@ -316,7 +316,7 @@ def test_records_that_aged_out_are_a_loss_or_a_warning(
 
     failed = stream.writer().trigger(availableNow=True).start()
     with pytest.raises(PySparkException, match="START_OFFSET_RESET"):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     stream.available_now(failOnDataLoss="false")
 
     assert stream.rows()[3:] == [(0, 4, "left")]
