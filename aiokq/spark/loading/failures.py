@@ -18,6 +18,8 @@ _PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
 """The last line of a traceback."""
 
 _NO_MODULE: Final = re.compile(r"No module named '?(aiokq|pyarrow|fastavro|numpy)\b")
+_AROUND: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_STATE: Final = re.compile(r"( SQLSTATE: \w+)+$")
 _NOISE: Final = ("PythonException", "StreamingQueryException", "SparkException", "Py4JException")
 
 
@@ -43,7 +45,8 @@ def one_line_of(error: BaseException) -> str:
         found.append(_message(matched, lines[number + 1 :]))
     if found:
         return found[-1]
-    return next((line.strip() for line in lines if line.strip()), type(error).__name__)
+    first = next((line.strip() for line in lines if line.strip()), type(error).__name__)
+    return _STATE.sub("", _AROUND.sub("", first))
 
 
 def _message(matched: re.Match[str], following: list[str]) -> str:
@@ -53,4 +56,4 @@ def _message(matched: re.Match[str], following: list[str]) -> str:
         if not line.strip() or line.startswith(("\tat ", "Traceback", "JVM stacktrace", "==")):
             break
         words.append(line.strip())
-    return " ".join(words)
+    return _STATE.sub("", " ".join(words))

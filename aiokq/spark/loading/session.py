@@ -74,6 +74,8 @@ def _start(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        # Ten seconds are not much for a Python to start in, where many do.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.warehouse.dir": warehouse,
     }
     if master.startswith("local"):

@@ -85,6 +85,11 @@ def test_the_target_may_say_the_format() -> None:
             "above exception, another exception occurred:\n\nTraceback:\nUnboundLocalError: cannot",
             "option maxTasks: no",
         ),
+        (
+            "[STREAM_FAILED] Query [id = 3c21, runId = 689a] terminated with exception: Python "
+            "worker failed to connect back. SQLSTATE: XXKST",
+            "Python worker failed to connect back.",
+        ),
         ("Something else\nand more", "Something else"),
     ],
 )  # fmt: skip
