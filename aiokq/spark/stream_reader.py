@@ -161,6 +161,27 @@ class UnlimitedStreamReader(_StreamReader):
         return super().partitions(start, end)
 
     def latestOffset(self) -> OffsetMap:  # type: ignore[override]
-        """The end of the next batch."""
+        """The end of the next batch.
+
+        Raises:
+            KafkaError: where the query is, is not known, and the cluster cannot be asked.
+        """
+        if self._last is None:
+            self._last = self._beginning()
         self._last = self._progress.next_end(self._last, Wanted(everything=True))
         return self._last
+
+    def _beginning(self) -> OffsetMap | None:
+        """Where a new query begins, noted in the end of its first batch.
+
+        Spark asks a new one for its end first, and for its beginning when that end is logged:
+        "latest" has moved on by then. One that goes on is asked the same. To that one it means
+        nothing but a batch without rows.
+        """
+        try:
+            return self._progress.initial()
+        except ConfigError as error:
+            # A new query is told so when Spark asks for its beginning. One that goes on has no
+            # need of options that no longer fit.
+            logger.debug("the beginning is not known: %s", error)
+            return None

@@ -100,6 +100,7 @@ def test_offsets_in_another_order_make_no_batches(
     assert len(stream.rows()) == 6
 
 
+@needs_limits
 def test_a_group_shows_the_progress_one_batch_behind(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
