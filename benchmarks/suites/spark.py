@@ -205,12 +205,13 @@ def _shapes(measured: dict[str, Figures], by_cores: dict[int, Figures], rounds: 
         first = 0.0
         for what in _in_order(figures):
             ours, theirs = (_rate(figures, what, format_) for format_ in NAMES)
+            label = what if what != "full" else f"{figures[what, 'aiokq'][0]['rows']:,} rows"
             times = ""
             if what.endswith(" partitions"):
                 first = first or ours
                 times = f"{first / ours:.2f}"
             section.rows.append(
-                [f"{what}, {broker}", *(f"{rate:,.0f}" for rate in (ours, theirs))]
+                [f"{label}, {broker}", *(f"{rate:,.0f}" for rate in (ours, theirs))]
                 + [f"{ours / theirs:.2f}", times]
             )
     for cores, figures in sorted(by_cores.items()):

@@ -247,6 +247,8 @@ def test_a_checkpoint_of_the_jvm_connector_goes_on_with_ours(
     """A job moves by changing the format's name, without reading anything twice."""
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
+    if spark.version.startswith("4.1."):
+        pytest.skip("the connector that `make connector` fetches is of Spark 4.2")
     topics.create(topic, 2)
     topics.fill(topic, 10, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
