@@ -28,7 +28,8 @@ spark.command(
 spark.command(
     epilog=examples(
         "aiokq spark export lake/orders --to orders-copy --create --partitions 6 --verify",
-        "aiokq spark export flights.parquet --to flights --key-column tailnum --resume flights.done",
+        "aiokq spark export flights.parquet --to flights --key-column tailnum "
+        "--resume flights.done",
         "aiokq spark export 'lake/**/*.parquet' --to amounts --key-column id --value-columns "
         "id,amount -z zstd",
     )

@@ -53,7 +53,7 @@ RUN = "Run"
 
 Topics = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC]...", help="Names of topics.", show_default=False),
+    typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False),
 ]
 To = Annotated[
     str,
