@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
+from aiokq.errors import ConfigError
 from aiokq.spark.loading.failures import one_line_of
 from aiokq.spark.loading.options import LoadOptions, OptionError
+from aiokq.spark.loading.table_choice import require_extras
 
 pytestmark = pytest.mark.build_independent
 
@@ -96,3 +100,23 @@ def test_the_target_may_say_the_format() -> None:
 def test_what_spark_says_is_one_line(text: str, line: str) -> None:
     """Its own are tracebacks of two languages."""
     assert one_line_of(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("changes", "extra"),
+    [
+        ({"format": "delta"}, "'aiokq[spark,delta]'"),
+        ({"format": "iceberg"}, "'aiokq[spark,iceberg]'"),
+        ({"value_format": "avro", "value_schema": '"long"'}, "'aiokq[spark,avro]'"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], extra: str
+) -> None:
+    """With what to type, before Spark is started."""
+    given: dict[str, object] = {"to": "x", "topics": ("t",)}
+    options = LoadOptions(**(given | changes))  # type: ignore[arg-type]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=re.escape(f"pip install {extra}")):
+        require_extras(options)
