@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import aiokq
@@ -24,20 +24,24 @@ class Topics:
 
         return asyncio.run(main())
 
-    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+    def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        **configs: str,
+    ) -> None:
+        new = aiokq.NewTopic(
+            name,
+            -1 if assignments else partitions,
+            -1 if assignments else 1,
+            assignments=assignments,
+            configs={k.replace("_", "."): v for k, v in configs.items()},
+        )
+
         async def work(cluster: aiokq.Cluster) -> None:
             async with cluster.admin() as admin:
-                await admin.create_topics(
-                    [
-                        aiokq.NewTopic(
-                            name,
-                            partitions,
-                            1,
-                            configs={k.replace("_", "."): v for k, v in configs.items()},
-                        )
-                    ],
-                    raise_errors=True,
-                )
+                await admin.create_topics([new], raise_errors=True)
                 await self._until(lambda: self._known(admin, name))
 
         self.run(work)
