@@ -26,9 +26,10 @@ def draw(routes: Results, days: Results, target: Path) -> None:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    plt.rcParams["svg.hashsalt"] = "flights"
+    # Text as text: half the size, and the same file for the same delays.
+    plt.rcParams.update({"svg.hashsalt": "flights", "svg.fonttype": "none"})
     names = busiest(routes)[:ROUTES]
-    hours = sorted({delay["hour"] for delay in routes.values()})
+    hours = sorted({delay["hour"] for delay in routes.values() if delay["route"] in names})
     grid = np.full((len(names), len(hours)), np.nan)
     for y, name in enumerate(names):
         for x, hour in enumerate(hours):
@@ -37,6 +38,7 @@ def draw(routes: Results, days: Results, target: Path) -> None:
                 grid[y, x] = mean(delay)
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.8), layout="constrained")
+    left.set_facecolor("#dddddd")  # no flights
     image = left.pcolormesh(np.ma.masked_invalid(grid), cmap="RdBu_r", vmin=-45, vmax=45)
     left.set_xticks([x + 0.5 for x in range(len(hours))], hours)
     left.set_yticks([y + 0.5 for y in range(len(names))], names)
@@ -58,9 +60,9 @@ def draw(routes: Results, days: Results, target: Path) -> None:
             smooth.append(sum(delay["minutes"] for delay in week) / max(1, arrived))
         right.plot(ordered, smooth, label=airport, color=COLOURS.get(airport), linewidth=1.3)
     right.axhline(0, color="grey", linewidth=0.6)
-    right.set_title(f"Mean arrival delay of the last {DAYS} days, by the stream's windows")
+    right.set_title(f"Mean arrival delay of the last {DAYS} days")
     right.set_ylabel("minutes")
     right.legend(title="from")
-    figure.autofmt_xdate()
+    right.tick_params(axis="x", labelrotation=30)
     figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None)
     plt.close(figure)

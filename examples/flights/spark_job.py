@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,12 @@ from rich.console import Console
 from .aggregates import as_records, by_airport_and_day, by_route_and_hour, flights
 from .compacted import CompactedTopic
 from .findings import Findings, Results
-from .lake import load
+from .lake import Loaded, load
 from .spark_session import spark_session
 from .windows import stream_days
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkJob:
@@ -55,33 +55,39 @@ class SparkJob:
         parquet = self._directory / "parquet"
         with self._step(f"aiokq spark load {self._topic} --to {parquet}"):
             loaded = load(self._bootstrap, self._topic, self._starts, parquet)
-        with self._step("a Spark session"):
-            session = spark_session(self._directory / "scratch")
-            spark = session.__enter__()
-        try:
-            routes_topic = CompactedTopic(self._bootstrap, f"{self._topic}-delays")
-            days_topic = CompactedTopic(self._bootstrap, f"{self._topic}-days")
-            with self._step(f"delays per route and hour, to topic {routes_topic.name}"):
-                flown = flights(spark.read.parquet(str(parquet))).cache()
-                records = as_records(by_route_and_hour(flown), "route", "hour").cache()
-                routes_topic.write(records)
-                routes = _by_key(records)
-            with self._step(f"a stream with windows of a day, to topic {days_topic.name}"):
-                streamed = stream_days(
-                    spark,
-                    self._bootstrap,
-                    self._topic,
-                    self._starts,
-                    self._records,
-                    days_topic,
-                    self._directory / "checkpoint",
-                )
-            with self._step("the same days by a batch, and both topics read back"):
-                days = _by_key(as_records(by_airport_and_day(flown), "airport", "day"))
-                routes_back, routes_records = routes_topic.latest(spark)
-                days_back, days_records = days_topic.latest(spark)
-        finally:
-            session.__exit__(None, None, None)
+        with ExitStack() as stack:
+            with self._step("a Spark session"):
+                spark = stack.enter_context(spark_session(self._directory / "scratch"))
+            return self.analyse(spark, parquet, loaded)
+
+    def analyse(self, spark: SparkSession, parquet: Path, loaded: Loaded) -> Findings:
+        """What follows the load.
+
+        Args:
+            parquet: where it loaded to.
+            loaded: what it said.
+        """
+        routes_topic = CompactedTopic(self._bootstrap, f"{self._topic}-delays")
+        days_topic = CompactedTopic(self._bootstrap, f"{self._topic}-days")
+        with self._step(f"delays per route and hour, to topic {routes_topic.name}"):
+            flown = flights(spark.read.parquet(str(parquet))).cache()
+            records = as_records(by_route_and_hour(flown), "route", "hour").cache()
+            routes_topic.write(records)
+            routes = _by_key(records)
+        with self._step(f"a stream with windows of a day, to topic {days_topic.name}"):
+            streamed = stream_days(
+                spark,
+                self._bootstrap,
+                self._topic,
+                self._starts,
+                self._records,
+                days_topic,
+                self._directory / "checkpoint",
+            )
+        with self._step("the same days by a batch, and both topics read back"):
+            days = _by_key(as_records(by_airport_and_day(flown), "airport", "day"))
+            routes_back, routes_records = routes_topic.latest(spark)
+            days_back, days_records = days_topic.latest(spark)
         return Findings(
             loaded=loaded,
             streamed=streamed,

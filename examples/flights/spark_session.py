@@ -65,7 +65,8 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
         **JVM,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
+        # What is grouped has a few thousand groups.
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),

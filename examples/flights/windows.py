@@ -18,7 +18,7 @@ from .compacted import CompactedTopic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MICRO_BATCHES = 8
+MICRO_BATCHES = 6
 LATENESS = "60 days"
 """How far behind the latest departure one may come, and still be counted.
 

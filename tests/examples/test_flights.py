@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from examples.flights import spark_session
+from examples.flights import member, spark_session
 from examples.flights.delays import Delay
 from examples.flights.findings import Findings, Results, busiest, differing, total
 from examples.flights.lake import Loaded
@@ -111,3 +112,20 @@ def test_a_machine_without_java_is_told_in_one_line(
     assert why_absent() is None
     monkeypatch.setattr(spark_session, "find_spec", lambda name: None)
     assert why_absent() == "pyspark is not installed: pip install 'aiokq[spark]'"
+
+
+def test_a_parent_that_is_busy_does_not_hold_up_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full pipe stopped a member's loop for its session's time: what it had told came again."""
+    read = threading.Event()
+    written: list[str] = []
+
+    def write(line: str) -> None:
+        assert read.wait(60)
+        written.append(line)
+
+    monkeypatch.setattr(member, "_write", write)
+    first, second = member.tell({"n": 1}), member.tell({"n": 2})
+    assert not first.done()
+    read.set()
+    second.result(60)
+    assert written == ['{"n":1}\n', '{"n":2}\n']
