@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,10 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
+logger = logging.getLogger("aiokq.spark")
+
 Tell: TypeAlias = Callable[[LoadProgress], None]
 
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at whether to stop."""
+
+STARTS: Final = 5
+LATE: Final = "Python worker failed to connect back"
+"""What Spark says where a Python takes more than ten seconds to start, as on a machine that does
+many other things; these seconds are no setting of Spark's.
+"""
 
 COMMIT_PATIENCE: Final = 5.0
 """Seconds that a stop waits for Spark to write down that the last batch is done."""
@@ -146,19 +155,13 @@ class _Load:
         self._failure: BaseException | None = None
         self._at_work = threading.Lock()
         self._stopping = False
-        self._query: StreamingQuery | None = None
 
     def run(self) -> LoadSummary:
         """From here on files are written."""
         started = time.monotonic()
         self._loaded += self._batches.recover()
         self._report(None)
-        query = self._query = self._writer().start()
-        try:
-            self._wait(query)
-        finally:
-            if query.isActive:
-                self._end(query)
+        query = self._ended_query()
         interrupted = self._stopping and (self._total is None or self._offsets < self._total)
         return LoadSummary.of(
             self._target.root,
@@ -167,6 +170,27 @@ class _Load:
             time.monotonic() - started,
             interrupted=interrupted,
         )
+
+    def _ended_query(self) -> StreamingQuery:
+        """Run the query to its end; again, if Spark could not start a Python for it in time.
+
+        Raises:
+            LoadFailed: it has failed.
+        """
+        for start in range(1, STARTS + 1):
+            query = self._writer().start()
+            try:
+                self._wait(query)
+                break
+            except LoadFailed as error:
+                if LATE not in str(error) or start == STARTS or self._stop.is_set():
+                    raise
+                logger.warning("starting the query again error=%s", error)
+                self._failure = None
+            finally:
+                if query.isActive:
+                    self._end(query)
+        return query
 
     def _writer(self) -> DataStreamWriter:
         from aiokq.spark.loading.task_source import LoadFilesSource
