@@ -132,8 +132,13 @@ def test_a_query_that_was_stopped_goes_on_where_it_was(
     stream = Stream(spark, topics, topic, tmp_path / "query")
     for expected in (3, 4):
         query = stream.writer(startingOffsets="earliest").start()
-        wait_for(lambda expected=expected: len(stream.rows()) == expected)
+        wait_for(
+            lambda expected=expected, query=query: (
+                len(stream.rows()) == expected or not query.isActive
+            )
+        )
         query.stop()
+        assert query.exception() is None
         topics.send(topic, [b"more"])
 
     assert len(stream.rows()) == 4
@@ -154,10 +159,13 @@ def test_streams_read_without_pushdown_where_it_is_on(
 
 @pytest.mark.full
 @needs_limits
-def test_few_records_wait_until_the_delay_is_over(
+def test_few_records_wait_for_more(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 8: Spark's limits do not combine, and its least number of rows has no delay."""
+    """Trap 8: Spark's limits do not combine, and its least number of rows has no delay.
+
+    That the delay ends the wait is in tests/unit/spark/test_progress.py.
+    """
     topics.create(topic)
     topics.fill(topic, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -165,18 +173,21 @@ def test_few_records_wait_until_the_delay_is_over(
         startingOffsets="earliest",
         minOffsetsPerTrigger="5",
         maxOffsetsPerTrigger="100",
-        maxTriggerDelay="6s",
+        maxTriggerDelay="1h",
     ).start()
     try:
-        wait_for(lambda: len(stream.rows()) == 2)
+        wait_for(lambda: len(stream.rows()) == 2 or not query.isActive)
         topics.send(topic, [b"waits"])
         time.sleep(2)
-        waited = len(stream.rows()) == 2
-        wait_for(lambda: len(stream.rows()) == 3)
+        waited = stream.rows()
+        topics.send(topic, [b"more"] * 4)
+        wait_for(lambda: len(stream.rows()) == 7 or not query.isActive)
     finally:
         query.stop()
 
-    assert waited
+    assert query.exception() is None
+    assert len(waited) == 2
+    assert len(stream.rows()) == 7
 
 
 @needs_limits
