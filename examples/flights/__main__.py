@@ -304,7 +304,7 @@ def analyse(
     """The Spark part. True if its counts are right, or where there is no Spark."""
     reason = why_absent()
     if reason is not None:
-        console.print(f"[bold yellow]The part with Spark is left out: {reason}.[/]")
+        console.print(f"[bold yellow]The part with Spark is left out: {reason}.[/]", soft_wrap=True)
         return True
     job = SparkJob(console, bootstrap, topic, outcome.first, outcome.acknowledged, directory)
     findings = job.run()
