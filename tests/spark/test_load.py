@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
+from pyarrow import parquet
 
 from aiokq.errors import BootstrapFailed, ConfigError, UnknownTopicOrPartition
 from aiokq.spark import LoadFailed, LoadOptions, load, verify_load
@@ -168,23 +169,27 @@ def test_a_continuous_load_ends_after_its_batch_when_it_is_told_to(
 
 
 @pytest.mark.full
-def test_gaps_of_transactions_and_compaction_are_no_error(
+def test_offsets_without_a_row_are_looked_up_in_the_log(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Offsets without a record are explained by the log itself; a row that is gone is not."""
+    """A row that is in neither file nor manifest is no gap of compaction: the log has it."""
     topics.create(topic)
     topics.fill(topic, 20)
-    topics.delete_records(topic, {0: 5})
     wanted = options(topics, topic, tmp_path / "out", starting=json.dumps({topic: {"0": 8}}))
     load(wanted, spark=spark)
-    assert verify_load(tmp_path / "out", kafka=wanted.kafka).sound
     (file,) = (tmp_path / "out" / "batch_id=0").glob("*.parquet")
-    os.truncate(file, 100)
+    rows = parquet.ParquetFile(file).read()
+    parquet.write_table(rows.slice(1), file)
+    path = tmp_path / "out" / "_aiokq_manifest" / "0.json"
+    path.write_text(path.read_text().replace('"rows": 12', '"rows": 11'))
 
     found = verify_load(tmp_path / "out", kafka=wanted.kafka)
 
-    assert not found.sound
-    assert any(str(file) in problem for problem in found.problems)
+    assert found.problems == [f"{topic}-0, offsets 8 to 19: the log has 12 records, the files 11"]
+    topics.delete_records(topic, {0: 9})
+    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
+    assert (found.sound, found.gaps) == (True, 1)
+    assert "cannot be recounted: the log begins at 9 by now" in found.notes[0]
 
 
 def test_what_is_wrong_is_told_before_spark_is_asked(
