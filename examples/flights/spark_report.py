@@ -27,7 +27,7 @@ def delays_table(routes: Results) -> Table:
         cells = []
         for hour in HOURS:
             delay = routes.get(f"{name}/{hour}")
-            cells.append("-" if delay is None or not delay["arrived"] else f"{mean(delay):.0f}")
+            cells.append("-" if delay is None or not delay["arrived"] else f"{round(mean(delay))}")
         table.add_row(name.replace("-", " - "), *cells)
     return table
 
