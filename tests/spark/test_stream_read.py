@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import aiokq
+from aiokq.spark.stream_reader import HAS_LIMITS
 from tests.spark.conftest import CONNECTOR
 from tests.spark.streams import PATIENCE, Stream, needs_limits, wait_for
 from tests.spark.topics import Topics
@@ -60,6 +61,8 @@ def test_a_crash_in_the_first_batch_does_not_move_the_beginning(
     topics.send(topic, [b"meanwhile"])
 
     stream.available_now()
+    if not HAS_LIMITS:
+        stream.available_now()  # PySpark 4.1 makes one batch a run, and that was the first again
 
     assert stream.rows() == [(0, 5, "meanwhile")]
     topics.send(topic, [b"later"])
