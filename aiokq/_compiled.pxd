@@ -237,7 +237,9 @@ cdef class Columns:
 cdef class OffsetMap:
     cdef aiokq_map map
     cdef bytes secret
+    cdef bint closed
     cdef public long long latest_offset
+    cdef object _check_open(self)
 
 
 cdef class KeptBatches:

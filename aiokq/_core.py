@@ -4584,13 +4584,14 @@ class OffsetMap:
         secret: 16 random bytes.
     """
 
-    __slots__ = ("entries", "latest_offset", "most", "secret")
+    __slots__ = ("closed", "entries", "latest_offset", "most", "secret")
 
     def __init__(self, slots, most, secret):
         self.secret = bytes(secret)
         if len(self.secret) != 16 or slots < 2 or most < 1:
             raise ValueError("an offset map has two slots, one key and 16 bytes of a secret")
         self.latest_offset = -1
+        self.closed = False
         if cython.compiled:
             if self.map.slots != cython.NULL:
                 raise RuntimeError("an offset map is made once")
@@ -4612,8 +4613,27 @@ class OffsetMap:
         else:
             return len(self.entries)
 
+    def close(self):
+        """Gives the memory back, which takes long; others may run meanwhile. Twice is harmless.
+
+        Nothing else is to be asked of it afterwards, nor of what keeps batches by it.
+        """
+        if cython.compiled:
+            self.map.used = 0
+            with cython.nogil:
+                aiokq_map_free(cython.address(self.map))
+        else:
+            self.entries = {}
+        self.closed = True
+
+    @cython.cfunc
+    def _check_open(self):
+        if self.closed:
+            raise RuntimeError("the offset map is closed")
+
     def put(self, key, offset):
         """Notes where a key is last; False if it is new and there is no room."""
+        self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
             return bool(
@@ -4633,6 +4653,7 @@ class OffsetMap:
 
     def get(self, key):
         """The last offset of a key, -1 if it is not there."""
+        self._check_open()
         data: bytes = bytes(key)
         if cython.compiled:
             return aiokq_map_get(
@@ -4655,6 +4676,7 @@ class OffsetMap:
         Returns:
             Where it ended, why, and how many records were looked at.
         """
+        self._check_open()
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
             walk = cython.declare(aiokq_indexing)
@@ -4768,6 +4790,7 @@ class KeptBatches:
 
         Source: Kafka's MemoryRecords.filterTo, LogCleaner.
         """
+        self.map._check_open()
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
             size: cython.Py_ssize_t = view.shape[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, logs, micro, spark
+from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark
 
 SUITES = ("mock", "embedded", "broker", "log", "groups", "spark", "micro")
 
@@ -19,7 +19,11 @@ def main() -> None:
     parser.add_argument("suites", nargs="*", choices=[*SUITES, []], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--megabytes", type=int, default=512, help="raw load a round")
+    parser.add_argument(
+        "--megabytes",
+        type=int,
+        help=f"raw load a round; default: broker {broker.MEGABYTES}, log {log_load.MEGABYTES}",
+    )
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     console = Console()
@@ -33,7 +37,7 @@ def main() -> None:
                 case "embedded":
                     made = clients.against_embedded(options.records, options.rounds, status.update)
                 case "broker":
-                    made = broker.raw_load(options.megabytes, options.rounds, status.update)
+                    made = broker.under_raw_load(options.megabytes, options.rounds, status.update)
                 case "log":
                     made = logs.logs(options.megabytes, options.rounds, status.update)
                 case "groups":

@@ -1,9 +1,11 @@
 """How fast a log is compacted: `python -m benchmarks.log_compaction`, JSON lines.
 
 Owns one measurement: a log of keyed records, each key written several times, cleaned once by
-aiokq's cleaner in a process with an idle loop, and, with --apache, a copy of it by Apache Kafka's,
-class against class in a JVM of its own. Its bytes are in the page cache, so that the cleaners are
-measured, not the disk. `megabytes_per_second` counts the bytes of the log, which both read twice.
+aiokq's cleaner in a process with an idle loop, or with --apache by Apache Kafka's, class against
+class, in a JVM. A first copy of the log is cleaned before, in the same process: what cleans in a
+broker has run for long. Its bytes are in the page cache, so that the cleaners are measured, not the
+disk. `megabytes_per_second` counts the bytes of the log, which both read twice. `fill DIR` and
+`clean DIR` do one half.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -33,8 +35,9 @@ from aiokq.fastpath import COMPILED, crc32c
 from aiokq.records.compression import codec_id
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
+from benchmarks.watch import peak_bytes
+from tests.peers.apache_kafka import ROOT, java_command
 
-ROOT: Final = Path(__file__).parents[1]
 NOW_MS: Final = 1_700_000_000_000
 PARTITION: Final = TopicPartition("measured", 0)
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
@@ -123,21 +126,18 @@ async def clean(path: Path) -> dict[str, object]:
         "records": [statistics.records_read, statistics.records_kept],
         "bytes_left": statistics.bytes_written,
         "longest_stall_ms": longest * 1000,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
     }
 
 
-def clean_by_apache(path: Path) -> dict[str, object]:
-    """One run of Apache Kafka's cleaner."""
-    from tests.peers.apache_kafka import java_command
-
-    partition = path / f"{PARTITION.topic}-{PARTITION.partition}"
-    size = sum(file.stat().st_size for file in partition.glob("*.log"))
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def clean_by_apache(directories: list[Path]) -> dict[str, object]:
+    """Runs of Apache Kafka's cleaner, one after the other; the last one counts."""
+    partitions = [path / f"{PARTITION.topic}-{PARTITION.partition}" for path in directories]
+    size = sum(file.stat().st_size for file in partitions[-1].glob("*.log"))
     done = subprocess.run(
         java_command(
             str(ROOT / "tests" / "peers" / "JavaCleaner.java"),
-            str(partition),
+            os.pathsep.join(map(str, partitions)),
             "0",
             str(int(time.time() * 1000)),
             str(134_217_728),
@@ -149,62 +149,57 @@ def clean_by_apache(path: Path) -> dict[str, object]:
         text=True,
         check=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    match = re.search(r"seconds=([\d.E-]+)", done.stdout)
-    assert match is not None, done.stdout
-    seconds = float(match[1])
+    seconds = float(re.findall(r"seconds=([\d.E-]+)", done.stdout)[-1])
     return {
         "who": "Apache Kafka",
         "bytes": size,
         "seconds": seconds,
-        "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "megabytes_per_second": size / 1e6 / seconds,
-        "bytes_left": sum(file.stat().st_size for file in partition.glob("*.log")),
+        "bytes_left": sum(file.stat().st_size for file in partitions[-1].glob("*.log")),
     }
 
 
-def measure(
-    megabytes: int,
-    record_bytes: int,
-    batch_bytes: int,
-    codec: str = "none",
-    *,
-    apache: bool = False,
-    parent: Path | None = None,
-) -> list[dict[str, object]]:
-    """The same log cleaned by each."""
-    place = Path(tempfile.mkdtemp(prefix="aiokq-compaction-", dir=parent))
-    try:
-        fill(place / "a", megabytes, record_bytes, batch_bytes, codec_id(codec))
-        if apache:
-            shutil.copytree(place / "a", place / "b")
-        results = [asyncio.run(clean(place / "a"))]
-        if apache:
-            results.append(clean_by_apache(place / "b"))
-    finally:
-        shutil.rmtree(place)
-    about = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "codec": codec}
-    return [about | result for result in results]
+def copied(source: Path, target: Path) -> Path:
+    """The same log again: a cleaner leaves the bytes of its segments alone, and has its own."""
+
+    def copy(file: str, to: str) -> None:
+        if file.endswith(".log"):
+            os.link(file, to)
+        else:
+            shutil.copy2(file, to)
+
+    shutil.copytree(source, target, copy_function=copy)
+    return target
+
+
+def measure(source: Path, place: Path, *, apache: bool) -> dict[str, object]:
+    """Two copies of a log cleaned: the first to warm up."""
+    directories = [copied(source, place / name) for name in ("warm-up", "measured")]
+    if apache:
+        return clean_by_apache(directories)
+    return [asyncio.run(clean(directory)) for directory in directories][-1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("fill", "clean", "both"), nargs="?", default="both")
+    parser.add_argument("directory", type=Path, nargs="?", help="for `both` a temporary one")
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--record-bytes", type=int, default=1024)
     parser.add_argument("--batch-bytes", type=int, default=16384)
     parser.add_argument("--codec", default="none")
-    parser.add_argument("--apache", action="store_true", help="also Apache Kafka's cleaner")
-    parser.add_argument("--directory", type=Path, help="where to write; default: the system's")
+    parser.add_argument("--apache", action="store_true", help="by Apache Kafka's cleaner")
     options = parser.parse_args()
-    for result in measure(
-        options.megabytes,
-        options.record_bytes,
-        options.batch_bytes,
-        options.codec,
-        apache=options.apache,
-        parent=options.directory,
-    ):
-        print(json.dumps(result))
+    with tempfile.TemporaryDirectory(
+        prefix="aiokq-compaction-", dir=options.directory and options.directory.parent
+    ) as temporary:
+        place = Path(temporary)
+        directory: Path = options.directory or place / "log"
+        if options.action != "clean":
+            codec = codec_id(options.codec)
+            fill(directory, options.megabytes, options.record_bytes, options.batch_bytes, codec)
+        if options.action != "fill":
+            print(json.dumps(measure(directory, place, apache=options.apache)))
 
 
 if __name__ == "__main__":

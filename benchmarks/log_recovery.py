@@ -1,8 +1,8 @@
-"""How fast a log is made sound after a kill: `python -m benchmarks.log_recovery`, one JSON line.
+"""How fast a log is made sound after a kill: `python -m benchmarks.log_recovery`, JSON lines.
 
 Owns one measurement: a log of 1 KB records in batches of one size, left as a kill leaves it (no
-index of the newest segment, no recovery point), opened again. Its bytes are in the page cache, so
-that the broker is measured, not the disk.
+indexes, no recovery point), opened again in a process of its own. Its bytes are in the page cache,
+so that the broker is measured, not the disk. `fill DIR` and `recover DIR` do one half.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import resource
-import shutil
 import subprocess
 import tempfile
 import time
@@ -28,7 +26,8 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import COMPILED, crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
-from tests.peers.apache_kafka import LIBS, ROOT
+from benchmarks.watch import peak_bytes
+from tests.peers.apache_kafka import ROOT, java_command
 
 RECORD_BYTES: Final = 1024
 NOW_MS: Final = 1_700_000_000_000
@@ -52,8 +51,8 @@ def open_measured(directory: str, *, clean: bool) -> PartitionLog:
     )
 
 
-def fill(log: PartitionLog, megabytes: int, batch_bytes: int) -> int:
-    """Append batches of about this size; how many bytes that were."""
+def fill(log: PartitionLog, megabytes: int, batch_bytes: int) -> None:
+    """Append batches of about this size."""
     value = bytes(RECORD_BYTES - 20)
     count = max(batch_bytes // RECORD_BYTES, 1)
     data = memoryview(
@@ -66,7 +65,6 @@ def fill(log: PartitionLog, megabytes: int, batch_bytes: int) -> int:
     batches = megabytes * 1_000_000 // len(data)
     for _ in range(batches):
         log.append(data, headers, leader_epoch=0, now_ms=NOW_MS)
-    return batches * len(data)
 
 
 async def recover(directory: str) -> tuple[PartitionLog, float]:
@@ -82,64 +80,73 @@ async def recover(directory: str) -> tuple[PartitionLog, float]:
     return await recovery, longest
 
 
-def by_kafka(directory: str) -> float:
-    """Seconds that Apache Kafka's own log takes to recover; the JVM's start is not counted."""
-    command = ["java", "-Xmx1G", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += ["-cp", f"{LIBS}/*", str(READ_LOG), directory, "killed", str(2**30), "4096"]
-    done = subprocess.run(
-        [*command, str(NOW_MS)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return next(float(line.split()[1]) for line in done if line.startswith("seconds "))
+def forget_indexes(directory: Path) -> None:
+    """Leave of a log what a kill leaves at worst: its batches."""
+    for suffix in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+        for path in directory.glob(suffix):
+            path.unlink()
 
 
-def measure(
-    megabytes: int, batch_bytes: int, parent: Path | None = None, *, kafka: bool = False
-) -> dict[str, object]:
-    """One recovery."""
-    root = tempfile.mkdtemp(prefix="aiokq-recovery-", dir=parent)
-    directory = f"{root}/measured-0"
-    kafka_seconds = None
-    try:
-        log = open_measured(directory, clean=True)
-        size = fill(log, megabytes, batch_bytes)
-        end = log.log_end_offset
-        log.close(clean=False)
-        before, began = time.process_time(), time.perf_counter()
-        log = open_measured(directory, clean=False)
-        seconds, cpu = time.perf_counter() - began, time.process_time() - before
-        if log.log_end_offset != end:
-            raise RuntimeError(f"recovered {log.log_end_offset} of {end} records")
-        log.close(clean=False)
-        log, stall = asyncio.run(recover(directory))
-        log.close(clean=False)
-        if kafka:
-            kafka_seconds = by_kafka(directory)
-    finally:
-        shutil.rmtree(root)
+def by_aiokq(directory: Path, records: int) -> dict[str, float]:
+    """One recovery, and another beside a loop that asks every millisecond."""
+    forget_indexes(directory)
+    before, began = time.process_time(), time.perf_counter()
+    log = open_measured(str(directory), clean=False)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - before
+    if records not in (0, log.log_end_offset):
+        raise RuntimeError(f"recovered {log.log_end_offset} of {records} records")
+    size = log.size_bytes
+    log.close(clean=False)
+    forget_indexes(directory)
+    log, stall = asyncio.run(recover(str(directory)))
+    log.close(clean=False)
     return {
         "compiled": COMPILED,
         "bytes": size,
-        "batch_bytes": batch_bytes,
         "seconds": seconds,
         "cpu_seconds": cpu,
         "gigabytes_per_second": size / 1e9 / seconds,
         "longest_stall_seconds": stall,
-        "kafka_gigabytes_per_second": kafka_seconds and size / 1e9 / kafka_seconds,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
     }
+
+
+def by_apache(directory: Path) -> dict[str, float]:
+    """One recovery by Apache Kafka's own log class, in a JVM whose start is not counted."""
+    forget_indexes(directory)
+    size = sum(path.stat().st_size for path in directory.glob("*.log"))
+    command = java_command(
+        str(READ_LOG),
+        *(str(directory), "killed", str(2**30), "4096", str(NOW_MS)),
+        heap="1G",
+        optimised=True,
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    seconds = next(float(line.split()[1]) for line in done if line.startswith("seconds "))
+    return {"bytes": size, "seconds": seconds, "gigabytes_per_second": size / 1e9 / seconds}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("fill", "recover", "both"), nargs="?", default="both")
+    parser.add_argument("directory", type=Path, nargs="?", help="for `both` a temporary one")
     parser.add_argument("--megabytes", type=int, default=2000)
     parser.add_argument("--batch-bytes", type=int, default=65536)
-    parser.add_argument("--directory", type=Path, help="where to write; default: the system's")
-    parser.add_argument("--kafka", action="store_true", help="recover it by Apache Kafka, too")
+    parser.add_argument("--apache", action="store_true", help="recover it by Apache Kafka's log")
     options = parser.parse_args()
-    figures = measure(
-        options.megabytes, options.batch_bytes, options.directory, kafka=options.kafka
-    )
-    print(json.dumps(figures))
+    with tempfile.TemporaryDirectory(prefix="aiokq-recovery-") as place:
+        directory: Path = options.directory or Path(place) / f"{PARTITION.topic}-0"
+        records = 0
+        if options.action != "recover":
+            log = open_measured(str(directory), clean=True)
+            fill(log, options.megabytes, options.batch_bytes)
+            records = log.log_end_offset
+            log.close(clean=False)
+        if options.action != "fill":
+            if options.apache:
+                print(json.dumps(by_apache(directory)))
+            else:
+                print(json.dumps(by_aiokq(directory, records)))
 
 
 if __name__ == "__main__":

@@ -1,119 +1,181 @@
-"""How fast a broker of many partitions accepts: `python -m benchmarks.log_startup`, a JSON line.
+"""How fast a broker of many partitions accepts: `python -m benchmarks.log_startup`, JSON lines.
 
-Owns one measurement: a data directory with partitions that each hold some records, closed clean or
-killed, and an `aiokq broker` started on it. Ready means that each partition has a leader.
+Owns one measurement: a data directory with partitions that each hold some records, and a broker
+started on it: once closed clean, once killed when more had been written behind its checkpoints.
+Ready means that each partition's leader answers. It is `aiokq broker`, or with --apache Apache
+Kafka's.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-import aiokq
+from aiokq.fastpath import crc32c
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire import ProduceRequest
+from aiokq.wire.produce import PartitionProduceData, TopicProduceData
+from benchmarks.raw_load import PRODUCE_VERSION, RawClient, create_topic, end_offsets
+from benchmarks.servers import compile_installed, resident_bytes
+from benchmarks.touched import touch
+from tests.peers.apache_kafka import ApacheKafka
 
 TOPIC: Final = "measured"
 VALUE: Final = b"v" * 1000
+RECORDS: Final = 10
+"""In each partition: so many when its broker is stopped, and as many more when it is killed."""
 
 
-class StartedBroker:
-    """A broker process on a directory, and how long it took to accept."""
+class Startable(Protocol):
+    """A broker on a directory that outlives it."""
+
+    memory: int
+    """Bytes it takes when it starts, about."""
+
+    bootstrap: str
+    pid: int
+
+    def start(self) -> None:
+        """Returns when it accepts."""
+        ...
+
+    def stop(self, number: int) -> None:
+        """Returns when it is gone."""
+        ...
+
+
+class AiokqBroker:
+    """`aiokq broker` as a process of its own."""
+
+    memory = 64 << 20
 
     def __init__(self, directory: str) -> None:
-        began = time.perf_counter()
-        self.process = subprocess.Popen(
+        compile_installed()
+        self._directory = directory
+        self._process: subprocess.Popen[str]
+        self.bootstrap = ""
+        self.pid = 0
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
-            + ["--data-dir", directory],
+            + ["--data-dir", self._directory],
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.began = began
-        self.seconds = time.perf_counter() - began
-        self.bootstrap: str = json.loads(line)["bootstrap_servers"]
+        assert self._process.stdout is not None
+        self.bootstrap = json.loads(self._process.stdout.readline())["bootstrap_servers"]
+        self.pid = self._process.pid
 
-    @property
-    def resident_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+    def stop(self, number: int) -> None:
+        self._process.send_signal(number)
+        self._process.wait(120)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
-    def stop(self, number: int) -> float:
-        """Seconds until it was gone."""
+
+class ApacheBroker:
+    """Apache Kafka's broker, which is its own controller."""
+
+    memory = 400 << 20
+
+    def __init__(self, directory: str) -> None:
+        self._cluster = ApacheKafka(Path(directory), optimised=True)
+        self._cluster.format()
+        self.bootstrap = self._cluster.bootstrap_servers
+        self.pid = 0
+
+    def start(self) -> None:
+        self._cluster.start_node(1)
+        self.pid = self._cluster.processes[1].pid
+
+    def stop(self, number: int) -> None:
+        self._cluster.stop_node(1, number)
+
+
+class Startup:
+    """One broker's starts, one by one, so that others can take turns with it.
+
+    Args:
+        directory: empty; kept as it is between starts.
+    """
+
+    def __init__(self, kind: type[AiokqBroker | ApacheBroker], directory: str) -> None:
+        self.broker: Startable = kind(directory)
+        self._partitions = 0
+
+    def fill(self, partitions: int) -> None:
+        """Start it for the first time, give it partitions, stop it clean."""
+        self.broker.start()
+        try:
+            client = RawClient(self.broker.bootstrap)
+            create_topic(client, TOPIC, partitions)
+            _append(client, partitions)
+            self._partitions = partitions
+        finally:
+            self.broker.stop(signal.SIGTERM)
+
+    def measure(self, *, then_kill: bool) -> dict[str, float]:
+        """One start. It is stopped again: clean, or killed when more was written.
+
+        Its first start, of an empty directory, is measured if nothing was filled in.
+        """
+        touch(self.broker.memory)
         began = time.perf_counter()
-        self.process.send_signal(number)
-        self.process.wait(120)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return time.perf_counter() - began
+        self.broker.start()
+        try:
+            accepts = time.perf_counter() - began
+            client = RawClient(self.broker.bootstrap)
+            if self._partitions:
+                _wait_until_ready(client, self._partitions)
+            ready = time.perf_counter() - began
+            resident = resident_bytes(self.broker.pid)
+            if then_kill and self._partitions:
+                _append(client, self._partitions)
+        finally:
+            self.broker.stop(signal.SIGKILL if then_kill else signal.SIGTERM)
+        return {"accepts_seconds": accepts, "ready_seconds": ready, "resident_bytes": resident}
 
 
-async def fill(bootstrap: str, partitions: int, records: int) -> None:
-    async with aiokq.Admin(bootstrap) as admin:
-        await admin.create_topics(TOPIC, num_partitions=partitions, raise_errors=True)
-    async with aiokq.Producer(bootstrap) as producer:
-        for partition in range(partitions):
-            for _ in range(records):
-                await producer.enqueue(TOPIC, VALUE, partition=partition)
-        await producer.flush()
+def _append(client: RawClient, partitions: int) -> None:
+    """One request with a batch for each partition."""
+    record = RawRecord(0, int(time.time() * 1000), None, VALUE)
+    records = [record._replace(offset=offset) for offset in range(RECORDS)]
+    batch = encode_batch(records, crc32c=crc32c)
+    data = [PartitionProduceData(index=each, records=batch) for each in range(partitions)]
+    topics = [TopicProduceData(name=TOPIC, partition_data=data)]
+    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+    response = client.request(request, PRODUCE_VERSION)
+    answers = response.responses[0].partition_responses
+    assert not any(answer.error_code for answer in answers), answers
 
 
-async def until_led(bootstrap: str, partitions: int) -> None:
-    """Wait until a leader is told for each partition."""
-    async with aiokq.Cluster(bootstrap) as cluster:
-        while True:
-            known = (await cluster.refresh(TOPIC)).topics.get(TOPIC)
-            if known is not None and len(known.partitions) == partitions and not known.leaderless:
-                return
-            await asyncio.sleep(0.01)
-
-
-def measure(partitions: int, records: int, rounds: int, clean: bool) -> dict[str, object]:
-    """Medians of several starts on one directory."""
-    accepted, ready, stopped, resident = [], [], [], []
-    number = signal.SIGTERM if clean else signal.SIGKILL
-    with tempfile.TemporaryDirectory(prefix="aiokq-startup-") as directory:
-        for round_number in range(rounds + 1):
-            broker = StartedBroker(directory)
-            try:
-                if round_number == 0:
-                    asyncio.run(fill(broker.bootstrap, partitions, records))
-                else:
-                    asyncio.run(until_led(broker.bootstrap, partitions))
-                    ready.append(time.perf_counter() - broker.began)
-                    accepted.append(broker.seconds)
-                    resident.append(broker.resident_bytes)
-            finally:
-                stopped.append(broker.stop(number))
-    return {
-        "partitions": partitions,
-        "clean": clean,
-        "accepts_seconds": statistics.median(accepted),
-        "ready_seconds": statistics.median(ready),
-        "stop_seconds": statistics.median(stopped),
-        "resident_bytes": statistics.median(resident),
-    }
+def _wait_until_ready(client: RawClient, partitions: int) -> None:
+    """Until each partition's leader says where it ends: that it has one, all may know before."""
+    while any(each.error_code for each in end_offsets(client, TOPIC, partitions)):
+        time.sleep(0.01)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--records", type=int, default=10, help="in each partition")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--killed", action="store_true", help="not after a clean stop")
+    parser.add_argument("--apache", action="store_true", help="Apache Kafka's broker instead")
     options = parser.parse_args()
-    print(
-        json.dumps(measure(options.partitions, options.records, options.rounds, not options.killed))
-    )
+    kind = ApacheBroker if options.apache else AiokqBroker
+    with tempfile.TemporaryDirectory(prefix="aiokq-startup-") as directory:
+        startup = Startup(kind, directory)
+        startup.fill(options.partitions)
+        for _ in range(options.rounds):
+            for stopped, then_kill in (("clean", True), ("killed", False)):
+                print(json.dumps({"stopped": stopped} | startup.measure(then_kill=then_kill)))
 
 
 if __name__ == "__main__":

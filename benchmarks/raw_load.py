@@ -1,18 +1,23 @@
 """Raw load on a broker from one blocking socket that does next to nothing itself.
 
 Produce: one pre-encoded batch of 128 KB (1 KB records) replayed in Produce v7, acks=1, eight
-requests in flight over four partitions, or as many as asked for. Fetch: Fetch v11 from offset 0 to
-the end, walking batch headers only. So the broker is what is measured.
+requests in flight over four partitions, or as many as asked for. Hot: Fetch v11 from offset 0 to
+the end, walking batch headers only. Cold: the same once the logs are synced and out of the page
+cache. So the broker is what is measured; how busy the load itself was is told beside.
+`python -m benchmarks.raw_load --help`; prints JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
 import json
+import os
 import socket
 import struct
 import time
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 from aiokq.fastpath import crc32c
 from aiokq.wire import (
@@ -33,11 +38,15 @@ from aiokq.wire.list_offsets import (
 )
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 from aiokq.wire.struct import Request, Response
+from benchmarks.touched import touch
+from benchmarks.watch import Watch
 
+ACTIONS: Final = ("produce", "hot", "cold", "delete")
 PARTITIONS = 4
 IN_FLIGHT = 8
 BATCH_BYTES = 128 * 1024
 FETCH_BYTES = 8 * 1024 * 1024
+SLICE_BYTES = 32 * 1024 * 1024
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
 R = TypeVar("R", bound=Response)
@@ -109,7 +118,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
     # Created is not yet led: a broker learns of its partitions a moment later.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(each.error_code for each in end_offsets(client, topic, partitions)):
         assert time.monotonic() < deadline, "the new topic has no leaders"
         time.sleep(0.05)
@@ -135,9 +144,17 @@ def end_offsets(
 
 
 def produce(
-    client: RawClient, topic: str, total_bytes: int, record_bytes: int, partitions: int
-) -> dict[str, float]:
-    """Sends `total_bytes` of batches, `IN_FLIGHT` requests ahead. Returns what was measured."""
+    client: RawClient,
+    topic: str,
+    total_bytes: int,
+    record_bytes: int,
+    partitions: int,
+    watch: Watch,
+) -> None:
+    """Sends `total_bytes` of batches, `IN_FLIGHT` requests ahead.
+
+    In slices, between which the clock stands: the page cache takes memory that was touched for it.
+    """
     batch, count = encode_batch(record_bytes, int(time.time() * 1000))
     requests = []
     for partition in range(partitions):
@@ -147,81 +164,108 @@ def produce(
         parts = encode_request(request, version=PRODUCE_VERSION, correlation_id=1, client_id="raw")
         requests.append(b"".join(bytes(part) for part in parts))
     number = max(IN_FLIGHT, total_bytes // len(batch))
-    started = time.perf_counter()
-    for index in range(number + IN_FLIGHT):
-        if index >= IN_FLIGHT:
-            frame = client.receive()
-            _, response = decode_response(ProduceRequest.RESPONSE, frame, PRODUCE_VERSION)
-            error = response.responses[0].partition_responses[0].error_code
-            assert error == 0, f"Produce answered error {error}"
-        if index < number:
-            client.socket.sendall(requests[index % partitions])
-    seconds = time.perf_counter() - started
-    return {"bytes": number * len(batch), "records": number * count, "seconds": seconds}
+    slice_requests = max(IN_FLIGHT, SLICE_BYTES // len(batch))
+    for first in range(0, number, slice_requests):
+        end = min(first + slice_requests, number)
+        touch((end - first) * len(batch))
+        with watch:
+            for index in range(first, end + IN_FLIGHT):
+                if index >= first + IN_FLIGHT:
+                    frame = client.receive()
+                    _, response = decode_response(ProduceRequest.RESPONSE, frame, PRODUCE_VERSION)
+                    error = response.responses[0].partition_responses[0].error_code
+                    assert error == 0, f"Produce answered error {error}"
+                if index < end:
+                    client.socket.sendall(requests[index % partitions])
+    watch.bytes += number * len(batch)
+    watch.records += number * count
 
 
-def fetch(client: RawClient, topic: str, partitions: int) -> dict[str, float]:
+def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
     """Reads each partition from its start to its end, walking batch headers."""
     found = end_offsets(client, topic, partitions)
     ends = {each.partition_index: each.offset for each in found}
     positions = dict.fromkeys(ends, 0)
-    received = records = 0
-    started = time.perf_counter()
-    while pending := [each for each in positions if positions[each] < ends[each]]:
-        wanted = [
-            FetchPartition(
-                partition=each,
-                fetch_offset=positions[each],
-                partition_max_bytes=max(FETCH_BYTES // partitions, BATCH_BYTES),
+    with watch:
+        while pending := [each for each in positions if positions[each] < ends[each]]:
+            wanted = [
+                FetchPartition(
+                    partition=each,
+                    fetch_offset=positions[each],
+                    partition_max_bytes=max(FETCH_BYTES // partitions, BATCH_BYTES),
+                )
+                for each in pending
+            ]
+            request = FetchRequest(
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=FETCH_BYTES,
+                session_epoch=-1,
+                topics=[FetchTopic(topic=topic, partitions=wanted)],
             )
-            for each in pending
-        ]
-        request = FetchRequest(
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            session_epoch=-1,
-            topics=[FetchTopic(topic=topic, partitions=wanted)],
-        )
-        client.send(request, FETCH_VERSION)
-        _, response = decode_response(FetchRequest.RESPONSE, client.receive(), FETCH_VERSION)
-        for partition in response.responses[0].partitions:
-            data = partition.records
-            assert partition.error_code == 0, partition.error_code
-            position = 0
-            while data is not None and position + 61 <= len(data):
-                base, length = struct.unpack_from(">qi", data, position)
-                if position + 12 + length > len(data):
-                    break
-                (last_delta,) = struct.unpack_from(">i", data, position + 23)
-                positions[partition.partition_index] = base + last_delta + 1
-                records += last_delta + 1
-                position += 12 + length
-            received += position
-    seconds = time.perf_counter() - started
-    return {"bytes": received, "records": records, "seconds": seconds}
+            client.send(request, FETCH_VERSION)
+            _, response = decode_response(FetchRequest.RESPONSE, client.receive(), FETCH_VERSION)
+            for partition in response.responses[0].partitions:
+                data = partition.records
+                assert partition.error_code == 0, partition.error_code
+                position = 0
+                while data is not None and position + 61 <= len(data):
+                    base, length = struct.unpack_from(">qi", data, position)
+                    if position + 12 + length > len(data):
+                        break
+                    (last_delta,) = struct.unpack_from(">i", data, position + 23)
+                    positions[partition.partition_index] = base + last_delta + 1
+                    watch.records += last_delta + 1
+                    position += 12 + length
+                watch.bytes += position
+
+
+def drop_from_cache(directory: Path, topic: str) -> None:
+    """Have what is read next come from the disk, into memory that was touched for it."""
+    size = 0
+    # glob, not Path.rglob: that one minds that directories of deleted topics vanish meanwhile.
+    for path in glob.iglob(f"{directory}/**/{topic}-*[0-9]/*.log", recursive=True):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(descriptor)  # only what is written already can be dropped
+            size += os.fstat(descriptor).st_size
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    touch(size)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["produce", "fetch", "delete"])
+    parser.add_argument("actions", nargs="*", help=f"of {', '.join(ACTIONS)}; default: all")
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--pid", type=int, help="the broker's process: its CPU time is told, too")
+    parser.add_argument("--directory", type=Path, help="the broker's logs: needed for cold")
     parser.add_argument("--topic", default="raw")
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--record-bytes", type=int, default=1024)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     options = parser.parse_args()
+    actions = options.actions or [each for each in ACTIONS if each != "cold" or options.directory]
+    if wrong := set(actions) - set(ACTIONS):
+        parser.error(f"no such action: {', '.join(wrong)}")
     client = RawClient(options.bootstrap)
     topic, partitions = options.topic, options.partitions
-    measured: dict[str, float] = {}
-    if options.action == "delete":
-        delete_topic(client, topic)
-    elif options.action == "fetch":
-        measured = fetch(client, topic, partitions)
-    else:
-        create_topic(client, topic, partitions)
-        total = options.megabytes << 20
-        measured = produce(client, topic, total, options.record_bytes, partitions)
+    measured: dict[str, dict[str, float]] = {}
+    for action in actions:
+        watch = Watch(options.pid)
+        if action == "produce":
+            create_topic(client, topic, partitions)
+            total = options.megabytes << 20
+            produce(client, topic, total, options.record_bytes, partitions, watch)
+        elif action == "delete":
+            delete_topic(client, topic)
+            continue
+        else:
+            if action == "cold":
+                drop_from_cache(options.directory, topic)
+            fetch(client, topic, partitions, watch)
+        measured[action] = watch.figures()
     print(json.dumps(measured))
 
 

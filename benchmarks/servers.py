@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiokq
-from benchmarks.rounds import SERVER_CORE, bind_to_core
+from benchmarks.rounds import SERVER_CORE
+from benchmarks.watch import cpu_seconds
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.mock_cluster import mock_cluster
 
@@ -37,13 +38,31 @@ class Server:
     @property
     def cpu_seconds(self) -> float:
         """CPU time used by the process so far, user and system, all threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     @property
     def resident_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Memory that the process has."""
+        return resident_bytes(self.pid)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bind(pid: int) -> None:
+    """Give a process, which had both to start, the servers' core."""
+    subprocess.run(["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True)
+
+
+def compile_installed() -> None:
+    """Have the package as an installed one is.
+
+    PYTHONDONTWRITEBYTECODE, as containers set it, would have a checkout compiled with each start.
+    """
+    compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
 
 
 @contextmanager
@@ -57,22 +76,17 @@ def mock() -> Iterator[Server]:
 @contextmanager
 def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
     """`aiokq broker` with Kafka's defaults and its log in a temporary directory."""
-    # As an installed package has it. PYTHONDONTWRITEBYTECODE, as containers set it, would have a
-    # checkout compiled with each start.
-    compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
+    compile_installed()
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
         command += ["--data-dir", directory, "--set", "num.partitions=4", *arguments]
         started = time.perf_counter()
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=bind_to_core(SERVER_CORE) if bind else None,
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         line = process.stdout.readline()
         seconds = time.perf_counter() - started
+        if bind:
+            _bind(process.pid)
         try:
             yield Server(json.loads(line)["bootstrap_servers"], process.pid, seconds, directory)
         finally:
@@ -94,9 +108,7 @@ def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
             seconds = time.perf_counter() - started
             pid = cluster.processes[1].pid
             if bind:
-                subprocess.run(
-                    ["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True
-                )
+                _bind(pid)
             yield Server(cluster.bootstrap_servers, pid, seconds, directory)
         finally:
             cluster.stop()

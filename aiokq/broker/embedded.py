@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
-from aiokq.broker.topics import TopicSpec
+from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition
@@ -163,8 +163,8 @@ class EmbeddedCluster:
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy the data, as of this moment, to a directory that is made; the cluster goes on.
 
-        A broker may be started on the copy, here by `restore_from=path`. Finished segments are
-        hard links where the file system allows. From anywhere, as `create_topic`.
+        A broker may be started on the copy, here by `restore_from=path`. From anywhere, as
+        `create_topic`.
 
         Raises:
             ConfigError: there is something at `path`.

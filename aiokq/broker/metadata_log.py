@@ -3,7 +3,9 @@
 Owns the copies and which of them is right; a file's shape is ``metadata_file``'s, what the records
 mean ``metadata_records``'. An append is synced in every copy before it returns: what it says
 survives a power cut, and each disk but the last. Each copy counts the appends that it has: at a
-start the one that has most of them counts, and the others are made anew from it.
+start the one that has most of them counts, and the others are made anew from it. Directories that
+fail in turn leave copies that each miss something of the other: what only the shorter one knows is
+kept in a file beside it, and no producer id or epoch of either is given out again.
 
 Tests: ``tests/unit/broker/test_metadata_log.py``.
 """
@@ -26,6 +28,10 @@ logger = logging.getLogger("aiokq.broker")
 
 METADATA_LOG: Final = "aiokq-metadata.log"
 """Name of the file in a log directory. Not Kafka's format: see the design."""
+
+BEHIND: Final = ".behind"
+"""Added to the name of what a copy was that knew topics of which the one that counts knows nothing:
+they were deleted while its directory was away, or made while the other one's was."""
 
 CORRUPT: Final = ".corrupt"
 """Added to the name of a copy that cannot be read, where another can."""
@@ -79,15 +85,20 @@ class MetadataLog:
                 copy.close()
             raise failures[0]
         _, image = max(opened, key=lambda one: one[1].appends)
+        for _, own in opened:
+            image.next_producer_id = max(image.next_producer_id, own.next_producer_id)
+            image.unclean_starts = max(image.unclean_starts, own.unclean_starts)
         copies = []
         for copy, own in opened:
             if own.appends < image.appends:
-                logger.warning(
+                logger.log(
+                    logging.WARNING if own.appends else logging.INFO,  # a new directory's
                     "metadata log is behind, made anew file=%s appends=%d of=%d",
                     copy.path,
                     own.appends,
                     image.appends,
                 )
+                _keep_unknown_topics(files, copy.path, own, image)
                 copy.compact(image)
             copies.append(copy)
         log = cls(copies, image, refused)
@@ -173,3 +184,22 @@ class MetadataLog:
             self._closed = True
             for copy in self._copies:
                 copy.close()
+
+
+def _keep_unknown_topics(files: Files, path: str, own: MetadataImage, image: MetadataImage) -> None:
+    """Keep a copy that is made anew if it has topics, by their ids, that ``image`` has not."""
+    known = {topic.topic_id for topic in image.topics.values()}
+    unknown = sorted(name for name, topic in own.topics.items() if topic.topic_id not in known)
+    if not unknown:
+        return
+    try:
+        files.write_atomic(path + BEHIND, files.read_bytes(path))
+    except OSError as error:
+        logger.warning("metadata log not kept file=%s error=%s", path + BEHIND, error)
+    logger.error(
+        "topics that a metadata log alone knew are gone, unless they were deleted file=%s kept=%s"
+        " topics=%s",
+        path,
+        path + BEHIND,
+        ",".join(unknown),
+    )

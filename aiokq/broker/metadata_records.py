@@ -79,10 +79,10 @@ class GroupConfigsRecord(NamedTuple):
 
 
 class StartedUnclean(NamedTuple):
-    """The node started so many times after it was not stopped clean.
+    """The node started so many times after it was not stopped clean, or without a lost directory.
 
-    No leader epoch after such a start is below this number: what a power cut took cannot take the
-    epoch along that readers know.
+    No leader epoch after such a start is below this number: what a power cut or a disk took cannot
+    take the epoch along that readers know.
     """
 
     unclean_starts: int

@@ -3,27 +3,33 @@
 Owns the look for them, after the metadata log is read and before the first log is opened. A
 directory that was left out of ``log.dirs``, or an empty mount point in place of its disk, has its
 partitions offline, as one that cannot be read: made anew elsewhere, their records would seem lost,
-and be lost as soon as the directory comes back. One that had no partition is forgotten.
+and be lost as soon as the directory comes back. One that had no partition is forgotten; one that is
+lost for good, when somebody says so (``forget_missing``).
 
-Source: KIP-858, where the controller knows which directory has a partition.
+Source: KIP-858, where the controller knows which directory has a partition. Apache Kafka makes the
+partitions of a directory anew as soon as it is left out of ``log.dirs``: others have replicas.
 Tests: ``tests/unit/broker/test_missing_directories.py``.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.metadata_records import DirectoriesKnown
-from aiokq.core.errors import KafkaStorage
+from aiokq.broker.log import names
+from aiokq.broker.log.stopped import stopped_directories
+from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata_records import DirectoriesKnown, StartedUnclean
+from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.metadata_log import MetadataLog
     from aiokq.broker.metadata_records import MetadataImage
+    from aiokq.core.files import Files
 
-__all__ = ["look_for_missing"]
+__all__ = ["Forgotten", "forget_missing", "look_for_missing"]
 
 logger = logging.getLogger("aiokq.broker")
 
@@ -50,16 +56,21 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
         for directory_id, path in known.items()
         if directory_id not in present and path in directories.unopened
     }
-    homeless = _homeless(metadata.image, directories) if missing else []
+    homeless = (
+        _homeless(metadata.image, lambda one: directories.directory_of(one) is not None)
+        if missing
+        else []
+    )
     if homeless:
         for directory_id, path in missing.items():
             directories.unopened[_name(path, directory_id, directories)] = KafkaStorage(
                 f"log directory {path} (directory.id {directory_id}) is not there: give it again,"
-                " with its disk mounted, or delete the topics that had partitions in it"
+                " with its disk mounted, or forget it (aiokq log forget-missing) if it is lost"
             )
         logger.error(
             "log directories are missing that the node had: paths=%s partitions offline=%d first=%s"
-            " - give them again, with their disks mounted, or delete the topics",
+            " - give them again, with their disks mounted, or forget them if they are lost:"
+            " aiokq log forget-missing",
             ",".join(missing.values()),
             len(homeless),
             homeless[0],
@@ -75,7 +86,62 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
         metadata.append(DirectoriesKnown(now))
 
 
-def _homeless(image: MetadataImage, directories: LogDirectories) -> list[TopicPartition]:
+class Forgotten(NamedTuple):
+    """What is lost with directories.
+
+    Attributes:
+        paths: where they were.
+        partitions: that are in none of the others: they begin anew, empty.
+    """
+
+    paths: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+
+
+def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forgotten:
+    """Forget the log directories of a stopped broker that are lost for good.
+
+    At its next start their partitions are made anew in the others, empty, with leader epochs that
+    nobody knows.
+
+    Args:
+        paths: all directories that are left.
+        execute: do it; else only tell what would be.
+
+    Raises:
+        ConfigError: these are no log directories of one node.
+        KafkaStorage: one is in use, or the disk refuses.
+    """
+    with stopped_directories(files, paths) as ids:
+        for path in paths:
+            if not files.exists(f"{path}/{METADATA_LOG}"):
+                raise ConfigError(f"{path} has no {METADATA_LOG}: no broker of aiokq had it")
+        metadata = MetadataLog.open(files, *(f"{path}/{METADATA_LOG}" for path in paths))
+        try:
+            left = {one.directory_id for one in ids}
+            known = metadata.image.directories
+            missing = {name: path for name, path in known.items() if name not in left}
+            if not missing:
+                return Forgotten((), ())
+            there = {
+                names.parse_partition_directory(name)
+                for path in paths
+                for name in files.listdir(path)
+            }
+            lost = _homeless(metadata.image, there.__contains__)
+            if execute:
+                kept = {name: path for name, path in known.items() if name in left}
+                # As after a power cut: readers know the epochs of what is lost.
+                epochs = StartedUnclean(metadata.image.unclean_starts + 1)
+                metadata.append(DirectoriesKnown(kept), epochs)
+            return Forgotten(tuple(missing.values()), tuple(lost))
+        finally:
+            metadata.close()
+
+
+def _homeless(
+    image: MetadataImage, is_there: Callable[[TopicPartition], bool]
+) -> list[TopicPartition]:
     """The partitions that are in none of the directories."""
     partitions = (
         TopicPartition(topic.name, index)
@@ -83,7 +149,7 @@ def _homeless(image: MetadataImage, directories: LogDirectories) -> list[TopicPa
         for index in range(topic.partitions)
         if index not in topic.elsewhere
     )
-    return [one for one in partitions if directories.directory_of(one) is None]
+    return [one for one in partitions if not is_there(one)]
 
 
 def _name(path: str, directory_id: str, directories: LogDirectories) -> str:

@@ -11,7 +11,6 @@ Tests: ``tests/unit/broker/test_opening.py``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,11 @@ logger = logging.getLogger("aiokq.broker")
 
 CLEAN_PER_TURN: Final = 64
 """Logs opened between two looks at the loop; each takes some 0.2 ms."""
+
+RECOVERED_AT_ONCE: Final = 32
+SMALL_LOGS: Final = 1024 * 1024
+"""Logs recovered on one way off the loop, as long as they have together so many bytes to check:
+each of a thousand small ones takes less time than the way there and back."""
 
 REPORT_SECONDS: Final = 5.0
 """How often a recovery says how far it is, where others would believe that it hangs."""
@@ -147,17 +151,19 @@ class LogOpening:
             if epoch > log.epochs.latest_epoch:
                 log.assign_epoch(epoch)
         except KafkaStorage as error:
-            return error
+            # Another one: the partition keeps it, and this one's frames keep the files open.
+            return KafkaStorage(error.message, topic_partition=partition.name)
         return log
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
         kafka_epochs = partition.topic.kafka_epochs
         if partition.index < len(kafka_epochs) and kafka_epochs[partition.index] >= 0:
             return max(latest, kafka_epochs[partition.index])
-        if clean:
+        if clean and (latest >= 0 or not self._least_epoch):
             return latest
         # What a kill took away may be written anew, with the same offsets and other records: a
-        # new epoch lets readers find out (KIP-320).
+        # new epoch lets readers find out (KIP-320). The same goes for a log that was made just
+        # now, in place of one that was lost with its directory.
         return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | KafkaStorage) -> None:
@@ -199,22 +205,46 @@ class LogOpening:
 
     async def _work(self) -> None:
         while self._waiting and not self._closed:
-            attempt = self._waiting.pop(0)
-            self._running.append(attempt)
-            log: PartitionLog | KafkaStorage | None = None
-            with contextlib.suppress(_Stopped):
-                log = await shielded(
-                    self._offload.run(self._open, attempt.partition, attempt),
-                    name=f"recover {attempt.partition.name}",
-                )
+            attempts = self._take()
+            self._running += attempts
+            logs = await shielded(
+                self._offload.run(self._recover_all, attempts),
+                name=f"recover {attempts[0].partition.name} and {len(attempts) - 1} more",
+            )
             if self._closed:
-                return  # it counts as pending, so that no stop is called clean
-            self._running.remove(attempt)
+                return  # they count as pending, so that no stop is called clean
+            for attempt, log in zip(attempts, logs, strict=True):
+                self._running.remove(attempt)
+                if log is not None and not attempt.stopped:
+                    self._done += 1
+                    self._done_bytes += attempt.bytes
+                    self._settle(attempt.partition, log)
             self._settled.set()
-            if log is not None and not attempt.stopped:
-                self._done += 1
-                self._done_bytes += attempt.bytes
-                self._settle(attempt.partition, log)
+
+    def _take(self) -> list[_Attempt]:
+        """What is recovered next, by one thread: a log, or some that are small."""
+        taken = [self._waiting.pop(0)]
+        size = taken[0].bytes
+        while self._waiting and len(taken) < RECOVERED_AT_ONCE:
+            size += self._waiting[0].bytes
+            if size > SMALL_LOGS:
+                break
+            taken.append(self._waiting.pop(0))
+        return taken
+
+    def _recover_all(
+        self, attempts: Iterable[_Attempt]
+    ) -> list[PartitionLog | KafkaStorage | None]:
+        return [self._recover(attempt) for attempt in attempts]
+
+    def _recover(self, attempt: _Attempt) -> PartitionLog | KafkaStorage | None:
+        """Recover a log, in any thread; None if nobody wants it any more."""
+        if attempt.stopped:
+            return None
+        try:
+            return self._open(attempt.partition, attempt)
+        except _Stopped:
+            return None
 
     def _report(self, attempt: _Attempt, so_far: RecoveryProgress) -> None:
         """Say how far it is; called by the threads that recover."""

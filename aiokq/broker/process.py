@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="aiokq broker",
         description="Run an embedded Kafka broker as a process; any Kafka client works with it.",
+        formatter_class=_formatter,
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
@@ -139,6 +140,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics on it")
     add("--json", action="store_true", help="print the address line as JSON")
     return parser
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """As wide as the terminal; argparse asks `shutil`, which a start would wait for."""
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        columns = 80
+    return argparse.HelpFormatter(prog, width=columns - 2)
 
 
 def _port(text: str) -> int:

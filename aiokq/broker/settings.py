@@ -20,7 +20,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Setting:
     """One row of the table, by Kafka's name (`num.partitions`)."""
 
@@ -119,12 +119,19 @@ def _setting(
     return field
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # each costs a start milliseconds
+# What a dataclass makes besides, and a signature of a hundred names, cost a start milliseconds.
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`; the defaults are Kafka's.
 
     `profile` and `explicit` (the names that profile or user gave) are no settings themselves.
     """
+
+    def __init__(self, **values: SettingValue | frozenset[str]) -> None:
+        """Those that are not among `values`, by field, have their defaults."""
+        if unknown := values.keys() - self.__dataclass_fields__.keys():
+            raise TypeError(f"there is no setting {', '.join(sorted(unknown))}")
+        self.__dict__.update(values)
 
     # Topics
     auto_create_topics_enable: bool = _setting(
@@ -455,10 +462,7 @@ def broker_settings(
             raise ConfigError(_unknown(spelled, name))
         values[name] = row.parse(value)
     fields = {SETTINGS[name].field: value for name, value in values.items()}
-    return dataclasses.replace(
-        BrokerSettings(profile=profile, explicit=frozenset(values)),
-        **fields,  # type: ignore[arg-type]  # parse() has given each its field's type
-    )
+    return BrokerSettings(**fields, profile=profile, explicit=frozenset(values))
 
 
 def _unknown(spelled: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """Copies of a data directory: made of a running broker, at one moment, and put in place for one.
 
-A snapshot is a log directory as a clean stop leaves it: whoever opens it scans nothing. Finished
-segments in it are hard links where the file system allows; nobody ever writes to those.
+A snapshot is a log directory as a clean stop leaves it: whoever opens it scans nothing. It shares
+no file with the broker's: after a power cut appends may go on in a segment that was finished.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """
@@ -68,6 +68,7 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
     try:
         for _ in range(ATTEMPTS):
             if await shielded(copy.attempt(), name="take a snapshot"):
+                await shielded(node.environment.offload.run(copy.part), name="take a snapshot")
                 break
         else:
             raise KafkaStorage(f"no snapshot: segments were replaced {ATTEMPTS} times meanwhile")
@@ -114,10 +115,16 @@ class _Copy:
         self._path = path
         self._source = node.environment.files
         self._target = target
+        self._links: list[tuple[str, int]] = []
 
     async def attempt(self) -> bool:
-        """Copy everything; False if something was replaced meanwhile, and all is to do again."""
+        """Copy everything; False if something was replaced meanwhile, and all is to do again.
+
+        Of finished segments only links are made, which takes no time in which they could be
+        deleted; `part` makes copies of them.
+        """
         node = self._node
+        self._links.clear()
         offload = node.environment.offload
         await offload.run(_remove, self._target, self._path)
         captured: list[tuple[uuid.UUID, CapturedLog]] = []
@@ -132,7 +139,11 @@ class _Copy:
             directory_of = node.storage.directories.directory_of
             for partition in partitions:
                 directory = directory_of(partition.name)
-                cleaned = None if directory is None else directory.cleaned_offset(partition.name)
+                cleaned = (
+                    None
+                    if directory is None
+                    else directory.checkpoints.cleaned_offsets.get(partition.name)
+                )
                 log = capture(partition.log, self._source, node.crc32c, cleaned)
                 captured.append((partition.topic.topic_id, log))
             # Ids of producers are reserved before they are used: a later image has all of them.
@@ -199,13 +210,19 @@ class _Copy:
             except OSError:  # another file system, or one that has no links
                 pass
             else:
-                linked = self._target.open(path)
-                try:
-                    linked.sync()
-                finally:
-                    linked.close()
+                self._links.append((path, file.size))
                 return
         _copy_file(self._source, file.source, self._target, path, file.size)
+
+    def part(self) -> None:
+        """Make what is linked a file of its own. For an executor: it copies all bytes."""
+        files = self._target
+        for path, size in self._links:
+            own = f"{path}{names.TEMPORARY}"
+            _copy_file(files, path, files, own, size)
+            files.rename(own, path)
+        for directory in {path.rpartition("/")[0] for path, _ in self._links}:
+            files.sync_dir(directory)
 
 
 def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperties) -> None:

@@ -23,6 +23,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata_records import MetadataImage
     from aiokq.broker.partitions import Partition
@@ -199,7 +200,7 @@ class Storage:
         """
         for directory in self.directories.online:
             directory.note_log_starts()
-            await self._environment.offload.run(directory.save_log_starts)
+            await self._save(directory, directory.checkpoints.log_starts)
 
     async def save_recovery_points(self) -> None:
         """Write down what is durable of each log, off the loop: a recovery skips it.
@@ -209,7 +210,7 @@ class Storage:
         """
         for directory in self.directories.online:
             directory.note_recovery_points()
-            await self._environment.offload.run(directory.save_recovery_points)
+            await self._save(directory, directory.checkpoints.recovery_points)
 
     async def save_high_watermarks(self) -> None:
         """Write down each log's high watermark, off the loop.
@@ -219,7 +220,10 @@ class Storage:
         """
         for directory in self.directories.online:
             directory.note_high_watermarks()
-            await self._environment.offload.run(directory.save_high_watermarks)
+            await self._save(directory, directory.checkpoints.high_watermarks)
+
+    async def _save(self, directory: LogDirectory, checkpoint: Checkpoint) -> None:
+        await self._environment.offload.run(directory.save, checkpoint)
 
 
 def _open_metadata(environment: Environment, directories: LogDirectories) -> MetadataLog:

@@ -10,6 +10,7 @@ Tests: ``tests/unit/broker/test_topic_configs.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +33,7 @@ _MINUTE_MS: Final = 60_000
 _DEFAULTS: Final = LogConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TopicConfig(Setting):
     """One row of the table.
 
@@ -293,6 +294,8 @@ _ROWS: Final = (
     ),
 )
 
+_REPLICAS: Final = re.compile(r"\*|(\d+:\d+(\s*,\s*\d+:\d+)*)?")
+
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROWS}
 """Every topic setting by Kafka's name."""
 
@@ -378,6 +381,8 @@ def _parse(row: TopicConfig, text: str) -> SettingValue:
         value = row.parse(text)
         if row.name == "compression.gzip.level" and value == 0:
             raise ConfigError(f"{row.name} must be 1 to 9, or -1, not 0")
+        if row.name.endswith(".throttled.replicas") and not _REPLICAS.fullmatch(text.strip()):
+            raise ConfigError(f"{row.name} must be `*`, or a list of partition:broker pairs")
         return value
     except ConfigError as error:
         raise InvalidConfiguration(

@@ -12,23 +12,19 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.log.disk_trouble import remedy
 from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
 from aiokq.broker.opening import LogOpening
 from aiokq.broker.partitions import Partition
 from aiokq.broker.topic_configs import check_topic_configs, log_config
+from aiokq.broker.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
 from aiokq.core.errors import (
     Closed,
-    InvalidPartitions,
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidTopic,
     KafkaStorage,
-    PolicyViolation,
     TopicExists,
     UnknownTopicOrPartition,
 )
@@ -43,15 +39,12 @@ if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
 
-__all__ = ["CreatedTopic", "Topic", "TopicRegistry", "TopicSpec"]
+__all__ = ["Topic", "TopicRegistry"]
 
 logger = logging.getLogger("aiokq.broker")
 
 ConfigChange: TypeAlias = "Callable[[Mapping[str, str]], Mapping[str, str]]"
 """From a topic's settings to other ones; raises BrokerError for what cannot be."""
-
-MAX_PARTITIONS: Final = 10_000
-"""Most partitions that one request makes, as in Kafka: more is refused with 44."""
 
 PARTITIONS_PER_TURN: Final = 32
 """Logs opened or deleted in one turn of the loop; each takes a directory, and opening files."""
@@ -86,26 +79,6 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
-class TopicSpec(NamedTuple):
-    """What somebody wants to be created; None takes the broker's default."""
-
-    name: str
-    partitions: int | None = None
-    replication_factor: int | None = None
-    assignments: Mapping[int, Sequence[int]] | None = None
-    configs: Mapping[str, str | None] = MappingProxyType({})
-
-
-class CreatedTopic(NamedTuple):
-    """What was created, or would have been."""
-
-    name: str
-    topic_id: uuid.UUID
-    partition_count: int
-    replication_factor: int
-    configs: Mapping[str, str]
-
-
 class TopicRegistry:
     """Every topic of the cluster, by name and by id.
 
@@ -132,6 +105,7 @@ class TopicRegistry:
         self._clock = environment.clock
         self._offload = environment.offload
         self._node_id = directories.properties.node_id
+        self._layouts = TopicLayouts(settings, self._node_id)
         self._directories = directories
         self._metadata = metadata
         self._new_id = new_id
@@ -292,7 +266,7 @@ class TopicRegistry:
     async def _create(self, spec: TopicSpec, validate_only: bool) -> CreatedTopic:
         async with self._change():
             self._check_new_name(spec.name)
-            count, factor = self._check_layout(spec)
+            count, factor = self._layouts.of(spec)
             configs = check_topic_configs(spec.configs)
             config = log_config(configs, self._settings)
             created = CreatedTopic(
@@ -390,20 +364,7 @@ class TopicRegistry:
         async with self._change():
             self._check_present(topic)
             present = len(topic.partitions)
-            if count == present:
-                raise InvalidPartitions(f"{topic.name} has {present} partitions already")
-            if count < present:
-                raise InvalidPartitions(
-                    f"{topic.name} has {present} partitions: they can only become more, not {count}"
-                )
-            if count - present > MAX_PARTITIONS:
-                raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request")
-            if assignments is not None:
-                if len(assignments) != count - present:
-                    raise InvalidReplicaAssignment(
-                        f"{len(assignments)} assignments for {count - present} new partitions"
-                    )
-                self._check_assignments(assignments)
+            self._layouts.check_growth(topic.name, present, count, assignments)
             if validate_only:
                 return
             await self._record(topic, count, topic.configs)
@@ -512,46 +473,6 @@ class TopicRegistry:
         other = colliding_topic(name, self._topics)
         if other is not None:
             raise InvalidTopic(f"topic {name!r} differs from {other!r} only in '.' and '_'")
-
-    def _check_layout(self, spec: TopicSpec) -> tuple[int, int]:
-        """The counts of partitions and replicas that a spec means."""
-        if spec.assignments is not None:
-            if sorted(spec.assignments) != list(range(len(spec.assignments))):
-                raise InvalidReplicaAssignment("assigned partitions must be numbered from 0 on")
-            count = len(spec.assignments)
-            factor = self._check_assignments(list(spec.assignments.values()))
-        else:
-            count = self._settings.num_partitions if spec.partitions is None else spec.partitions
-            factor = (
-                self._settings.default_replication_factor
-                if spec.replication_factor is None
-                else spec.replication_factor
-            )
-        if count < 1:
-            raise InvalidPartitions(f"a topic has at least one partition, not {count}")
-        if count > MAX_PARTITIONS:
-            raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request, not {count}")
-        if factor < 1:
-            raise InvalidReplicationFactor(f"a partition has at least one replica, not {factor}")
-        if factor > 1:
-            raise InvalidReplicationFactor(
-                f"replication factor {factor} needs {factor} live brokers, there is 1"
-            )
-        return count, factor
-
-    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> int:
-        """Each partition has distinct live replicas, all the same number of them: that number."""
-        for brokers in assignments:
-            if not brokers or len(set(brokers)) != len(brokers):
-                raise InvalidReplicaAssignment(
-                    f"replicas {list(brokers)} are none, or not distinct"
-                )
-            if len(brokers) != len(assignments[0]):
-                raise InvalidReplicaAssignment("every partition must have as many replicas")
-            unknown = [broker for broker in brokers if broker != self._node_id]
-            if unknown:
-                raise InvalidReplicaAssignment(f"there is no live broker {unknown[0]}")
-        return len(assignments[0])
 
     def _check_present(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is not topic:

@@ -24,6 +24,7 @@ from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
 from aiokq.cli.examples import examples, flowing
 from aiokq.cli.failures import FAILED, explain, one_line
+from aiokq.cli.forget_missing import forget_missing
 from aiokq.cli.groups import groups
 from aiokq.cli.hand_over import hand_over
 from aiokq.cli.log import log
@@ -150,6 +151,13 @@ log.command(
     "hand-over",
     epilog=examples("aiokq log hand-over kafka-data", "aiokq log hand-over /disk1/log /disk2/log"),
 )(hand_over)
+log.command(
+    "forget-missing",
+    epilog=examples(
+        "aiokq log forget-missing /disk1/log /disk2/log",
+        "aiokq log forget-missing /disk1/log /disk2/log --execute",
+    ),
+)(forget_missing)
 app.add_typer(log, name="log")
 app.add_typer(spark, name="spark")
 app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)

@@ -148,21 +148,31 @@ def _plain(value: Value) -> str:
 @log.command(
     epilog=examples(
         "aiokq log verify kafka-data",
+        "aiokq log verify /disk1/kafka /disk2/kafka",
         "aiokq log verify kafka-data/orders-0 --records --json",
     )
 )
 def verify(
-    path: AtPath,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Log directories of one node, or a partition's directory in one.",
+            exists=True,
+            show_default=False,
+        ),
+    ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="Also read every record; takes much longer.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every batch of a log directory, and that indexes, epochs and checkpoints fit them.
+    """Check every batch of log directories, and that what else is in them fits the batches.
 
-    An `error` is a record that is damaged, missing, or would be read wrong; a `warning` is what the
-    next start of a broker mends from the records. Of a running broker, or one that was killed, the
-    end of the newest segment may be half written: that is a warning.
+    Indexes, epochs, checkpoints, aborted transactions and the state of producers. An `error` is a
+    record that is damaged, missing, or would be read wrong, or written twice when it is sent again;
+    a `warning` is what the next start of a broker mends from the records. Of a running broker, or
+    one that was killed, the end of the newest segment may be half written: that is a warning.
 
     Exit code 1 if there are errors.
     """
@@ -172,31 +182,44 @@ def verify(
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c
 
-    if not path.is_dir():
-        raise typer.BadParameter(f"{path}: give a log directory, or a partition's in it")
+    for path in paths:
+        if not path.is_dir():
+            raise typer.BadParameter(f"{path}: give a log directory, or a partition's in it")
     out = Output(as_json=as_json)
     files = OsFiles()
-    if not partitions_at(files, _text(path)) and not (path / META_PROPERTIES).exists():
-        out.trouble(f"{path}: no log directory, nor a partition's")
-        raise typer.Exit(out.exit_code)
+    for path in paths:
+        if not partitions_at(files, _text(path)) and not (path / META_PROPERTIES).exists():
+            out.trouble(f"{path}: no log directory, nor a partition's")
+            raise typer.Exit(out.exit_code)
 
     def checked(partition: CheckedPartition) -> None:
         if not as_json:
             for finding in partition.findings:
                 _complain(out, finding)
 
-    report = verify_path(files, _text(path), crc32c=crc32c, deep=records, checked=checked)
+    reports = []
+    for path in paths:
+        beside = [_text(other) for other in paths if other != path]
+        report = verify_path(
+            files, _text(path), crc32c=crc32c, beside=beside, deep=records, checked=checked
+        )
+        reports.append(report)
+        if not as_json:
+            _show_report(out, report)
+        if not report.sound:
+            out.exit_code = 1
     if as_json:
-        out.document(_report(report))
-    else:
-        told = {id(one) for partition in report.partitions for one in partition.findings}
-        for finding in report.findings:
-            if id(finding) not in told:
-                _complain(out, finding)
-        _summary(out, report)
-    if not report.sound:
-        out.exit_code = 1
+        documents = [_report(report) for report in reports]
+        out.document(documents[0] if len(documents) == 1 else documents)
     raise typer.Exit(out.exit_code)
+
+
+def _show_report(out: Output, report: Report) -> None:
+    told = {id(one) for partition in report.partitions for one in partition.findings}
+    for finding in report.findings:
+        if id(finding) not in told:
+            _complain(out, finding)
+    _summary(out, report)
 
 
 def _complain(out: Output, finding: Finding) -> None:

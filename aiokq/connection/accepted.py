@@ -64,6 +64,7 @@ class AcceptedConnection:
         self._loop = asyncio.get_running_loop()
         self._frames: deque[tuple[memoryview, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._shares = scratch is not None
         self._paused = 0  # reasons of `_Pause`
         self._in_work = 0  # bytes of the request in work
         self._waiting = 0  # bytes of requests received and not in work
@@ -252,6 +253,7 @@ class AcceptedConnection:
     def _account(self) -> None:
         """Charge what is held to the server's budget; stop reading where there is no more."""
         reader, budget = self.transport.reader, self._server.budget
+        reader.expecting = self._shares and budget.ample
         under_way, wanted = reader.allocated, reader.wanted
         if self._error is not None:
             under_way = wanted = self._granted = 0

@@ -2,8 +2,9 @@
 
 A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
 a receive buffer, several per read; of a larger one the rest is received straight into the buffer
-that becomes the frame. Behind a large frame another is expected, of which less is received to be
-copied. Frames are writable memoryviews over memory of their own.
+that becomes the frame. Behind a large frame another is expected: of that one less is received to be
+copied, or, where the owner says so, all of it into memory that was made ready. Frames are writable
+memoryviews over memory of their own.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -61,12 +62,16 @@ class FrameReader:
 
     Attributes:
         max_frame_bytes: as given.
+        expecting: behind a large frame another of its size is received in one go, size field and
+            all, if it has arrived; memory for it is taken without asking first. For those who share
+            `scratch` and `pool`, and change it as they have memory to spare.
         error: what is wrong with the bytes behind the frames that were returned last, if anything;
             nothing may be received after it.
     """
 
     __slots__ = (
         "_checked_first",
+        "_expected",
         "_filled",
         "_frame",
         "_frame_size",
@@ -77,6 +82,7 @@ class FrameReader:
         "_start",
         "_trusted",
         "error",
+        "expecting",
         "max_frame_bytes",
     )
 
@@ -90,6 +96,8 @@ class FrameReader:
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.error: ProtocolError | None = None
+        self.expecting = False
+        self._expected = 0  # size of the large frame that came last, its size field included
         self._pool = FramePool() if pool is None else pool
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
@@ -127,6 +135,8 @@ class FrameReader:
         """Memory to receive into; never empty. Valid until the next call of either method."""
         frame = self._frame
         if frame is None:
+            if self._expected and self.expecting and not self._partial:
+                return self._pool.ready(self._expected)
             return self._start
         filled = self._filled
         if filled == self._room:
@@ -145,11 +155,14 @@ class FrameReader:
         """
         frame = self._frame
         if frame is None:
-            return self._cut(nbytes)
+            if self._expected and self.expecting and not self._partial:
+                return self._take_expected(nbytes)
+            return self._cut(self._scratch[:nbytes])
         self._filled += nbytes
         if self._filled < self._frame_size:
             return []
         self._frame = None
+        self._expect(self._frame_size)
         return [frame[: self._frame_size]]
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
@@ -170,9 +183,38 @@ class FrameReader:
                 raise self.error
         return frames
 
+    # hot: one pass per large frame, benchmarks/raw_load.py
+    def _take_expected(self, nbytes: int) -> list[memoryview]:
+        """What came into the memory made ready: mostly just the frame that was expected."""
+        received = self._pool.ready(self._expected)
+        size = int.from_bytes(received[:SIZE_BYTES], "big", signed=True)
+        if nbytes < SIZE_BYTES or not RECEIVE_BUFFER_BYTES < size <= self.max_frame_bytes:
+            self._expected = 0
+            return self._cut(received[:nbytes])
+        self._pool.claim()
+        end = SIZE_BYTES + size
+        self._expected = end
+        if nbytes == end:
+            return [received[SIZE_BYTES:end]]
+        if nbytes < end:  # if it is larger than expected, `get_buffer` makes room
+            self._frame = received[SIZE_BYTES:end]
+            self._room = len(self._frame)
+            self._frame_size = size
+            self._filled = nbytes - SIZE_BYTES
+            return []
+        frames = [received[SIZE_BYTES:end]]
+        try:
+            frames += self._cut(received[end:nbytes])
+        except ProtocolError as error:
+            self.error = error
+        return frames
+
+    def _expect(self, size: int) -> None:
+        self._expected = size + SIZE_BYTES if size > RECEIVE_BUFFER_BYTES else 0
+
     # hot: one pass per read, benchmarks/micro/connection.py
-    def _cut(self, nbytes: int) -> list[memoryview]:
-        data = self._scratch[:nbytes]
+    def _cut(self, data: memoryview) -> list[memoryview]:
+        nbytes = len(data)
         if self._partial:
             missing = SIZE_BYTES - len(self._partial)
             size_field = self._partial + bytes(data[:missing])

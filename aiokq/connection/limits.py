@@ -54,6 +54,11 @@ class FrameBudget:
         self._overdrawn: object | None = None
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
 
+    @property
+    def ample(self) -> bool:
+        """Whether half of it is left: a frame may be received before it is asked for."""
+        return self.used * 2 < self.limit
+
     def charge(self, nbytes: int) -> None:
         """Take note of memory taken, or given back (negative)."""
         self.used += nbytes

@@ -22,17 +22,34 @@ class FramePool:
     need its place.
     """
 
-    __slots__ = ("_buffers", "_held", "max_bytes")
+    __slots__ = ("_buffers", "_held", "_ready", "max_bytes")
 
     def __init__(self, max_bytes: int = POOL_BYTES) -> None:
         self.max_bytes = max_bytes
         self._buffers: list[bytearray] = []  # least recently taken first
         self._held = 0
+        self._ready: memoryview | None = None
 
     @property
     def held(self) -> int:
         """Bytes of the buffers it knows, in use or not."""
         return self._held
+
+    def ready(self, size: int) -> memoryview:
+        """Memory of `size` bytes to receive into, the same until somebody claims it.
+
+        So a hundred readers that wait for something large hold one buffer. They must not return to
+        the loop between this call and `claim`.
+        """
+        view = self._ready
+        if view is None or len(view) != size:
+            self._ready = None  # it may be the one to take
+            view = self._ready = memoryview(self.take(size))[:size]
+        return view
+
+    def claim(self) -> None:
+        """What `ready` gave is the caller's."""
+        self._ready = None
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least `size` bytes, of any content; free when its views are gone."""

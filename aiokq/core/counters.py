@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -162,6 +162,16 @@ class _Counters:
 
     name: str
 
+    def __init__(self, name: str | None = None) -> None:
+        """Count from nothing. Written out, as the parameters of a dataclass take a start longer."""
+        for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
+            factory = each.default_factory
+            value = each.default if factory is MISSING else factory()
+            if name is not None and each.name == "name":
+                value = name
+            setattr(self, each.name, value)
+        LIVE.add(self)  # type: ignore[arg-type]  # so are they Counters
+
     def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
         """All values now. Context: any thread."""
         for metric in TABLES[type(self)]:
@@ -217,7 +227,7 @@ def _latency_by(label: str, help: str) -> HistogramBy:
     return field(default_factory=HistogramBy, metadata=row)
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class ClientCounters(_Counters):
     """Of one Cluster and all that was made from it. `name`: its client id."""
 
@@ -265,11 +275,8 @@ class ClientCounters(_Counters):
     events_dropped: int = _counter("events", "Events a slow reader of events() lost.")
     loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
 
-    def __post_init__(self) -> None:
-        LIVE.add(self)
 
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class BrokerCounters(_Counters):
     """Of one broker node. `name`: its node id."""
 
@@ -298,7 +305,7 @@ class BrokerCounters(_Counters):
         "percent", "Dirty part of the log that needed compaction most when it was looked at last."
     )
     uncleanable_partitions: Gauge = _gauge(
-        "partitions", "Logs that are not compacted any more since a batch in them is not sound."
+        "partitions", "Logs not compacted any more: a batch is not sound, or the cleaner failed."
     )
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
@@ -325,9 +332,6 @@ class BrokerCounters(_Counters):
     offsets_committed: int = _counter("offsets", "Offsets of partitions that groups committed.")
     throttle_seconds: float = _seconds("Time that clients were asked to stay silent (quotas).")
     loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
-
-    def __post_init__(self) -> None:
-        LIVE.add(self)
 
 
 Counters: TypeAlias = ClientCounters | BrokerCounters

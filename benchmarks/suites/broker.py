@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from benchmarks import servers
 from benchmarks.report import Section
-from benchmarks.rounds import CLIENT_CORE, bind_to_core
+from benchmarks.suites.raw import Rate, raw_load
 from tests.peers.apache_kafka import why_absent
 
+MEGABYTES = 384
+"""A round and broker, if nothing else is asked for: seconds for either."""
+
+ACTIONS = ("produce", "hot")
 COLUMNS = (
     "broker",
     "produce MB/s",
@@ -27,29 +27,18 @@ COLUMNS = (
 )
 
 
-def _raw(action: str, server: servers.Server, topic: str, megabytes: int) -> tuple[float, float]:
-    """MB/s and the broker's CPU seconds per GB."""
-    command = [sys.executable, "-m", "benchmarks.raw_load", action, "--bootstrap"]
-    command += [server.bootstrap, "--topic", topic, "--megabytes", str(megabytes)]
-    before = server.cpu_seconds
-    result = subprocess.run(
-        command, capture_output=True, text=True, preexec_fn=bind_to_core(CLIENT_CORE)
-    )
-    if result.returncode:
-        raise RuntimeError(result.stderr)
-    measured = json.loads(result.stdout)
-    gigabytes = measured["bytes"] / 1e9
-    return 1e3 * gigabytes / measured["seconds"], (server.cpu_seconds - before) / gigabytes
-
-
-def raw_load(megabytes: int, rounds: int, progress: Callable[[str], None]) -> list[Section]:
+def under_raw_load(
+    megabytes: int | None, rounds: int, progress: Callable[[str], None]
+) -> list[Section]:
     """Both brokers run at once, each idle while the other is loaded."""
+    megabytes = megabytes or MEGABYTES
     section = Section(
         "broker",
         "Brokers under raw load",
         f"One node, 4 partitions, pre-encoded 128 KB batches of 1 KB records, {megabytes} MB a "
-        f"round, 8 requests in flight; fetch walks batch headers. Median of {rounds} interleaved "
-        "rounds; broker bound to one core, load to the other. Start: until it accepts.",
+        f"round, 8 requests in flight; fetch walks batch headers, page cache hot. Median of "
+        f"{rounds} interleaved rounds behind one that is not counted; broker bound to one core, "
+        "load to the other. Start: until it accepts, on both cores.",
         COLUMNS,
         unit="MB/s produced",
     )
@@ -62,29 +51,26 @@ def raw_load(megabytes: int, rounds: int, progress: Callable[[str], None]) -> li
             section.conditions += f" Apache Kafka was not measured: {reason}."
         time.sleep(2)
         idle = {name: server.resident_bytes for name, server in brokers.items()}
-        figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for round_number in range(rounds):
-            for name, server in brokers.items():
-                topic = f"raw-{round_number}"
-                for action in ("produce", "fetch"):
-                    progress(f"round {round_number + 1} of {rounds}: {name}, {action}")
-                    measured = _raw(action, server, topic, megabytes)
-                    figures.setdefault((name, action), []).append(measured)
+        found: dict[str, list[dict[str, Rate]]] = {name: [] for name in brokers}
+        for number in range(rounds + 1):
+            turn = list(brokers.items())
+            for name, server in turn if number % 2 else reversed(turn):
+                progress(f"round {number} of {rounds}: {name}" if number else f"warm-up: {name}")
+                measured = raw_load(server, *ACTIONS, topic=f"raw-{number}", megabytes=megabytes)
+                if number:
+                    found[name].append(measured)
+        busy = 0.0
         for name, server in brokers.items():
-            medians = []
-            for action in ("produce", "fetch"):
-                rates, costs = zip(*figures[name, action], strict=True)
-                medians += [statistics.median(rates), statistics.median(costs)]
+            produced, fetched = (
+                Rate.median([each[action] for each in found[name]]) for action in ACTIONS
+            )
+            busy = max(busy, produced.load_busy)
             section.rows.append(
-                [name]
-                + [
-                    f"{medians[0]:,.0f}",
-                    f"{medians[1]:.2f}",
-                    f"{medians[2]:,.0f}",
-                    f"{medians[3]:.2f}",
-                ]
+                [name, f"{produced.megabytes:,.0f}", f"{produced.cpu:.2f}"]
+                + [f"{fetched.megabytes:,.0f}", f"{fetched.cpu:.2f}"]
                 + [f"{1000 * server.start_seconds:,.0f} ms"]
                 + [f"{idle[name] / 1e6:.0f} MB", f"{server.resident_bytes / 1e6:.0f} MB"]
             )
-            section.bars.append((name, medians[0]))
+            section.bars.append((name, produced.megabytes))
+    section.conditions += f" While it produced, the load was busy for {100 * busy:.0f} % at most."
     return [section]

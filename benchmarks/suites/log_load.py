@@ -2,37 +2,113 @@
 
 from __future__ import annotations
 
-import json
-import os
-import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks import servers
 from benchmarks.report import Section
-from benchmarks.rounds import CLIENT_CORE, bind_to_core
+from benchmarks.suites.raw import Rate, raw_load
+from benchmarks.suites.targets import AIOKQ, APACHE, Target
 from tests.peers.apache_kafka import why_absent
+
+MEGABYTES: Final = 128
+"""Of each case, round and broker, if nothing else is asked for."""
 
 RECORD_BYTES: Final = {"100 B": 100, "1 KB": 1024, "100 KB": 100 * 1024}
 PARTITIONS: Final = (1, 50)
+ACTIONS: Final = ("produce", "hot", "cold")
 DELETE_DELAY_MS: Final = "100"
 """Logs of one measurement are off the disk before the next one's are on it."""
 
-AIOKQ: Final = "aiokq"
-APACHE: Final = "Apache Kafka"
+TARGET_SIZE: Final = "1 KB"
+TARGET_IN: Final = 3.0
+TARGET_OUT: Final = 1.0
+TARGET_CPU: Final = 5.0
+"""How many times aiokq's CPU time per GB produced Apache Kafka's shall be."""
 
-Figures = dict[tuple[str, str, int, str], list[tuple[float, float]]]
-"""MB/s and CPU seconds per GB of each round, by broker, record size, partitions and action."""
+
+class Case(NamedTuple):
+    """What is appended and read."""
+
+    size: str
+    partitions: int
 
 
-def load(megabytes: int, rounds: int, progress: Callable[[str], None]) -> list[Section]:
+CASES: Final = [Case(size, partitions) for size in RECORD_BYTES for partitions in PARTITIONS]
+
+
+class Load:
+    """What the rounds gave, of the brokers that are there."""
+
+    def __init__(self, brokers: dict[str, servers.Server], megabytes: int) -> None:
+        self._brokers = brokers
+        self._megabytes = megabytes
+        self._found: dict[tuple[str, Case, str], list[Rate]] = {}
+
+    def round(self, number: int, progress: Callable[[str], None]) -> None:
+        """Each case on each broker, which take turns in being first; 0 is the warm-up."""
+        turn = list(self._brokers.items())
+        for case in CASES:
+            for name, server in turn if number % 2 else reversed(turn):
+                progress(f"round {number}: {case.size}, {case.partitions}, {name}")
+                measured = raw_load(
+                    server,
+                    *ACTIONS,
+                    "delete",
+                    topic="load",
+                    megabytes=self._megabytes if number else self._megabytes // 2,
+                    record_bytes=RECORD_BYTES[case.size],
+                    partitions=case.partitions,
+                )
+                for action, rate in measured.items() if number else ():
+                    self._found.setdefault((name, case, action), []).append(rate)
+
+    def rates(self, case: Case, action: str) -> list[Rate | None]:
+        """aiokq's and Apache Kafka's; None if it was not measured."""
+        found = (self._found.get((name, case, action)) for name in (AIOKQ, APACHE))
+        return [None if rates is None else Rate.median(rates) for rates in found]
+
+    def row(self, case: Case, action: str) -> list[str]:
+        """Rates of both, their ratio, CPU of both, how busy the load was with aiokq."""
+        ours, theirs = self.rates(case, action)
+        assert ours is not None
+        busy = f"{100 * ours.load_busy:.0f} %"
+        if theirs is None:
+            return [f"{ours.megabytes:,.0f}", "not measured", "", f"{ours.cpu:.2f}", "", busy]
+        return [
+            f"{ours.megabytes:,.0f}",
+            f"{theirs.megabytes:,.0f}",
+            f"{ours.megabytes / theirs.megabytes:.1f}",
+            f"{ours.cpu:.2f}",
+            f"{theirs.cpu:.2f}",
+            busy,
+        ]
+
+    def targets(self) -> Iterator[Target]:
+        """What was asked of 1 KB records, and what came of it."""
+        for case in CASES:
+            if case.size != TARGET_SIZE:
+                continue
+            where = f"{case.size}, {case.partitions} partition{'s'[: case.partitions - 1]}"
+            ours, theirs = self.rates(case, "produce")
+            if ours is None or theirs is None:
+                continue
+            yield Target.ratio(f"MB/s appended, {where}", TARGET_IN, ours[0] / theirs[0])
+            yield Target.share(f"CPU per GB appended, {where}", TARGET_CPU, theirs.cpu / ours.cpu)
+            for cache in ("hot", "cold"):
+                ours, theirs = self.rates(case, cache)
+                assert ours is not None
+                assert theirs is not None
+                name = f"MB/s fetched, {cache}, {where}"
+                yield Target.ratio(name, TARGET_OUT, ours[0] / theirs[0])
+
+
+def load(
+    megabytes: int | None, rounds: int, progress: Callable[[str], None]
+) -> tuple[list[Section], list[Target]]:
     """Both brokers run at once, each idle while the other is loaded."""
-    figures: Figures = {}
-    memory: dict[str, int] = {}
+    megabytes = megabytes or MEGABYTES
     with ExitStack() as stack:
         delay = f"log.segment.delete.delay.ms={DELETE_DELAY_MS}"
         brokers = {AIOKQ: stack.enter_context(servers.embedded("--set", delay))}
@@ -40,115 +116,43 @@ def load(megabytes: int, rounds: int, progress: Callable[[str], None]) -> list[S
             brokers[APACHE] = stack.enter_context(
                 servers.apache(log_segment_delete_delay_ms=DELETE_DELAY_MS)
             )
-        for name, server in brokers.items():  # the JVM compiles what it has run often
-            progress(f"warming up: {name}")
-            list(_measure(server, "1 KB", 4, megabytes))
-        for number in range(rounds):
-            turn = list(brokers.items())
-            for size, partitions in _cases():
-                for name, server in turn if number % 2 else reversed(turn):
-                    progress(f"round {number + 1} of {rounds}: {size}, {partitions}, {name}")
-                    for action, measured in _measure(server, size, partitions, megabytes):
-                        figures.setdefault((name, size, partitions, action), []).append(measured)
+        found = Load(brokers, megabytes)
+        for number in range(rounds + 1):
+            found.round(number, progress)
         memory = {name: server.resident_bytes for name, server in brokers.items()}
     what = (
-        f"One node, pre-encoded batches of up to 128 KB, a batch a request, 8 in flight, "
-        f"{megabytes} MB a round; broker bound to one core, load to the other. CPU: the broker's "
-        f"seconds per GB. Median of {rounds} interleaved rounds."
+        "One node, pre-encoded batches of up to 128 KB, a batch a request, 8 requests in flight on "
+        f"one connection, {megabytes} MB a case and round; broker bound to one core, load to the "
+        f"other. Median of {rounds} interleaved rounds behind a warm-up of half the size. CPU: the "
+        "broker's seconds per GB. Load: the share of the time that the load was busy with aiokq."
     )
     resident = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in memory.items())
+    columns = ("aiokq MB/s", "Apache Kafka MB/s", "ratio", "aiokq CPU", "Apache Kafka CPU", "load")
     append = Section(
         "log-append",
         "Appends to a log",
-        f"{what} Resident memory of the broker after all rounds: {resident}.",
-        ("records", "partitions", "aiokq MB/s", "Apache Kafka MB/s", "ratio")
-        + ("aiokq CPU", "Apache Kafka CPU"),
+        f"{what} Memory that the page cache takes was touched before, for both: that costs what "
+        f"the machine's host asks, not the broker. Resident memory after all rounds: {resident}. "
+        f"Targets at {TARGET_SIZE}: {TARGET_IN:g} x Apache Kafka's MB/s, a fifth of its CPU.",
+        ("records", "partitions", *columns),
+        unit="MB/s appended",
     )
     fetch = Section(
         "log-fetch",
         "Fetches from a log",
         f"{what} The log that was just appended; the load walks batch headers. Cold: synced, and "
-        "dropped from the page cache.",
-        ("records", "partitions", "cache", "aiokq MB/s", "Apache Kafka MB/s", "ratio")
-        + ("aiokq CPU", "Apache Kafka CPU"),
+        f"dropped from the page cache. Target at {TARGET_SIZE}: {TARGET_OUT:g} x Apache Kafka's "
+        "MB/s.",
+        ("records", "partitions", "cache", *columns),
+        unit="MB/s fetched, page cache hot",
     )
-    for size, partitions in _cases():
-        case = (size, partitions)
-        append.rows.append([size, str(partitions), *_row(figures, *case, "produce")])
+    for case in CASES:
+        append.rows.append([case.size, str(case.partitions), *found.row(case, "produce")])
         for cache in ("hot", "cold"):
-            fetch.rows.append([size, str(partitions), cache, *_row(figures, *case, cache)])
-    return [append, fetch]
-
-
-def _cases() -> Iterator[tuple[str, int]]:
-    for size in RECORD_BYTES:
-        for partitions in PARTITIONS:
-            yield size, partitions
-
-
-def _measure(
-    server: servers.Server, size: str, partitions: int, megabytes: int
-) -> Iterator[tuple[str, tuple[float, float]]]:
-    """A topic filled, read twice and deleted: what was done, MB/s and CPU seconds per GB."""
-    arguments = ["--record-bytes", str(RECORD_BYTES[size]), "--partitions", str(partitions)]
-    arguments += ["--megabytes", str(megabytes), "--topic", "load"]
-    try:
-        yield "produce", _raw("produce", server, arguments)
-        yield "hot", _raw("fetch", server, arguments)
-        _drop_from_cache(server)
-        yield "cold", _raw("fetch", server, arguments)
-    finally:
-        _load("delete", server, arguments)
-        os.sync()  # nobody pays for what another has left to be written
-
-
-def _raw(action: str, server: servers.Server, arguments: list[str]) -> tuple[float, float]:
-    before = server.cpu_seconds
-    measured = _load(action, server, arguments)
-    gigabytes = measured["bytes"] / 1e9
-    return 1e3 * gigabytes / measured["seconds"], (server.cpu_seconds - before) / gigabytes
-
-
-def _load(action: str, server: servers.Server, arguments: list[str]) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.raw_load", action]
-    done = subprocess.run(
-        [*command, "--bootstrap", server.bootstrap, *arguments],
-        capture_output=True,
-        text=True,
-        preexec_fn=bind_to_core(CLIENT_CORE),
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    measured: dict[str, float] = json.loads(done.stdout)
-    return measured
-
-
-def _drop_from_cache(server: servers.Server) -> None:
-    """What is read next comes from the disk; only what is written already can be dropped."""
-    os.sync()
-    for path in Path(server.directory).rglob("load-*/*.log"):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
-
-
-def _row(figures: Figures, size: str, partitions: int, action: str) -> list[str]:
-    """Rates of both, their ratio, CPU of both."""
-    medians = {
-        name: tuple(statistics.median(values) for values in zip(*found, strict=True))
-        for name in (AIOKQ, APACHE)
-        if (found := figures.get((name, size, partitions, action)))
-    }
-    ours = medians[AIOKQ]
-    if APACHE not in medians:
-        return [f"{ours[0]:,.0f}", "not measured", "", f"{ours[1]:.2f}", ""]
-    theirs = medians[APACHE]
-    return [
-        f"{ours[0]:,.0f}",
-        f"{theirs[0]:,.0f}",
-        f"{ours[0] / theirs[0]:.1f}",
-        f"{ours[1]:.2f}",
-        f"{theirs[1]:.2f}",
-    ]
+            fetch.rows.append([case.size, str(case.partitions), cache, *found.row(case, cache)])
+        for section, action in ((append, "produce"), (fetch, "hot")):
+            for name, rate in zip((AIOKQ, APACHE), found.rates(case, action), strict=True):
+                if rate is not None:
+                    label = f"{name}, {case.size}, {case.partitions}"
+                    section.bars.append((label, rate.megabytes))
+    return [append, fetch], list(found.targets())

@@ -1,9 +1,9 @@
 """`aiokq broker` on disks that break when told to: run as a program by test_disk_faults.
 
-A file named in `BROKEN_DISK` has a line per fault, `<operation> <path part> <errno or seconds>`; it
-is read again whenever it changes. An errno is raised, of a write after half of it was written;
-seconds, with a dot, are what a sync takes. What the operating system does to a file otherwise is
-what a test does to it.
+A file named in `BROKEN_DISK` has a line per fault, `<operation> <path part> <what>`; it is read
+again each time. An errno is raised, of a write after half of it was written; `held` takes as long
+as it is there; `counted` does nothing. Both of these leave a line in the file with `.done` behind
+its name. What the operating system does to a file otherwise is what a test does to it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ def faults() -> list[tuple[str, str, str]]:
 def fault(operation: str, path: str) -> OSError | None:
     for kind, part, what in faults():
         if kind == operation and part in path:
-            if "." in what:
-                time.sleep(float(what))
-                return None
-            return OSError(int(what), os.strerror(int(what)), path)
+            if what not in ("held", "counted"):
+                return OSError(int(what), os.strerror(int(what)), path)
+            with open(f"{CONTROL}.done", "a", encoding="utf-8") as done:
+                done.write(f"{operation} {path}\n")
+            while what == "held" and (kind, part, what) in faults():
+                time.sleep(0.01)
+            return None
     return None
 
 

@@ -73,11 +73,13 @@ class Crowd:
     def now_ms(self) -> int:
         return self.environment.clock.timestamp_ms()
 
-    async def write(self) -> None:
+    async def write(self, waits: int = 0) -> None:
+        """Append the records; so often, evenly spread, a running cleaner is waited for."""
         keys = max(int(self.count * KEYS_PER_RECORD), 1)
         batches = self.count // BATCH
+        pauses = {batches * (n + 1) // (waits + 1) for n in range(waits)}
         for number in range(batches):
-            if number in (batches // 3, 2 * batches // 3):
+            if number in pauses:
                 await self.compacted()
             batch = []
             for n in range(BATCH):
@@ -140,7 +142,7 @@ class Crowd:
                 supervisor.spawn(self.read(pause), name=f"reader {pause}")
                 for pause in (0.0, 0.001, 0.01)
             ]
-            await supervisor.spawn(self.write(), name="writer")
+            await supervisor.spawn(self.write(waits=2), name="writer")
             results = [await reader for reader in readers]
             done.set()
             await cleaning

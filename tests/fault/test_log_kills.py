@@ -58,7 +58,7 @@ class KilledBroker:
         self._process.port = int(self.bootstrap.rpartition(":")[2])
         try:
             yield self
-            self._killer.submit(lambda: None).result(30)
+            self.settle()
         finally:
             self._killer.shutdown()
             self._process.stop()
@@ -78,6 +78,10 @@ class KilledBroker:
         self._acknowledged += 1
         if self.intended > before:
             self._killer.submit(self._kill).add_done_callback(lambda done: done.result())
+
+    def settle(self) -> None:
+        """Wait for the last kill, which may still be in work, and for the start after it."""
+        self._killer.submit(lambda: None).result()
 
     def _kill(self) -> None:
         self._process.stop(signal.SIGKILL)
@@ -187,10 +191,7 @@ def test_each_acknowledged_record_is_there_once_and_in_order(
     with KilledBroker(tmp_path / "data", records, kills).running() as broker:
         acknowledged = produce(broker, records)
         took = time.perf_counter() - began
-        # the last kill may still be in work
-        deadline = time.monotonic() + 30
-        while broker.kills < broker.intended and time.monotonic() < deadline:
-            time.sleep(0.05)
+        broker.settle()
         found = asyncio.run(contents(broker.bootstrap))
         assert sorted(found) == list(range(records)), f"{records - len(found)} records are lost"
         assert found == acknowledged

@@ -21,7 +21,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
 from aiokq.records.header import TRANSACTIONAL_MASK
 from aiokq.records.legacy import Message, encode_message_set
-from tests.peers.apache_kafka import LIBS, run_tool, why_absent
+from tests.peers.apache_kafka import java_command, run_tool, why_absent
 from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config
 
 REASON = why_absent()
@@ -178,14 +178,12 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_by_kafka(path: Path, how: str) -> list[list[str]]:
     """What `ReadLog` says of a partition's directory."""
     done = subprocess.run(
-        [
-            *("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{LIBS}/*"),
+        java_command(
             *(str(READER), str(path / "orders-0"), how, str(max(SEGMENT_BYTES, 1_048_576))),
             *(str(INTERVAL), str(NOW_MS + 1000)),
-        ],
+        ),
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()]

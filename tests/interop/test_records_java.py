@@ -11,7 +11,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.compression import CODEC_NAMES
 from aiokq.records.legacy import downconvert, encode_message_set, upconvert
 from aiokq.records.record import RawRecord, encode_batch
-from tests.peers.apache_kafka import LIBS, why_absent
+from tests.peers.apache_kafka import java_command, why_absent
 from tests.unit.records.samples import RECORDS
 
 REASON = why_absent()
@@ -48,14 +48,8 @@ def test_java_reads_every_magic_and_codec(tmp_path: Path) -> None:
         for file, (data, magic) in written.items():
             (tmp_path / file).write_bytes(data)
             expected[file] = [line(record, magic) for record in RECORDS]
-    command = [
-        "java",
-        "-cp",
-        f"{LIBS}/*",
-        str(READER),
-        *(str(tmp_path / file) for file in expected),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    command = java_command(str(READER), *(str(tmp_path / file) for file in expected))
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = {}
     for row in done.stdout.splitlines():
@@ -75,8 +69,8 @@ def test_java_reads_every_level(tmp_path: Path) -> None:
             path = tmp_path / f"{codec}-{level}"
             path.write_bytes(encode_batch(RECORDS, crc32c=crc32c, codec=codec, level=level))
             files.append(str(path))
-    command = ["java", "-cp", f"{LIBS}/*", str(READER), *files]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    command = java_command(str(READER), *files)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [row for row in done.stdout.splitlines() if not row.startswith("file ")]
     assert rows == [line(record, 2) for record in RECORDS] * len(files)

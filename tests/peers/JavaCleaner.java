@@ -1,7 +1,8 @@
 // Apache Kafka's own log cleaner, once over one partition's directory, without a broker:
-//   java -cp '.cache/kafka/libs/*' tests/peers/JavaCleaner.java DIR FIRST_DIRTY NOW_MS MAP_BYTES [NAME=VALUE ...]
-// where DIR is a partition's, FIRST_DIRTY an offset, NAME=VALUE a topic setting. Everything before
-// the newest segment is cleaned. Prints "seconds=S end=OFFSET" when it is done.
+//   java -cp '.cache/kafka/libs/*' tests/peers/JavaCleaner.java DIR[:DIR...] FIRST_DIRTY NOW_MS MAP_BYTES [NAME=VALUE ...]
+// where DIR is a partition's (several are cleaned one after the other), FIRST_DIRTY an offset,
+// NAME=VALUE a topic setting. Everything before the newest segment is cleaned. Prints
+// "seconds=S end=OFFSET" when it is done with one.
 
 import java.io.File;
 import java.util.Optional;
@@ -20,7 +21,6 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 public class JavaCleaner {
     public static void main(String[] arguments) throws Exception {
-        File directory = new File(arguments[0]);
         long firstDirty = Long.parseLong(arguments[1]);
         long now = Long.parseLong(arguments[2]);
         int mapBytes = Integer.parseInt(arguments[3]);
@@ -32,6 +32,15 @@ public class JavaCleaner {
         }
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
+        for (String directory : arguments[0].split(File.pathSeparator))
+            clean(new File(directory), settings, scheduler, firstDirty, now, mapBytes);
+        scheduler.shutdown();
+        System.exit(0);
+    }
+
+    private static void clean(
+            File directory, Properties settings, KafkaScheduler scheduler,
+            long firstDirty, long now, int mapBytes) throws Exception {
         UnifiedLog log = UnifiedLog.create(
             directory, new LogConfig(settings), 0L, Long.MAX_VALUE, scheduler, new BrokerTopicStats(),
             Time.SYSTEM, 900_000, new ProducerStateManagerConfig(Integer.MAX_VALUE, false), 600_000,
@@ -48,7 +57,5 @@ public class JavaCleaner {
         double seconds = (System.nanoTime() - began) / 1e9;
         System.out.println("seconds=" + seconds + " end=" + end);
         log.close();
-        scheduler.shutdown();
-        System.exit(0);
     }
 }

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+import functools
+import hashlib
 import os
 import shutil
 import signal
@@ -38,26 +40,50 @@ def why_absent() -> str | None:
 def java_command(
     main_class: str, *arguments: str, heap: str = "256M", optimised: bool = False
 ) -> list[str]:
-    """The command that runs one of Kafka's main classes.
+    """The command that runs one of Kafka's main classes, or a program of ours: its `.java` file.
 
     Tests start fast with the first compiler and the serial collector; `optimised` leaves the
     JVM as it comes, which is what benchmarks must measure.
     """
     quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    classpath = f"{LIBS}/*"
+    if main_class.endswith(".java"):
+        source = Path(main_class)
+        classpath += f"{os.pathsep}{_compiled(source)}"
+        main_class = source.stem
     return [
         "java",
         f"-Xmx{heap}",
         *quick,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
-        f"{LIBS}/*",
+        classpath,
         main_class,
         *arguments,
     ]
 
 
+@functools.cache
+def _compiled(source: Path) -> Path:
+    """Where the classes of a program are, compiled once: at each start it would take seconds."""
+    compiler = os.path.realpath(shutil.which("javac") or "javac")
+    digest = hashlib.sha256(compiler.encode() + source.read_bytes()).hexdigest()[:12]
+    classes = LIBS.parent / "classes" / f"{source.stem}-{digest}"
+    if not classes.exists():
+        classes.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent) as fresh:
+            command = [compiler, "-cp", f"{LIBS}/*", "-d", f"{fresh}/done", str(source)]
+            subprocess.run(command, check=True)
+            try:
+                os.rename(f"{fresh}/done", classes)
+            except OSError:
+                if not classes.exists():  # else another process was faster
+                    raise
+    return classes
+
+
 def run_tool(
-    main_class: str, *arguments: str, timeout: float = 60, stdin: str | None = None
+    main_class: str, *arguments: str, timeout: float | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
     if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
@@ -148,16 +174,16 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Formats and starts every node; returns when all accept connections."""
-        for node in self.ports:
-            self._properties_path(node).write_text(self.configuration(node))
-        self._format()
+        self.format()
         for node in self.ports:
             self.start_node(node, wait=False)
         for node in self.ports:
             self.wait_until_accepting(node)
 
-    def _format(self) -> None:
+    def format(self) -> None:
         """Formats the first node with Kafka's tool; the others, as that takes a JVM, by copy."""
+        for node in self.ports:
+            self._properties_path(node).write_text(self.configuration(node))
         first, *others = self.ports
         arguments = ("format", "-t", _random_id(), "-c", str(self._properties_path(first)))
         formatted = subprocess.run(

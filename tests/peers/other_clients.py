@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.peers.apache_kafka import LIBS
+from tests.peers.apache_kafka import java_command
 
 PATIENCE = 30.0
 """Seconds until a client that gets nothing is given up."""
@@ -242,11 +242,7 @@ def write_with_kafka_python(
 
 def java_client(bootstrap: str, *arguments: str, records: Sequence[Content] = ()) -> list[str]:
     """Runs commands of JavaClient.java in one JVM; the lines it prints."""
-    command = [
-        *("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        *("-cp", f"{LIBS}/*", str(JAVA_CLIENT), bootstrap, *arguments),
-    ]
+    command = java_command(str(JAVA_CLIENT), bootstrap, *arguments)
     lines = "".join(f"{_line(record)}\n" for record in records)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

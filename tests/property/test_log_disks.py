@@ -389,18 +389,18 @@ class DiskMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         for directory in self.directories.online:
-            for note, save in (
-                (directory.note_log_starts, directory.save_log_starts),
-                (directory.note_recovery_points, directory.save_recovery_points),
-                (directory.note_high_watermarks, directory.save_high_watermarks),
+            for note, checkpoint in (
+                (directory.note_log_starts, directory.checkpoints.log_starts),
+                (directory.note_recovery_points, directory.checkpoints.recovery_points),
+                (directory.note_high_watermarks, directory.checkpoints.high_watermarks),
             ):
                 note()
                 try:
-                    save()
+                    directory.save(checkpoint)
                 except KafkaStorage:
                     break
                 for partition in directory.logs:
-                    if save == directory.save_log_starts:
+                    if checkpoint is directory.checkpoints.log_starts:
                         self.stories[partition].noted = self.logs[partition].log_start_offset
 
     @rule(ends_at=st.one_of(st.none(), st.integers(0, 80)), again=st.booleans())
@@ -411,7 +411,9 @@ class DiskMachine(RuleBasedStateMachine):
         for directory in self.directories.online:
             for partition in directory.logs:
                 if again and TOPICS[partition].compacted:
-                    directory.note_cleaned(partition, self.logs[partition].log_start_offset)
+                    directory.checkpoints.cleaned_offsets.note(
+                        partition, self.logs[partition].log_start_offset
+                    )
         self.files.done, self.files.ends_at = 0, ends_at
         died = False
         try:

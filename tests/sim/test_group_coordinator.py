@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
-from aiokq.broker.topics import TopicSpec
+from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.node import Node
 from aiokq.connection.options import ConnectionOptions
 from aiokq.core.counters import ClientCounters

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.consumer.consumer import Consumer
+from aiokq.core.errors import NoOffsetForPartition, OffsetOutOfRange
 from aiokq.producer.producer import Producer
 from tests.sim.harness.simulation import run
 
 ROUNDS = 5
+MANY = 6
+"""Records of the topic that is made again: more than the reader had read of the old one."""
 
 
 def test_producer_and_consumer_live_through_resets() -> None:
@@ -66,5 +72,49 @@ def test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy() -> None:
                         (1, b"b%d" % number),
                     ]
                     await kafka.reset()
+
+    run(1, main, limit=3600.0)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_position(
+    policy: str,
+) -> None:
+    """Fault 35: the old offset is in range there, and is another record's."""
+
+    async def main(world: Any) -> None:
+        async with EmbeddedCluster(environment=world.environment()) as kafka:
+            servers = kafka.bootstrap_servers
+            async with (
+                Producer(servers, _environment=world.environment()) as producer,
+                Admin(servers, _environment=world.environment()) as admin,
+                Consumer(
+                    bootstrap_servers=servers,
+                    auto_offset_reset=policy,
+                    _environment=world.environment(),
+                ) as reader,
+            ):
+                await admin.create_topics("orders", raise_errors=True)
+                for number in range(2):
+                    await producer.send("orders", b"old%d" % number)
+                reader.assign([("orders", 0)])
+                reader.seek(("orders", 0), 0)
+                for _ in range(2):
+                    await asyncio.wait_for(anext(reader), 30)
+                await admin.delete_topics("orders", raise_errors=True)
+                await admin.create_topics("orders", raise_errors=True)
+                for number in range(MANY):
+                    await producer.send("orders", b"%d" % number)
+                if policy == "none":
+                    with pytest.raises((NoOffsetForPartition, OffsetOutOfRange)):
+                        await asyncio.wait_for(anext(reader), 120)
+                    return
+                if policy == "latest":
+                    await asyncio.sleep(30)
+                    await producer.send("orders", b"%d" % MANY)
+                first = await asyncio.wait_for(anext(reader), 120)
+                assert first.value == b"%d" % first.offset  # of the new topic
+                # the latest is where the new one ended when the reader noticed it
+                assert first.offset in ((0,) if policy == "earliest" else (0, MANY))
 
     run(1, main, limit=3600.0)

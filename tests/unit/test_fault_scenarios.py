@@ -66,6 +66,8 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
     ),
     (35, "topic deleted and made again under a reader", "by its reset policy in the new one"): (
         "sim/test_reset.py::test_a_reader_goes_on_in_the_new_topic_by_its_reset_policy",
+        "sim/test_reset.py"
+        "::test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_position",
         "sim/test_reset.py::test_producer_and_consumer_live_through_resets",
     ),
     (36, "retention passes a reader", "offset out of range: by its policy, or an error"): (

@@ -13,12 +13,12 @@ import importlib
 import logging
 from collections import Counter
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.coordinator.registry_view import RegistryView
+from aiokq.broker.coordinator.slots import ShardState, Slot
 from aiokq.broker.coordinator.timers import Action, Instant, Timers
-from aiokq.broker.topics import TopicSpec
+from aiokq.broker.topic_layout import TopicSpec
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -45,10 +45,8 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.group import Group
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.shard import GroupShard
-    from aiokq.broker.coordinator.shard_log import ShardLog
     from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.node import BrokerEndpoint
-    from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import Topic, TopicRegistry
     from aiokq.core.counters import BrokerCounters
@@ -83,38 +81,6 @@ def partition_of(group_id: str, partitions: int) -> int:
     return 0 if value == -(2**31) else abs(value) % partitions
 
 
-class ShardState(Enum):
-    """Whether a shard may be asked."""
-
-    LOADING = "its log is being replayed"
-    ACTIVE = "it coordinates its groups"
-    FAILED = "its log cannot be read"
-    CLOSED = "this node coordinates its groups no longer"
-
-
-class _Slot:
-    """One partition with its shard, and the loop's timer for the first of the shard's timers."""
-
-    def __init__(
-        self, partition: Partition, log: ShardLog, shard: GroupShard, timers: Timers
-    ) -> None:
-        self.partition = partition
-        self.log = log
-        self.shard = shard
-        self.timers = timers
-        self.state = ShardState.LOADING
-        self.handle: asyncio.TimerHandle | None = None
-        self.wakes_at = 0.0
-
-    def close(self) -> None:
-        if self.state is ShardState.ACTIVE:
-            self.shard.unloaded()
-        self.state = ShardState.CLOSED
-        if self.handle is not None:
-            self.handle.cancel()
-            self.handle = None
-
-
 class CoordinatorRuntime:
     """The group coordinator of one node. Used from the node's loop only.
 
@@ -145,7 +111,7 @@ class CoordinatorRuntime:
         self._group_configs = group_configs
         self._counters = counters
         self._view = RegistryView(topics, brokers)
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, Slot] = {}
         self._partitions = 0
         self._closed = False
         self._supervisor = Supervisor("group coordinator", on_failure=on_failure)
@@ -260,7 +226,7 @@ class CoordinatorRuntime:
             raise CoordinatorNotAvailable(f"partition {index} of {OFFSETS_TOPIC} is offline")
         return partition.leader
 
-    def _slot(self, group_id: str) -> _Slot:
+    def _slot(self, group_id: str) -> Slot:
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
@@ -278,7 +244,7 @@ class CoordinatorRuntime:
         return slot
 
     @staticmethod
-    def _check(slot: _Slot) -> None:
+    def _check(slot: Slot) -> None:
         if slot.state is ShardState.LOADING:
             raise CoordinatorLoadInProgress()
         if slot.state is ShardState.FAILED or slot.log.is_offline:
@@ -291,7 +257,7 @@ class CoordinatorRuntime:
     def _instant(self) -> Instant:
         return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
 
-    def _apply(self, slot: _Slot, outcome: Outcome[R], instant: Instant) -> None:
+    def _apply(self, slot: Slot, outcome: Outcome[R], instant: Instant) -> None:
         """Write an outcome's records and take them over, in this order.
 
         Raises:
@@ -323,7 +289,7 @@ class CoordinatorRuntime:
 
     # timers
 
-    def _wind(self, slot: _Slot) -> None:
+    def _wind(self, slot: Slot) -> None:
         """Let the loop wake us for the shard's first timer."""
         at = slot.timers.next_at
         if slot.handle is not None:
@@ -336,7 +302,7 @@ class CoordinatorRuntime:
             slot.wakes_at = at
             slot.handle = asyncio.get_running_loop().call_later(delay, self._run_timers, slot)
 
-    def _run_timers(self, slot: _Slot) -> None:
+    def _run_timers(self, slot: Slot) -> None:
         slot.handle = None
         instant = self._instant()
         try:
@@ -348,7 +314,7 @@ class CoordinatorRuntime:
         finally:
             self._wind(slot)  # a bug in one group's timer is not the end of all others'
 
-    def _run_timer(self, slot: _Slot, key: Hashable, action: Action, instant: Instant) -> None:
+    def _run_timer(self, slot: Slot, key: Hashable, action: Action, instant: Instant) -> None:
         outcome = action(instant)
         if outcome is None:
             return
@@ -445,7 +411,7 @@ class CoordinatorRuntime:
                 timeouts=self._group_configs,
                 rebalances=self._counters.group_rebalances,
             )
-            slot = self._slots[partition.index] = _Slot(
+            slot = self._slots[partition.index] = Slot(
                 partition, ShardLog(partition), shard, timers
             )
             if slot.log.is_offline:
@@ -455,7 +421,7 @@ class CoordinatorRuntime:
             else:
                 self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")
 
-    async def _load(self, slot: _Slot) -> None:
+    async def _load(self, slot: Slot) -> None:
         began = self._clock.monotonic()
         try:
             records = await slot.log.replay(slot.shard)
@@ -474,7 +440,7 @@ class CoordinatorRuntime:
             self._clock.monotonic() - began,
         )
 
-    def _activate(self, slot: _Slot) -> None:
+    def _activate(self, slot: Slot) -> None:
         slot.state = ShardState.ACTIVE
         slot.shard.loaded(self._instant())
         self._wind(slot)

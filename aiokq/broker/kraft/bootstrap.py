@@ -13,18 +13,17 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from aiokq.broker.kraft.metadata_image import GROUP_CONFIG, TOPIC_CONFIG, encode_metadata_record
 from aiokq.broker.log import names
-from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.epochs import LeaderEpochs
-from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties
+from aiokq.broker.log.meta_properties import MetaProperties
+from aiokq.broker.log.stopped import stopped_directories
 from aiokq.broker.log.text_files import parse_uuid
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata_records import MetadataImage, TopicRecord
-from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -76,25 +75,13 @@ def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOv
             be handed over; says what to do.
         KafkaStorage: in use, or the disk refused.
     """
-    with ExitStack() as stack:
-        for path in paths:
-            try:
-                # Locking would make a directory that is not there.
-                if not files.exists(f"{path}/{names.META_PROPERTIES}"):
-                    raise ConfigError(f"{path} is no log directory: it has no meta.properties")
-                lock = files.lock(f"{path}/{names.LOCK}")
-            except BlockingIOError as error:
-                raise KafkaStorage(f"log directory {path} is in use: stop its broker") from error
-            except OSError as error:
-                raise unusable(path, error) from error
-            stack.callback(lock.release)
-        try:
-            return _hand_over(files, paths, timestamp_ms)
-        except OSError as error:
-            raise unusable(paths[0], error) from error
+    with stopped_directories(files, paths) as ids:
+        return _hand_over(files, paths, ids, timestamp_ms)
 
 
-def _hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOver:
+def _hand_over(
+    files: Files, paths: Sequence[str], ids: Sequence[MetaProperties], timestamp_ms: int
+) -> HandedOver:
     for path in paths:
         if files.is_dir(f"{path}/{names.CLUSTER_METADATA}"):
             raise ConfigError(
@@ -102,9 +89,6 @@ def _hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedO
                 " on with that; to hand over topics that it does not know, start aiokq broker once"
                 " more and stop it, then move that away: users, ACLs and quotas in it are lost"
             )
-    ids = [_ids(files, path) for path in paths]
-    if len({(one.cluster_id, one.node_id) for one in ids}) > 1:
-        raise ConfigError("these are directories of several nodes")
     image = _image(files, paths)
     places = _places(files, paths, ids)
     records = [
@@ -130,11 +114,6 @@ def _hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedO
         files.write_atomic(path, data)
     partitions = sum(topic.partitions for topic in image.topics.values())
     return HandedOver(ids[0].cluster_id, ids[0].node_id, len(image.topics), partitions, written)
-
-
-def _ids(files: Files, path: str) -> MetaProperties:
-    file = f"{path}/{names.META_PROPERTIES}"
-    return decode_meta_properties(files.read_bytes(file), file)
 
 
 def _image(files: Files, paths: Sequence[str]) -> MetadataImage:

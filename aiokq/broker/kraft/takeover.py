@@ -251,13 +251,13 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
     ours = {topic.topic_id: topic for topic in image.topics.values()}
     for directory in directories.online:
         present = directory.partitions()
-        for (topic_id, number), path in directory.strays().items():
+        for (topic_id, number), path in directory.strays.find().items():
             topic = ours.get(topic_id)
             if topic is None or number >= topic.partitions:
                 continue
             partition = TopicPartition(topic.name, number)
             if partition not in present:
-                directory.take_back(partition, path)
+                directory.strays.take_back(partition, path)
                 logger.warning("log that was set aside is back partition=%s", partition)
 
 

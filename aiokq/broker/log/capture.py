@@ -29,7 +29,7 @@ class CapturedFile(NamedTuple):
         source: path of the file.
         name: what it is called in a copy.
         size: bytes from its beginning.
-        finished: nothing will ever be written to it again.
+        finished: nothing is written to it while the log is open.
     """
 
     source: str

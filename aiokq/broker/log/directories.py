@@ -181,7 +181,7 @@ class LogDirectories:
                         "no topic owns partition=%s topic_id=%s: its directory is now %s",
                         partition,
                         topic_id,
-                        directory.set_aside(partition),
+                        directory.strays.set_aside(partition),
                     )
             except OSError as error:
                 directory.disk.refused(None, "directory not read", error, directory.path)

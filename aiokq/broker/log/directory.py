@@ -7,54 +7,52 @@ Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
+from aiokq.broker.log.checkpoints import Checkpoint, Checkpoints
+from aiokq.broker.log.clean_shutdown import CleanShutdown
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
-from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
+from aiokq.broker.log.meta_properties import MetaProperties, adopt_meta_properties
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import GAPS_ANYWHERE, Progress, open_log, unchecked_bytes
+from aiokq.broker.log.removal import Removal, remove_directory
+from aiokq.broker.log.strays import Strays
 from aiokq.broker.log.text_files import (
-    format_uuid,
-    read_offsets,
     read_partition_metadata,
-    write_offsets,
     write_partition_metadata,
 )
-from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.flusher import Flusher
-    from aiokq.broker.log.segment import Segment
 
 logger = logging.getLogger("aiokq.broker.log")
-
-NO_BROKER_EPOCH: Final = -1
 
 
 class LogDirectory:
     """A directory of partition logs that this process has locked.
 
-    ``open`` makes one. Touched from one thread at a time; opening a log may take long after an
-    unclean stop and belongs in an executor then.
+    ``open`` makes one. Touched on the loop, but for what may take long: logs are opened in several
+    threads after an unclean stop, each log in one, while others are served; closed so as well; and
+    checkpoints are written, and files removed, in any thread.
 
     Attributes:
         path: of the directory.
         properties: its ids.
         clean: the last stop was clean, so nothing needs to be scanned.
         disk: what becomes of it when its disk refuses.
+        checkpoints: the offsets that are written down of its partitions.
+        strays: the directories in it that are no topic's partition.
     """
 
     def __init__(
@@ -67,31 +65,24 @@ class LogDirectory:
         crc32c: Checksum,
         random: Random,
         now: Callable[[], float],
-        clean: bool,
+        clean_shutdown: CleanShutdown,
     ) -> None:
         self.path = path
         self.properties = properties
-        self.clean = clean
+        self.clean = clean_shutdown.found
         self._files = files
         self._lock = lock
         self._crc32c = crc32c
-        self._random = random
         self.disk = DiskTrouble(now, path)
         self._flusher: Flusher | None = None
         self._open_files = OpenFiles()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
-        # what each checkpoint on disk says
-        self._written: dict[str, dict[TopicPartition, int]] = {}
-        self._starts = self._read(names.LOG_STARTS)
-        self._points = self._read(names.RECOVERY_POINTS)
-        self._watermarks = self._read(names.HIGH_WATERMARKS)
-        self._cleaned = self._read(names.CLEANED_OFFSETS)
-        self._broker_epoch = NO_BROKER_EPOCH
-        self._not_closed: list[KafkaStorage] = []
-        self._closed = self._unlocked = False
-        self._unrecovered = False
-        self._checkpoints = threading.Lock()
+        self.checkpoints = Checkpoints(files, path)
+        self.strays = Strays(files, path, random)
+        self._clean_shutdown = clean_shutdown
+        self._not_closed: list[str] = []  # no exceptions: their frames would keep files open
+        self._closed = self._unrecovered = False
 
     @classmethod
     def open(
@@ -127,25 +118,16 @@ class LogDirectory:
         except OSError as error:
             raise unusable(path, error) from error
         try:
-            properties = _adopt(files, path, node_id, cluster_id, random)
-            marker = f"{path}/{names.CLEAN_SHUTDOWN}"
-            clean = files.exists(marker)
-            broker_epoch = _broker_epoch(files, marker) if clean else NO_BROKER_EPOCH
-            if clean:
-                # gone at once: a crash while loading is no clean stop (KAFKA-10471)
-                files.remove(marker)
-                files.sync_dir(path)
             directory = cls(
                 files,
                 path,
-                properties,
+                adopt_meta_properties(files, path, node_id, cluster_id, random),
                 lock,
                 crc32c=crc32c,
                 random=random,
                 now=now,
-                clean=clean,
+                clean_shutdown=CleanShutdown(files, path),
             )
-            directory._broker_epoch = broker_epoch
             directory._remove_leftovers()
         except OSError as error:
             lock.release()
@@ -164,16 +146,21 @@ class LogDirectory:
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
         """The partitions that have a directory, each with the topic id it says it is of."""
         found: dict[TopicPartition, uuid.UUID | None] = {}
-        for name in self._files.listdir(self.path):
-            partition = names.parse_partition_directory(name)
-            if partition is not None and self._files.is_dir(f"{self.path}/{name}"):
+        for partition in self._names():
+            directory = f"{self.path}/{names.partition_directory(partition)}"
+            if self._files.is_dir(directory):
                 try:
-                    topic_id = read_partition_metadata(self._files, f"{self.path}/{name}")
+                    topic_id = read_partition_metadata(self._files, directory)
                 except CorruptRecord as error:
                     logger.warning("topic id unknown partition=%s %s", partition, error.message)
                     topic_id = None
                 found[partition] = topic_id
         return found
+
+    def _names(self) -> list[TopicPartition]:
+        """The partitions that something in the directory has its name from."""
+        parsed = map(names.parse_partition_directory, self._files.listdir(self.path))
+        return [partition for partition in parsed if partition is not None]
 
     def has_segments(self, partition: TopicPartition) -> bool:
         """Whether the directory of a partition has a log in it.
@@ -216,12 +203,14 @@ class LogDirectory:
             KafkaStorage: the disk refused.
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
+        checkpoints = self.checkpoints
         try:
             if topic_id is not None:
-                self._set_stray_aside(partition, topic_id)
+                self.strays.set_aside_other(partition, topic_id)
             exists = self._files.is_dir(directory)
             if not exists:
                 self._forget(partition)
+            recovery_point = checkpoints.recovery_points.get(partition) or 0
             log = open_log(
                 self._files,
                 directory,
@@ -232,8 +221,8 @@ class LogDirectory:
                 disk=self.disk,
                 open_files=self._open_files,
                 clean=self.clean or not exists,
-                log_start_offset=self._starts.get(partition, 0),
-                recovery_point=self._points.get(partition, 0),
+                log_start_offset=checkpoints.log_starts.get(partition) or 0,
+                recovery_point=recovery_point,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 progress=progress,
             )
@@ -241,13 +230,14 @@ class LogDirectory:
                 f"{directory}/{names.PARTITION_METADATA}"
             ):
                 write_partition_metadata(self._files, directory, topic_id)
-            if self._points.get(partition, 0) > log.log_end_offset:
+            if recovery_point > log.log_end_offset:
                 # Recovery cut the log: what is written behind the cut, nobody has synced.
-                self._points[partition] = log.log_end_offset
-                self._write(names.RECOVERY_POINTS, self._points)
-            if self._cleaned.get(partition, 0) > log.log_end_offset:
-                self._cleaned[partition] = log.log_start_offset
-            log.durability.recovery_point = min(self._points.get(partition, 0), log.log_end_offset)
+                recovery_point = log.log_end_offset
+                checkpoints.recovery_points.note(partition, recovery_point)
+                checkpoints.recovery_points.write()
+            if (checkpoints.cleaned_offsets.get(partition) or 0) > log.log_end_offset:
+                checkpoints.cleaned_offsets.note(partition, log.log_start_offset)
+            log.durability.recovery_point = recovery_point
             # also after a kill: nobody knows whether it came to the sync of its name
             log.durability.is_new = not exists or not self.clean
             if log.durability.has_policy and log.recovery_point < log.log_end_offset:
@@ -258,6 +248,7 @@ class LogDirectory:
             if self._flusher is not None:
                 log.durability.attach(self._flusher)
         except OSError as error:
+            self._unrecovered |= not self.clean
             self.disk.refused(partition, "log not opened", error, directory)
             raise KafkaStorage(
                 f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
@@ -272,7 +263,7 @@ class LogDirectory:
 
         What was compacted was synced before: no power cut takes it.
         """
-        cleaned = self._cleaned.get(partition)
+        cleaned = self.checkpoints.cleaned_offsets.get(partition)
         # Without a policy it is a log that was found: nobody knows whether it was compacted.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
@@ -283,7 +274,8 @@ class LogDirectory:
         """How much of a log a recovery reads, from the recovery point on; 0 if nobody knows."""
         directory = f"{self.path}/{names.partition_directory(partition)}"
         try:
-            return unchecked_bytes(self._files, directory, self._points.get(partition, 0))
+            point = self.checkpoints.recovery_points.get(partition) or 0
+            return unchecked_bytes(self._files, directory, point)
         except OSError:
             return 0  # said when it is opened
 
@@ -297,13 +289,15 @@ class LogDirectory:
         Durable before its first append. A log start left would hide acknowledged records after
         a kill, a recovery point vouch for segments that were never synced.
         """
-        self._watermarks.pop(partition, None)
-        if self._cleaned.pop(partition, None) is not None:
-            self._write(names.CLEANED_OFFSETS, self._cleaned)
-        if self._starts.pop(partition, None) is not None:
-            self.write_log_starts()
-        if self._points.pop(partition, None) is not None:
-            self._write(names.RECOVERY_POINTS, self._points)
+        checkpoints = self.checkpoints
+        checkpoints.high_watermarks.forget(partition)
+        for checkpoint in (
+            checkpoints.cleaned_offsets,
+            checkpoints.log_starts,
+            checkpoints.recovery_points,
+        ):
+            if checkpoint.forget(partition):
+                checkpoint.write()
 
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
@@ -319,70 +313,9 @@ class LogDirectory:
             return  # no topic owns it any more: the next start sets it aside
         try:
             if self._files.is_dir(directory):
-                self._deleted.append(self._rename_away(partition, names.DELETED_DIRECTORY))
+                self._deleted.append(self.strays.rename(partition, names.DELETED_DIRECTORY))
         except OSError as error:
             raise self.disk.refused(partition, "log not deleted", error, directory) from error
-
-    def set_aside(self, partition: TopicPartition) -> str:
-        """Rename the directory of a partition that no topic owns, as Kafka does; its new path.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        return self._rename_away(partition, names.STRAY_DIRECTORY)
-
-    def strays(self) -> dict[tuple[uuid.UUID, int], str]:
-        """The directories that were set aside, by topic id and partition number."""
-        found: dict[tuple[uuid.UUID, int], str] = {}
-        for name in self._files.listdir(self.path):
-            number = names.parse_stray_directory(name)
-            if number is None:
-                continue
-            try:
-                topic_id = read_partition_metadata(self._files, f"{self.path}/{name}")
-            except CorruptRecord:
-                continue
-            if topic_id is not None:
-                found[topic_id, number] = f"{self.path}/{name}"
-        return found
-
-    def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Give a directory that was set aside its partition's name again.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        self._files.rename(path, f"{self.path}/{names.partition_directory(partition)}")
-        self._files.sync_dir(self.path)
-
-    def _rename_away(self, partition: TopicPartition, suffix: str) -> str:
-        """Give a partition's directory a name that is no partition's; the new path."""
-        directory = f"{self.path}/{names.partition_directory(partition)}"
-        unique = uuid.UUID(int=self._random.getrandbits(128)).hex
-        renamed = f"{self.path}/{names.renamed_directory(partition, unique, suffix)}"
-        self._files.rename(directory, renamed)
-        self._files.sync_dir(self.path)
-        return renamed
-
-    def _set_stray_aside(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        """Records of another topic of the same name must not be served as this one's.
-
-        A stop between the record of a deletion and the deletion leaves them. Kept, not removed:
-        they may also be somebody's who copied a directory here.
-        """
-        directory = f"{self.path}/{names.partition_directory(partition)}"
-        try:
-            stored = read_partition_metadata(self._files, directory)
-        except CorruptRecord:
-            return
-        if stored is not None and stored != topic_id:
-            renamed = self.set_aside(partition)
-            logger.warning(
-                "directory of another topic set aside partition=%s topic_id=%s kept=%s",
-                partition,
-                format_uuid(stored),
-                renamed,
-            )
 
     def purge(self) -> None:
         """Remove the files of deleted partitions and segments, now."""
@@ -399,15 +332,15 @@ class LogDirectory:
         Args:
             delay_ms: of partitions; segments have their topic's.
         """
-        found: dict[int, _Removal] = {}
+        found: dict[int, Removal] = {}
         if self._deleted:
-            found[delay_ms] = _Removal(self._remove, self._deleted, [])
+            found[delay_ms] = Removal(self._files, self._deleted)
             self._deleted = []
         for log in list(self._logs.values()):
             segments = log.gone()
             if segments:
                 due = log.config.file_delete_delay_ms
-                found.setdefault(due, _Removal(self._remove, [], [])).segments.extend(segments)
+                found.setdefault(due, Removal(self._files)).segments.extend(segments)
         return found.items()
 
     # --- checkpoints
@@ -419,61 +352,38 @@ class LogDirectory:
             KafkaStorage: the disk refused.
         """
         self.note_log_starts()
-        self.save_log_starts()
+        self.save(self.checkpoints.log_starts)
 
     def note_log_starts(self) -> None:
-        """Take note of where each log starts now, for ``save_log_starts``."""
+        """Take note of where each log starts now."""
         for partition, log in list(self._logs.items()):
             # Also where it is the base of the first segment: a power cut may bring back the
             # segments before it.
             if log.log_start_offset > 0:
-                self._starts[partition] = log.log_start_offset
+                self.checkpoints.log_starts.note(partition, log.log_start_offset)
 
     def note_recovery_points(self) -> None:
-        """Take note of what is durable of each log now, for ``save_recovery_points``."""
+        """Take note of what is durable of each log now."""
         for partition, log in list(self._logs.items()):
-            self._points[partition] = log.recovery_point
+            self.checkpoints.recovery_points.note(partition, log.recovery_point)
 
     def note_high_watermarks(self) -> None:
-        """Take note of each log's high watermark now, for ``save_high_watermarks``."""
+        """Take note of each log's high watermark now."""
         for partition, log in list(self._logs.items()):
-            self._watermarks[partition] = log.high_watermark
+            self.checkpoints.high_watermarks.note(partition, log.high_watermark)
 
-    def cleaned_offset(self, partition: TopicPartition) -> int | None:
-        """The offset before which a log was compacted; None if it never was."""
-        return self._cleaned.get(partition)
-
-    def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
-        """A log was compacted up to this offset, for ``save_cleaned_offsets``."""
-        self._cleaned[partition] = offset
-
-    def save_cleaned_offsets(self) -> None:
-        """As ``save_log_starts``."""
-        self._save(names.CLEANED_OFFSETS, self._cleaned)
-
-    def save_log_starts(self) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Write what was noted, unless the file says it; waits for the disk. In any thread.
 
         Raises:
             KafkaStorage: the disk refused.
         """
-        self._save(names.LOG_STARTS, self._starts)
-
-    def save_recovery_points(self) -> None:
-        """As ``save_log_starts``."""
-        self._save(names.RECOVERY_POINTS, self._points)
-
-    def save_high_watermarks(self) -> None:
-        """As ``save_log_starts``."""
-        self._save(names.HIGH_WATERMARKS, self._watermarks)
-
-    def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if not offsets and name not in self._written:
+        if checkpoint.is_blank:
             return
         try:
-            self._write(name, offsets)
+            checkpoint.write()
         except OSError as error:
-            self.disk.refused(None, "checkpoint not written", error, f"{self.path}/{name}")
+            self.disk.refused(None, "checkpoint not written", error, checkpoint.path)
             raise unusable(self.path, error) from error
 
     # --- end
@@ -488,7 +398,7 @@ class LogDirectory:
             try:
                 log.close(clean)
             except KafkaStorage as error:
-                self._not_closed.append(error)
+                self._not_closed.append(error.message)
 
     def close(self, clean: bool = True) -> None:
         """Close every log and let go of the directory; twice is harmless.
@@ -511,131 +421,42 @@ class LogDirectory:
                 raise KafkaStorage(
                     f"{len(self._not_closed)} of {len(self._logs)} logs in {self.path} were not"
                     " closed clean, the next start checks them and needs room on the disk for that:"
-                    f" {self._not_closed[0].message}"
+                    f" {self._not_closed[0]}"
                 )
             if clean and self._unrecovered:
-                self.note_log_starts()
-                self.save_log_starts()
+                self.write_log_starts()
             elif clean:
                 self._close_clean()
         finally:
-            with self._checkpoints:
-                self._unlocked = True
+            with self.checkpoints.lock:
+                self.checkpoints.closed = True
                 self._lock.release()
 
     def _close_clean(self) -> None:
-        self._points = {tp: log.log_end_offset for tp, log in self._logs.items()}
-        self._starts = {tp: start for tp, start in self._starts.items() if tp in self._logs}
-        self._watermarks = {tp: log.high_watermark for tp, log in self._logs.items()}
+        checkpoints = self.checkpoints
         try:
             for directory in self._deleted:
-                self._remove(directory)
+                remove_directory(self._files, directory)
+            # Also of logs that could not be opened; those of deleted ones would be ever more.
+            there = self._names()
+            for checkpoint in (
+                checkpoints.log_starts,
+                checkpoints.recovery_points,
+                checkpoints.high_watermarks,
+            ):
+                checkpoint.keep(there)
             self.note_log_starts()
-            self._write(names.LOG_STARTS, self._starts)
-            self._write(names.RECOVERY_POINTS, self._points)
-            self._write(names.HIGH_WATERMARKS, self._watermarks)
-            self._files.sync_dir(self.path)
-            marker = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch})
-            self._files.write_atomic(f"{self.path}/{names.CLEAN_SHUTDOWN}", marker.encode())
+            self.note_recovery_points()
+            self.note_high_watermarks()
+            checkpoints.log_starts.write()
+            checkpoints.recovery_points.write()
+            checkpoints.high_watermarks.write()
+            self._clean_shutdown.leave()
         except OSError as error:
             raise unusable(self.path, error) from error
-
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            offsets = read_offsets(self._files, f"{self.path}/{name}")
-            if offsets:
-                self._written[name] = dict(offsets)
-            return offsets
-        except CorruptRecord as error:
-            logger.error("checkpoint ignored file=%s/%s error=%s", self.path, name, error.message)
-            return {}
-
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        with self._checkpoints:
-            # Copied only now: who comes last writes the latest. Once unlocked, the file is another
-            # process's.
-            latest = dict(offsets)
-            if self._unlocked or self._written.get(name) == latest:
-                return
-            self._written.pop(name, None)
-            write_offsets(self._files, f"{self.path}/{name}", latest)
-            self._written[name] = latest
 
     def _remove_leftovers(self) -> None:
         """Directories that a stop left half deleted."""
         for name in self._files.listdir(self.path):
             if name.endswith(names.DELETED_DIRECTORY) and self._files.is_dir(f"{self.path}/{name}"):
-                self._remove(f"{self.path}/{name}")
-
-    def _remove(self, directory: str) -> None:
-        try:
-            self._files.remove_tree(directory)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            logger.warning("deleted log not removed directory=%s error=%s", directory, error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Removal:
-    """Directories and segments whose files go at the same time."""
-
-    remove: Callable[[str], None]
-    directories: list[str]
-    segments: list[Segment]
-
-    def __call__(self) -> None:
-        for directory in self.directories:
-            self.remove(directory)
-        for segment in self.segments:
-            try:
-                segment.remove_renamed(names.DELETED)
-            except OSError as error:
-                path = segment.path(names.LOG)
-                logger.warning("deleted segment not removed file=%s error=%s", path, error)
-
-
-def _broker_epoch(files: Files, marker: str) -> int:
-    """The epoch that Apache Kafka had when it stopped: it looks for it when it starts again here.
-
-    Where another one is found, it takes its last stop for unclean, and its replicas for stale.
-    """
-    try:
-        values = json.loads(files.read_bytes(marker))
-    except ValueError:
-        return NO_BROKER_EPOCH
-    epoch = values.get("brokerEpoch") if isinstance(values, dict) else None
-    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
-
-
-def _adopt(
-    files: Files,
-    path: str,
-    node_id: int | None,
-    cluster_id: str | None,
-    random: Random,
-) -> MetaProperties:
-    """The stored ids, or new ones, written down."""
-    file = f"{path}/{names.META_PROPERTIES}"
-    if not files.exists(file):
-        properties = MetaProperties(
-            cluster_id or format_uuid(random_id(random)),
-            0 if node_id is None else node_id,
-            format_uuid(random_id(random)),
-        )
-        files.write_atomic(file, properties.encode())
-        return properties
-    stored = decode_meta_properties(files.read_bytes(file), file)
-    if node_id is not None and node_id != stored.node_id:
-        raise ConfigError(
-            f"log directory {path} belongs to node {stored.node_id}, not {node_id}: leave the"
-            " node id out, or choose another directory"
-        )
-    if cluster_id is not None and cluster_id != stored.cluster_id:
-        raise ConfigError(
-            f"log directory {path} belongs to cluster {stored.cluster_id}, not {cluster_id}"
-        )
-    if stored.directory_id is None:  # written before Kafka 3.7
-        stored = stored._replace(directory_id=format_uuid(random_id(random)))
-        files.write_atomic(file, stored.encode())
-    return stored
+                remove_directory(self._files, f"{self.path}/{name}")

@@ -18,7 +18,7 @@ from aiokq.broker.log.config import LONG_MAX
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.flusher import Flusher, PendingFlush
-    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.local_log import LocalLog
 
 __all__ = ["Durability"]
 
@@ -62,7 +62,7 @@ class Durability:
         """Ask this flusher from now on; without one nothing is ever held back."""
         self._flusher = flusher
 
-    def holds_back(self, log: PartitionLog, end_offset: int) -> bool:
+    def holds_back(self, log: LocalLog, end_offset: int) -> bool:
         """Whether records before ``end_offset``, just written, are seen only when they are durable.
 
         Asks for the flushes that the policy says.
@@ -76,7 +76,13 @@ class Durability:
             self._flusher.flush_within(log, self._flush_ms / 1000)
         return False
 
-    def segment_finished(self, log: PartitionLog, next_base_offset: int) -> None:
+    def settings_changed(self, log: LocalLog) -> None:
+        """Records that wait for a flush, or for nothing, wait no longer than ``flush.ms`` now."""
+        unflushed = log.log_end_offset > self.recovery_point
+        if self._flusher is not None and self._flush_ms < LONG_MAX and unflushed:
+            self._flusher.flush_within(log, self._flush_ms / 1000)
+
+    def segment_finished(self, log: LocalLog, next_base_offset: int) -> None:
         """A segment is written to no more: synced in the background, recovery never reads it."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)

@@ -19,14 +19,15 @@ from aiokq.core.supervisor import Supervisor, shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
-    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.local_log import LocalLog
+    from aiokq.broker.log.segment import Segment
     from aiokq.core.files import File, Files
     from aiokq.core.offload import Offload
 
 __all__ = ["Flusher", "PendingFlush"]
 
 AGAIN_SECONDS: Final = 1.0
-"""How long a log waits whose files could not be opened for want of descriptors."""
+"""How long a log waits that could not be synced for want of descriptors."""
 
 SHARES: Final = 2
 """Threads that one pass takes: syncs that wait together are committed together, and others need
@@ -39,13 +40,15 @@ class PendingFlush(NamedTuple):
     Attributes:
         generation: of the log's end; another one by the time it is done means that records before
             ``end_offset`` were replaced meanwhile.
-        files: of segments that were written to.
+        segments: which of them were written to.
+        files: of these.
         directories: whose names are new.
     """
 
-    log: PartitionLog
+    log: LocalLog
     end_offset: int
     generation: int
+    segments: Sequence[Segment]
     files: Sequence[File]
     directories: Sequence[str]
 
@@ -66,15 +69,15 @@ class Flusher:
         self._offload = offload
         self._disk = disk
         # up to which offset each log is to be synced; None for its end by then
-        self._wanted: dict[PartitionLog, int | None] = {}
-        self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
+        self._wanted: dict[LocalLog, int | None] = {}
+        self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
 
     def start(self, supervisor: Supervisor) -> None:
         """Sync what is asked for, from now until the supervisor closes."""
         supervisor.spawn(self._run(), name="flush logs")
 
-    def flush(self, log: PartitionLog, before: int | None = None) -> None:
+    def flush(self, log: LocalLog, before: int | None = None) -> None:
         """Sync a log soon.
 
         Args:
@@ -84,13 +87,17 @@ class Flusher:
         self._wanted[log] = None if before is None or wanted is None else max(before, wanted)
         self._due.set()
 
-    def flush_within(self, log: PartitionLog, seconds: float) -> None:
+    def flush_within(self, log: LocalLog, seconds: float) -> None:
         """Sync a log at the latest in this time."""
-        if log not in self._timers:
-            loop = asyncio.get_running_loop()
-            self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(log)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()  # of a flush.ms that was longer
+        self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
-    def _time_is_up(self, log: PartitionLog) -> None:
+    def _time_is_up(self, log: LocalLog) -> None:
         del self._timers[log]
         if log.recovery_point < log.log_end_offset:
             self.flush(log)
@@ -125,7 +132,7 @@ class Flusher:
                 one = log.begin_flush(before)
             except KafkaStorage:  # logged where it was met
                 if self._disk.failure is None:
-                    self.flush_within(log, AGAIN_SECONDS)  # when there are descriptors again
+                    self.flush_within(log, AGAIN_SECONDS)  # when there may be descriptors
             else:
                 if one is not None:
                     pending.append(one)
@@ -137,9 +144,13 @@ class Flusher:
                 log.wake_waiters()
 
     async def _finish(self, pending: Sequence[PendingFlush]) -> None:
-        if await self._sync(pending) is None:
-            for done in pending:
+        failure = await self._sync(pending)
+        for done in pending:
+            if failure is None:
                 done.log.end_flush(done)
+            elif self._disk.failure is None:
+                done.log.redo_flush(done)
+                self.flush_within(done.log, AGAIN_SECONDS)
 
     async def _sync(self, pending: Sequence[PendingFlush]) -> KafkaStorage | None:
         """In some threads, all of which are done when it ends.

@@ -10,8 +10,10 @@ import uuid
 from random import Random
 from typing import NamedTuple
 
+from aiokq.broker.log.names import META_PROPERTIES
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.core.errors import ConfigError
+from aiokq.core.files import Files
 from aiokq.core.properties import format_properties, parse_properties
 
 
@@ -59,3 +61,45 @@ def random_id(source: Random) -> uuid.UUID:
         value = uuid.UUID(int=source.getrandbits(128), version=4)
         if value.int > 1 and not format_uuid(value).startswith("-"):
             return value
+
+
+def adopt_meta_properties(
+    files: Files,
+    path: str,
+    node_id: int | None,
+    cluster_id: str | None,
+    random: Random,
+) -> MetaProperties:
+    """The ids of a log directory: those stored there, or new ones, which are written down.
+
+    Args:
+        node_id: the broker's; None takes the stored one, 0 in a new directory.
+        cluster_id: None takes the stored one, a new one in a new directory.
+
+    Raises:
+        ConfigError: they are another node's or cluster's.
+        OSError: the disk refused.
+    """
+    file = f"{path}/{META_PROPERTIES}"
+    if not files.exists(file):
+        properties = MetaProperties(
+            cluster_id or format_uuid(random_id(random)),
+            0 if node_id is None else node_id,
+            format_uuid(random_id(random)),
+        )
+        files.write_atomic(file, properties.encode())
+        return properties
+    stored = decode_meta_properties(files.read_bytes(file), file)
+    if node_id is not None and node_id != stored.node_id:
+        raise ConfigError(
+            f"log directory {path} belongs to node {stored.node_id}, not {node_id}: leave the"
+            " node id out, or choose another directory"
+        )
+    if cluster_id is not None and cluster_id != stored.cluster_id:
+        raise ConfigError(
+            f"log directory {path} belongs to cluster {stored.cluster_id}, not {cluster_id}"
+        )
+    if stored.directory_id is None:  # written before Kafka 3.7
+        stored = stored._replace(directory_id=format_uuid(random_id(random)))
+        files.write_atomic(file, stored.encode())
+    return stored

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.segment import Segment
+    from aiokq.broker.log.segment_files import SegmentFiles
 
 __all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles"]
 
@@ -34,12 +34,12 @@ class OpenFiles:
     def __init__(self, limit: int = MAX_OPEN_SEGMENTS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._segments: dict[Segment, None] = {}
+        self._segments: dict[SegmentFiles, None] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def used(self, segment: Segment) -> None:
+    def used(self, segment: SegmentFiles) -> None:
         """A segment's file is used now; another's may have to go for it."""
         segments = self._segments
         with self._lock:
@@ -51,7 +51,7 @@ class OpenFiles:
         if oldest is not None:
             oldest.release()
 
-    def closed(self, segment: Segment) -> None:
+    def closed(self, segment: SegmentFiles) -> None:
         """A segment's file is closed, or let go."""
         with self._lock:
             self._segments.pop(segment, None)

@@ -1,9 +1,10 @@
-"""Owns the log of one partition: its segments, offsets and producer state, appends and reads.
+"""Owns the log of one partition: appends and reads, producers, epochs, and what readers see.
 
-Knows no topic registry, connection or request. How a log is found on disk and made sound again
-is ``recovery``; what may be appended ``appending`` and ``validation``.
+Knows no topic registry, connection or request. Its segments and how they are synced are
+``local_log``'s. How a log is found on disk and made sound again is ``recovery``; what may be
+appended ``appending`` and ``validation``.
 
-Source: Kafka ``UnifiedLog.java``, ``LocalLog.java``.
+Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
 """
 
@@ -13,10 +14,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import names
 from aiokq.broker.log.appending import PreparedAppend, prepare_append
-from aiokq.broker.log.durability import Durability
 from aiokq.broker.log.flusher import PendingFlush
+from aiokq.broker.log.local_log import LocalLog
 from aiokq.broker.log.producer_snapshot import (
     encode_snapshot,
     restore_producers,
@@ -26,10 +26,9 @@ from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.segments import Segments, TimestampSearch
-from aiokq.broker.log.tail import LogTail
-from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
-from aiokq.core.files import File, FileRange, Files
+from aiokq.broker.log.segments import TimestampSearch
+from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
+from aiokq.core.files import FileRange, Files
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
@@ -46,19 +45,15 @@ __all__ = ["AppendResult", "LogRead", "PartitionLog"]
 logger = logging.getLogger("aiokq.broker.log")
 
 
-class PartitionLog:
+class PartitionLog(LocalLog):
     """The records of one partition.
 
     Touched from one thread at a time: the broker's loop, after recovery handed it over.
 
     Attributes:
-        topic_partition: whose records.
-        directory: where its files are.
-        config: its topic's settings; ``update_config`` changes them while it runs.
         high_watermark: what consumers may read up to: the end itself, while one node has it and
             the topic does not ask for a flush.
         append_listeners: called with the number of bytes that consumers may read more.
-        durability: how far it would survive a power cut.
     """
 
     def __init__(
@@ -77,29 +72,21 @@ class PartitionLog:
         disk: DiskTrouble,
         open_files: OpenFiles,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.directory = directory
-        self.config = config
-        self.append_listeners: list[Callable[[int], None]] = []
-        self._files = files
-        self._crc32c = crc32c
-        self._disk = disk
-        self._segments = Segments(segments, open_files)
-        self._tail = LogTail(
+        super().__init__(
             topic_partition,
             directory,
             files=files,
             config=config,
-            segments=self._segments,
+            segments=segments,
+            changed=changed,
             disk=disk,
+            open_files=open_files,
         )
+        self.append_listeners: list[Callable[[int], None]] = []
+        self._crc32c = crc32c
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
-        self._closed = False
-        # what a clean stop has to do: anything at all, and make new names durable
-        self._changed = self._renamed = changed
-        self.durability = Durability(config)
         self._unseen_bytes = 0
         self.high_watermark = self.log_end_offset
 
@@ -111,25 +98,10 @@ class PartitionLog:
         return self._log_start_offset
 
     @property
-    def log_end_offset(self) -> int:
-        """The offset the next record gets."""
-        return self._segments.active.next_offset
-
-    @property
     def last_stable_offset(self) -> int:
         """The end for readers of committed records: no open transaction begins before it."""
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of batches in all segments."""
-        return sum(segment.size for segment in self._segments.all)
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """The segments, oldest first; a new tuple whenever they change."""
-        return self._segments.all
 
     @property
     def producers(self) -> ProducerState:
@@ -140,27 +112,6 @@ class PartitionLog:
     def epochs(self) -> LeaderEpochs:
         """The history of leader epochs."""
         return self._epochs
-
-    @property
-    def failed(self) -> bool:
-        """Whether its directory is offline: nothing is written until it is opened anew."""
-        return self._disk.failure is not None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, or deleted: what is at its paths may be another one's."""
-        return self._closed
-
-    @property
-    def recovery_point(self) -> int:
-        """Records before it are durable."""
-        return self.durability.recovery_point
-
-    def update_config(self, config: LogConfig) -> None:
-        """Take over changed topic settings."""
-        self.config = config
-        self._tail.update_config(config)
-        self.durability.update_config(config)
 
     # --- append
 
@@ -257,24 +208,6 @@ class PartitionLog:
             self.high_watermark = placed.next_offset
         return placed.next_offset - 1
 
-    def read_refused(self, error: OSError) -> KafkaStorage:
-        """A read that somebody else did of this log's files failed: logged, and what to answer."""
-        return self._refused("read failed", error)
-
-    def _refused(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
-        return self._disk.refused(self.topic_partition, what, error, self.directory)
-
-    def _check_usable(self) -> None:
-        failure = self._disk.failure
-        if failure is not None:
-            raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
-        if self._closed:
-            raise KafkaStorage(
-                f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
-            )
-
-    # --- segments
-
     # --- durability
 
     async def committed(self, offset: int) -> None:
@@ -286,45 +219,6 @@ class PartitionLog:
         while self.high_watermark < offset:
             self._check_usable()
             await self.durability.changed()
-
-    def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """What is to be synced so that records are durable; None if they are.
-
-        Args:
-            before: an offset up to which will do; None for the end.
-
-        Raises:
-            KafkaStorage: a file cannot be opened.
-        """
-        if self._closed:
-            return None
-        *older, active = self._segments.all
-        end = self.log_end_offset
-        if before is not None and before <= active.base_offset:
-            end = active.base_offset
-        elif active.next_offset > self.recovery_point:
-            older.append(active)
-        files: list[File] = []
-        try:
-            for segment in reversed(older):
-                finished = segment is not active
-                if segment.next_offset <= self.recovery_point and not (
-                    finished and segment.needs_sync
-                ):
-                    break
-                files += segment.begin_sync(finished=finished)
-        except OSError as error:
-            raise self._refused("flush failed", error) from error
-        if end <= self.recovery_point and not files:
-            return None
-        directories: list[str] = []
-        if self._renamed:
-            self._renamed = False
-            directories.append(self.directory)
-        if self.durability.is_new:
-            self.durability.is_new = False
-            directories.append(self.directory.rpartition("/")[0] or "/")
-        return PendingFlush(self, end, self.durability.generation, files, directories)
 
     def end_flush(self, done: PendingFlush) -> None:
         """What ``begin_flush`` gave is synced: readers see what waited for it."""
@@ -339,21 +233,11 @@ class PartitionLog:
             for listener in self.append_listeners:
                 listener(size)
 
-    def wake_waiters(self) -> None:
-        """Let those who wait for ``committed`` look again."""
-        self.durability.wake()
-
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the newest is empty."""
         self._check_usable()
         if self._segments.active.size:
             self._roll(now_ms)
-
-    def _roll(self, now_ms: int) -> None:
-        self._changed = self._renamed = True
-        base_offset = self.log_end_offset
-        self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
-        self.durability.segment_finished(self, base_offset)
 
     def take_snapshot(self) -> None:
         """Write the producer state at the log's end."""
@@ -532,68 +416,11 @@ class PartitionLog:
         )
         return count
 
-    def roll_idle(self, now_ms: int) -> bool:
-        """Begin a new segment if the newest is older than segment.ms; whether it was.
-
-        Kafka does that at the next append only: what nobody appends to would never be compacted.
-
-        Raises:
-            KafkaStorage: the disk refused, or the segment cannot be read.
-        """
-        self._check_usable()
-        try:
-            idle = self._tail.is_idle(now_ms)
-        except (OSError, CorruptRecord) as error:
-            raise self._refused("not rolled", error) from error
-        if idle:
-            self._roll(now_ms)
-        return idle
-
     # --- compacted
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The transactions with records between two offsets that were aborted."""
         return self._segments.aborted_transactions(start, end)
-
-    def swap_segments(self, cleaned: Segment, originals: Sequence[Segment]) -> bool:
-        """Go on with ``cleaned`` in the place of neighbours it was made from.
-
-        One step for readers: they see the originals, or what became of them. Its files, durable,
-        end in ``.swap`` until ``settle_segment``: whatever happens, recovery has them take the
-        originals' place.
-
-        Returns:
-            False if the originals are no longer the log's, or it is deleted; nothing is done then.
-
-        Raises:
-            KafkaStorage: the disk refused; what readers see is changed nevertheless.
-        """
-        if self._closed:
-            return False
-        self._check_usable()
-        known = set(map(id, self._segments.all[:-1]))
-        if not known.issuperset(map(id, originals)):
-            return False
-        self._changed = self._renamed = True
-        try:
-            self._segments.swap(cleaned, originals)
-        except OSError as error:
-            raise self._refused("segments not swapped", error) from error
-        return True
-
-    def settle_segment(self, cleaned: Segment) -> None:
-        """Give a segment that was swapped in its own name, once the originals' are gone for good.
-
-        Raises:
-            KafkaStorage: the disk refused.
-        """
-        if self._closed or cleaned not in self._segments.all:
-            return
-        self._changed = self._renamed = True
-        try:
-            cleaned.rename("")
-        except OSError as error:
-            raise self._refused("segments not swapped", error) from error
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from ``offset`` on, as a follower does whose leader has others."""
@@ -623,73 +450,11 @@ class PartitionLog:
             self._files, self.directory, self._segments.all, self._crc32c, now_ms
         )
 
-    def purge(self) -> None:
-        """Remove the files of segments let go.
-
-        Raises:
-            OSError: the disk refused; the next start removes them.
-        """
-        for segment in self.gone():
-            segment.remove_renamed(names.DELETED)
-
-    def gone(self) -> list[Segment]:
-        """The segments let go, as for ``purge``: whoever asks removes their renamed files."""
-        return self._segments.gone()
-
     # --- producers
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were silent for ``expiration_ms``; how many."""
         return self._producers.expire(now_ms, expiration_ms)
-
-    # --- end
-
-    def retire(self) -> None:
-        """Take no more appends and write nothing more: its directory is being deleted.
-
-        Its files close when the last response sent from them is gone.
-        """
-        self._closed = True
-        self._segments.release()
-        self.wake_waiters()
-
-    def flush(self) -> None:
-        """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
-        for segment in self._segments.all:
-            segment.sync()
-        self.durability.recovery_point = self.log_end_offset
-
-    def close(self, clean: bool = True) -> None:
-        """Close the files. ``clean`` also syncs them and writes what the next start relies on.
-
-        Raises:
-            KafkaStorage: the disk refused; the directory must then not be marked clean.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if clean and self._disk.failure is not None:
-                raise KafkaStorage(self._disk.failure.message)
-            if clean and self._changed:
-                self._close_clean()
-        except (OSError, CorruptRecord) as error:
-            raise self._refused("not closed", error) from error
-        finally:
-            self._segments.close()
-
-    def _close_clean(self) -> None:
-        """Leave nothing to be scanned for, and no record that a power cut could take.
-
-        It may take indexes, snapshot and epochs: that is seen at the next start, and they are
-        made again from the log. Syncing them too would make a stop take three times as long.
-        """
-        self._segments.active.seal()
-        self.take_snapshot()
-        self.flush()
-        self.purge()
-        if self._renamed:
-            self._files.sync_dir(self.directory)
 
     def __repr__(self) -> str:
         return (

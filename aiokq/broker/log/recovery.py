@@ -111,35 +111,12 @@ def open_log(
         crc32c,
         now_ms,
         progress,
+        log_start_offset=log_start_offset,
         # synced, so whatever is missing there was removed
         gaps_before=max(gaps_before, recovery_point),
     )
-    try:
-        finish_interrupted(files, directory)
-        segments, producers = loader.load(
-            clean=clean, log_start_offset=log_start_offset, point=recovery_point
-        )
-    except CorruptRecord as error:
-        logger.error(
-            "log is not what was synced, checking all of it partition=%s error=%s",
-            topic_partition,
-            error.message,
-        )
-        clean = False
-        segments, producers = loader.load(clean=False, log_start_offset=log_start_offset, point=0)
-    if log_start_offset > segments[-1].next_offset:
-        segments = loader.begin_anew(segments, log_start_offset)
-        producers = restore_producers(files, directory, segments, crc32c, now_ms)
-    remove_stray_snapshots(files, directory, segments)
-    for segment in segments:
-        segment.release()  # a descriptor each would be too many
+    segments, producers, sound = loader.open(clean=clean, point=recovery_point)
     end = segments[-1].next_offset
-    epochs = loader.epochs
-    # One may begin at the very end: it has no records yet, but clients were told of it.
-    epochs.truncate_from_end(end + 1)
-    start = max(log_start_offset, segments[0].base_offset)
-    if start > 0:
-        epochs.truncate_from_start(start)
     return PartitionLog(
         topic_partition,
         directory,
@@ -148,9 +125,9 @@ def open_log(
         crc32c=crc32c,
         segments=segments,
         producers=producers,
-        epochs=epochs,
-        log_start_offset=start,
-        changed=not clean or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
+        epochs=loader.epochs,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        changed=not sound or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
         disk=disk,
         open_files=open_files,
     )
@@ -185,6 +162,7 @@ class _Loader:
         now_ms: int,
         progress: Progress | None,
         *,
+        log_start_offset: int,
         gaps_before: int,
     ) -> None:
         self._files = files
@@ -194,13 +172,41 @@ class _Loader:
         self._crc32c = crc32c
         self._now_ms = now_ms
         self._progress = progress
+        self._start = log_start_offset
         self._gaps_before = gaps_before
         self._checked = self._total = 0
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
 
-    def load(
-        self, *, clean: bool, log_start_offset: int, point: int
-    ) -> tuple[list[Segment], ProducerState]:
+    def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
+        """The segments, the producers at their end, and whether all was as a clean stop leaves it.
+
+        What is not what was synced is checked as a whole.
+        """
+        try:
+            finish_interrupted(self._files, self._directory)
+            segments, producers = self._load(clean=clean, point=point)
+        except CorruptRecord as error:
+            logger.error(
+                "log is not what was synced, checking all of it partition=%s error=%s",
+                self._name,
+                error.message,
+            )
+            clean = False
+            segments, producers = self._load(clean=False, point=0)
+        if self._start > segments[-1].next_offset:
+            segments = self._begin_anew(segments)
+            producers = self._producers_of(segments)
+        remove_stray_snapshots(self._files, self._directory, segments)
+        for segment in segments:
+            segment.release()  # a descriptor each would be too many
+        # One may begin at the very end: it has no records yet, but clients were told of it.
+        self.epochs.truncate_from_end(segments[-1].next_offset + 1)
+        start = max(self._start, segments[0].base_offset)
+        if start > 0:
+            self.epochs.truncate_from_start(start)
+        return segments, producers, clean
+
+    def _load(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState]:
         """The segments, at least one, and the producers at their end.
 
         Raises:
@@ -208,7 +214,7 @@ class _Loader:
         """
         bases = self._bases()
         if not bases:
-            segment = self._segment(log_start_offset)
+            segment = self._segment(self._start)
             segment.create(
                 preallocate=self._config.segment_bytes if self._config.preallocate else 0
             )
@@ -224,7 +230,7 @@ class _Loader:
     def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
-    def begin_anew(self, segments: Sequence[Segment], start: int) -> list[Segment]:
+    def _begin_anew(self, segments: Sequence[Segment]) -> list[Segment]:
         """One empty segment at the log's start, in place of segments that all lie before it.
 
         A power cut took the records between. Appended behind what is left, new ones would have
@@ -235,12 +241,12 @@ class _Loader:
             " log_start_offset=%d",
             self._name,
             segments[-1].next_offset,
-            start,
+            self._start,
         )
         for segment in segments:
             segment.rename_away(names.DELETED)
             segment.remove_renamed(names.DELETED)
-        segment = self._segment(start)
+        segment = self._segment(self._start)
         segment.create()
         return [segment]
 
@@ -392,7 +398,7 @@ class _Loader:
                     next_report += REPORT_EVERY
                     self._report(self._checked + position)
         except BadBatch as bad:
-            return bad
+            return bad.with_traceback(None)  # whose frames would keep the files open
         finally:
             self._checked += end
             self._report(self._checked)

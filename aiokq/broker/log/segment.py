@@ -1,6 +1,7 @@
-"""Owns one segment: a ``.log`` file with its three indexes, from one base offset on.
+"""Owns one segment: the batches of a ``.log`` file and its three indexes, from a base offset on.
 
-Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of.
+Knows positions, offsets and timestamps; not producers, epochs or what the segment is part of, and
+leaves its open file and the names of its files to ``segment_files``.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``.
 """
@@ -8,8 +9,7 @@ Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.p
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
@@ -20,6 +20,7 @@ from aiokq.broker.log.index import (
     OffsetIndex,
     TimeIndex,
 )
+from aiokq.broker.log.segment_files import SegmentFiles
 from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from aiokq.broker.log.walk import walk_headers
 from aiokq.core.errors import CorruptRecord
@@ -28,14 +29,9 @@ from aiokq.core.types import Buffer
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.rolling import RollLimits
 
 logger = logging.getLogger("aiokq.broker.log")
-
-POSITION_MAX: Final = 2**31 - 1
-"""Positions are int32 in the index: a segment is smaller than 2 GiB."""
-
 
 MAX_INDEX_BYTES: Final = 2**31 - 1
 """For the index of a segment that is not appended to: as much as it needs."""
@@ -48,39 +44,30 @@ class End(NamedTuple):
     base_offset: int | None
 
 
-class Segment:
+class Segment(SegmentFiles):
     """A run of batches in one file.
 
     Attributes:
-        base_offset: the first offset it may hold, and its name.
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after its last record; ``base_offset`` if it is empty.
         created_ms: when it was made or last loaded, for rolling a log without timestamps.
         on_loop: it is used on an event loop, where indexes are not made again.
-        open_files: told when its file is opened again; None while one thread of its own loads it.
     """
 
     __slots__ = (
         "_bytes_since_index",
-        "_directory",
         "_dirty",
-        "_file",
-        "_files",
         "_first_timestamp",
         "_index",
         "_interval",
         "_max_timestamp",
         "_peeked",
         "_preallocated",
-        "_reopened",
-        "_suffix",
         "_time_index",
         "_transactions",
-        "base_offset",
         "created_ms",
         "next_offset",
         "on_loop",
-        "open_files",
         "size",
     )
 
@@ -95,17 +82,11 @@ class Segment:
         now_ms: int,
         suffix: str = "",
     ) -> None:
-        self.base_offset = base_offset
-        self._suffix = suffix  # behind the names of its files, while it is made by a cleaning
+        super().__init__(files, directory, base_offset, suffix)
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
-        self._files = files
-        self._directory = directory
         self.on_loop = False
-        self.open_files: OpenFiles | None = None
-        self._file: File | None = None
-        self._reopened = False
         self._interval = index_interval_bytes
         self._bytes_since_index = 0
         self._dirty = False
@@ -120,10 +101,6 @@ class Segment:
         self._transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
 
     # --- files
-
-    def path(self, suffix: str) -> str:
-        """Path of the segment's file with this suffix."""
-        return names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
     def create(self, *, preallocate: int = 0) -> None:
         """Make its file, empty; those of the indexes come with their first flush.
@@ -218,35 +195,6 @@ class Segment:
         self._index.create()
         self._time_index.create()
 
-    @property
-    def file(self) -> File:
-        """The open ``.log`` file."""
-        file = self._file
-        if file is None or file.closed:
-            file = self._file = self._files.open(self.path(names.LOG))
-            self._reopened = self.open_files is not None
-        if self._reopened and self.open_files is not None:
-            self.open_files.used(self)
-        return file
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it holds a descriptor."""
-        return self._file is not None and not self._file.closed
-
-    def release(self) -> None:
-        """Let go of the ``.log``, which is opened again when it is needed.
-
-        Not closed: responses may still be sent from it, and the last of them closes it.
-        """
-        self._file = None
-        self._forget_file()
-
-    def _forget_file(self) -> None:
-        if self._reopened and self.open_files is not None:
-            self.open_files.closed(self)
-        self._reopened = False
-
     def flush_indexes(self) -> None:
         """Bring the index files up to the log."""
         self._index.flush()
@@ -255,18 +203,14 @@ class Segment:
 
     def seal(self) -> None:
         """Finish the segment: nothing will be appended any more."""
-        self.trim()
-        self._load_indexes()
-        timestamp, offset = self.max_timestamp()
-        self._time_index.maybe_append(timestamp, offset)
-        self.flush_indexes()
-
-    def trim(self) -> None:
-        """Cut off what was preallocated and not used."""
         if self._preallocated:
             self._dirty = True
             self.file.truncate(self.size)
             self._preallocated = False
+        self._load_indexes()
+        timestamp, offset = self.max_timestamp()
+        self._time_index.maybe_append(timestamp, offset)
+        self.flush_indexes()
 
     def sync(self) -> None:
         """Make the records durable, if any were written since the last time."""
@@ -288,7 +232,7 @@ class Segment:
                 then recovery goes through the whole segment and finds them.
 
         Raises:
-            OSError: a file cannot be opened or written; everything is still to be synced.
+            OSError: a file cannot be opened or written.
         """
         files = []
         if self._dirty:
@@ -298,82 +242,10 @@ class Segment:
         self._dirty = False
         return files
 
-    def close(self) -> None:
-        """Close the ``.log``; the segment can be used again."""
-        file = self._file  # the cap may let go of it meanwhile, in another thread
-        if file is not None:
-            file.close()
-            self._forget_file()
-
-    def rename_away(self, suffix: str, *, with_snapshot: bool = True) -> None:
-        """Add ``suffix`` to the names of its files; the open file goes on being readable.
-
-        Args:
-            with_snapshot: also that of the producer state where it begins.
-        """
-        kinds = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
-        for kind in kinds if with_snapshot else names.SEGMENT_SUFFIXES:
-            path = self.path(kind)
-            if self._files.exists(path):
-                self._files.rename(path, path + suffix)
-
-    def remove_renamed(self, suffix: str) -> None:
-        """Remove the files that ``rename_away`` renamed."""
-        for kind in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
-            path = self.path(kind) + suffix
-            if self._files.exists(path):
-                self._files.remove(path)
-
-    # --- a copy that a cleaning makes
-
-    def note_copied(
-        self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
-    ) -> None:
-        """The next ``size`` bytes of the file are batches.
-
-        Args:
-            notes: entries of both indexes: last offset and position of a batch, the largest
-                timestamp so far, and the last offset of the batch that has it.
-            largest: that timestamp and offset now.
-        """
-        for last_offset, position, timestamp_ms, offset in notes:
-            self._index.append(last_offset, position)
-            self._time_index.maybe_append(timestamp_ms, offset)
-        self._max_timestamp = largest
-        self.size += size
-
-    def finish_copy(self, next_offset: int) -> None:
-        """Nothing comes any more: make all its files durable, but for their names.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        self.next_offset = next_offset
-        self.seal()
-        self.sync()
-        for kind in (names.INDEX, names.TIME_INDEX):
-            file = self._files.open(self.path(kind))
-            try:
-                file.sync()
-            finally:
-                file.close()
-
-    def rename(self, suffix: str) -> None:
-        """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
-        for kind in names.SEGMENT_SUFFIXES:
-            path = self.path(kind)
-            if self._files.exists(path):
-                self._files.rename(path, path.removesuffix(self._suffix) + suffix)
-        self._suffix = suffix
-        self._index.path = self.path(names.INDEX)
-        self._time_index.path = self.path(names.TIME_INDEX)
-        self._transactions.path = self.path(names.TXN_INDEX)
-
-    def remove(self) -> None:
-        """Remove its files, under the names they have."""
-        for kind in names.SEGMENT_SUFFIXES:
-            if self._files.exists(self.path(kind)):
-                self._files.remove(self.path(kind))
+    def redo_sync(self) -> None:
+        """What ``begin_sync`` gave may not be durable: everything is to be synced again."""
+        self._dirty = True
+        self._transactions.redo_sync()
 
     # --- writing
 
@@ -533,26 +405,10 @@ class Segment:
             known = self._time_index.peek(self.next_offset)
             timestamp = self.max_timestamp()[0] if known is None else known
         if timestamp < 0:
-            timestamp = self._files.modified_ms(self.path(names.LOG))
+            timestamp = self.modified_ms()
         if self._max_timestamp is None:
             self._peeked = timestamp
         return timestamp
-
-    def is_idle(self, now_ms: int, segment_ms: int) -> bool:
-        """Whether a record that came now would begin a new segment, and the segment is that old.
-
-        Records of long ago alone, as an import brings them, are no reason.
-        """
-        if not self.size:
-            return False
-        first = self.first_timestamp_ms()
-        if first >= 0 and now_ms - first <= segment_ms:
-            return False
-        # when it was made; of one that was loaded since then, when it was written last
-        since = self.created_ms
-        if now_ms - since <= segment_ms:
-            since = self._files.modified_ms(self.path(names.LOG))
-        return now_ms - since > segment_ms
 
     def first_timestamp_ms(self) -> int:
         """Largest timestamp of the first batch; -1 without one."""
@@ -631,24 +487,3 @@ class Segment:
             if header.max_timestamp_ms > best[0]:
                 best = (header.max_timestamp_ms, header.last_offset)
         self._max_timestamp = best
-
-
-class RollLimits(NamedTuple):
-    """When a log goes on to a new segment."""
-
-    segment_bytes: int
-    segment_ms: int
-
-    @classmethod
-    def of(cls, config: LogConfig, name: str) -> RollLimits:
-        """The limits of a segment of this name.
-
-        The jitter takes logs apart that began together: of no matter how random, as long as they
-        differ, so it is made from the name.
-        """
-        segment_ms = config.segment_ms
-        if config.compacted:  # only what is not appended to any more can be compacted
-            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-        if config.segment_jitter_ms:
-            segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
-        return cls(config.segment_bytes, segment_ms)

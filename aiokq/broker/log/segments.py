@@ -165,9 +165,9 @@ class Segments:
         staying = set(map(id, kept))
         gone = [segment for segment in self.all if id(segment) not in staying]
         self._set(kept)
+        self._let_go += gone  # also if the disk refuses: their files are closed with the others
         for segment in gone:
             segment.rename_away(names.DELETED)
-        self._let_go += gone
 
     def swap(self, cleaned: Segment, originals: Sequence[Segment]) -> None:
         """Go on with ``cleaned`` in the place of neighbours, which are let go.

@@ -12,7 +12,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
-from aiokq.broker.log.segment import RollLimits, Segment
+from aiokq.broker.log.rolling import RollLimits
+from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class LogTail:
             OSError: its file cannot be read.
             CorruptRecord: it does not begin with a batch.
         """
-        return self._segments.active.is_idle(now_ms, self._limits.segment_ms)
+        return self._limits.is_idle(self._segments.active, now_ms)
 
     def write(self, placed: PlacedAppend) -> None:
         """Write batches behind the others, all or none, and note where they are.

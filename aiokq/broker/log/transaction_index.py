@@ -165,6 +165,10 @@ class TransactionIndex:
         self._synced = self._written
         return [file]
 
+    def redo_sync(self) -> None:
+        """What ``begin_sync`` gave may not be durable."""
+        self._synced = 0
+
     def sync(self) -> None:
         """Make it durable, but for the file's name; an empty one needs not be."""
         for file in self.begin_sync():

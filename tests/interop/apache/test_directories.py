@@ -17,7 +17,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from aiokq.broker.log.inspection.findings import Severity
+from aiokq.broker.log.inspection.verifying import verify
+from aiokq.core.files import OsFiles
 from aiokq.core.properties import parse_properties
+from aiokq.fastpath import crc32c
 from tests.interop.apache import directories
 from tests.interop.apache.directories import (
     COMMITTED,
@@ -156,6 +160,18 @@ def test_everything_apache_kafka_wrote_is_served(
 
 
 @pytest.mark.full
+def test_what_apache_kafka_wrote_is_found_sound(taken: Path) -> None:
+    """Damage that is told where there is none is not looked at where there is some.
+
+    Its log has aborted transactions, compacted segments and snapshots of forgotten producers.
+    """
+    report = verify(OsFiles(), str(taken), crc32c=crc32c, deep=True)
+    assert report.clean is (taken / ".kafka_cleanshutdown").exists()
+    assert [one for one in report.findings if one.severity is Severity.ERROR] == []
+    assert [one for one in report.findings if one.path.endswith(".snapshot")] == []
+    assert {str(one.partition) for one in report.partitions} >= {"compacted-0", "transactions-0"}
+
+
 def test_without_kafkas_metadata_nothing_is_deleted(written: Written, tmp_path: Path) -> None:
     """Topics are what lies there; what may go, only the user knows."""
     data = tmp_path / "data"

@@ -103,7 +103,6 @@ def apache_cleans(directory: Path, first_dirty: int, now_ms: int, **settings: ob
         ),
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -140,7 +139,7 @@ class Pair:
             },
         )
         self.ours = self._open(self.path / "ours")
-        self.ours.directory.note_cleaned(TP, first_dirty)
+        self.ours.directory.checkpoints.cleaned_offsets.note(TP, first_dirty)
         await self.ours.clean()
         self.ours.directory.purge()
         return list(batches(self.path / "ours" / "orders-0")), list(batches(theirs))
@@ -285,7 +284,7 @@ async def test_both_cleaners_leave_the_same_of_a_crowded_log(count: int, tmp_pat
     """Cleaned many times while others wrote and read, then once more by each."""
     crowd = Crowd(tmp_path / "ours", count, seed=1)
     await crowd.run()
-    cleaned = crowd.directory.cleaned_offset(CROWD)
+    cleaned = crowd.directory.checkpoints.cleaned_offsets.get(CROWD)
     assert cleaned is not None
     await crowd.write()
     model = crowd.model

@@ -85,13 +85,22 @@ def measured_decoder(cls: type[Message], version: int) -> Decode:
     return lambda _, data, __: bare(data, 0)
 
 
-def memory(cls: type[Message], data: bytes, version: int, decode: Decode) -> int:
-    """Return the most bytes of memory that decoding holds at a time."""
-    tracemalloc.reset_peak()
-    before, _ = tracemalloc.get_traced_memory()
-    outcome(cls, data, version, decode)
-    _, peak = tracemalloc.get_traced_memory()
-    return peak - before
+def memory(cls: type[Message], data: bytes, version: int, decode: Decode, allowed: int = 0) -> int:
+    """Return the most bytes of memory that decoding holds at a time.
+
+    What other threads of the process (the test runner's) allocate meanwhile is counted, too; what
+    decoding itself needs is the same each time. So what is over `allowed` is measured again.
+    """
+    least = -1
+    for _ in range(3):
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        outcome(cls, data, version, decode)
+        _, peak = tracemalloc.get_traced_memory()
+        least = peak - before if least < 0 else min(least, peak - before)
+        if least < allowed:
+            break
+    return least
 
 
 @st.composite
@@ -168,8 +177,9 @@ def test_a_huge_count_anywhere_costs_no_memory(cls: type[Message]) -> None:
         frame = frame_of(cls, version, structs_in_arrays=1)
         for position in range(len(frame)):
             data = frame[:position] + huge + frame[position + len(huge) :]
-            held = memory(cls, data, version, decode)
-            assert held < SLACK + FACTOR * len(data), (version, position)
+            allowed = SLACK + FACTOR * len(data)
+            held = memory(cls, data, version, decode, allowed)
+            assert held < allowed, (version, position)
 
 
 @pytest.mark.usefixtures("traced")
@@ -183,5 +193,6 @@ def test_the_smallest_elements_cost_a_constant_multiple_of_the_frame(cls: type[M
         for fill in (b"\0", b"\1", b"\2"):
             for position in range(min(len(frame), 24)):
                 data = frame[:position] + count + fill * 20_000
-                held = memory(cls, data, version, decode)
-                assert held < SLACK + FACTOR * len(data), (version, fill, position)
+                allowed = SLACK + FACTOR * len(data)
+                held = memory(cls, data, version, decode, allowed)
+                assert held < allowed, (version, fill, position)

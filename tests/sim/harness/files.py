@@ -9,6 +9,7 @@ systems do. A crash of the process alone loses nothing but open files and locks.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import posixpath
 import random as random_module
@@ -234,11 +235,19 @@ class MemoryFiles:
         self.life += 1
         self._locked.clear()
 
-    def power_cut(self, random: random_module.Random | None = None) -> None:
-        """The machine is gone: what was not synced is lost, or with `random` some of it."""
+    def power_cut(
+        self, random: random_module.Random | None = None, *, ordered: bool = True
+    ) -> None:
+        """The machine is gone: what was not synced is lost, or with `random` some of it.
+
+        Args:
+            ordered: what is kept of the names is a prefix; else any of them, as POSIX allows.
+        """
         self.crash()
-        kept = random.randint(0, len(self._journal)) if random is not None else 0
-        for changes in self._journal[:kept]:
+        kept = self._journal[: random.randint(0, len(self._journal))] if random is not None else []
+        if random is not None and not ordered:
+            kept = [changes for changes in self._journal if random.random() < 0.5]
+        for changes in kept:
             _apply(changes)
         self._journal.clear()
         seen: dict[Inode, None] = {}
@@ -491,12 +500,14 @@ def _apply(changes: list[Change]) -> None:
             directory.durable[name] = node
 
 
+@functools.lru_cache(4096)
 def _normal(path: Path) -> str:
     return posixpath.normpath(posixpath.join("/", os.fspath(path)))
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@functools.lru_cache(4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _error(number: int, path: str) -> OSError:

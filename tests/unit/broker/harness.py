@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aiokq import wire
 from aiokq.broker.node import BrokerNode
@@ -33,6 +33,13 @@ class LoopClock:
 
     def timestamp_ms(self) -> int:
         return self.now_ms
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop run until it holds, however slow the machine is."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  files have no event for this
+            await asyncio.sleep(0.001)
 
 
 class NoNetwork:

@@ -10,7 +10,8 @@ import uuid
 import pytest
 
 from aiokq.broker import metadata_file
-from aiokq.broker.metadata_log import MetadataLog
+from aiokq.broker.metadata_file import read_image
+from aiokq.broker.metadata_log import BEHIND, MetadataLog
 from aiokq.broker.metadata_records import (
     DirectoriesKnown,
     MetadataImage,
@@ -273,3 +274,26 @@ def test_an_unreadable_file_says_so(files: MemoryFiles) -> None:
     files.fail("open", errno.EACCES)
     with pytest.raises(KafkaStorage, match="cannot be used"):
         MetadataLog.open(files, PATH)
+
+
+def test_of_copies_that_went_their_own_ways_nothing_is_lost_for_good(files: MemoryFiles) -> None:
+    """Each of two directories was away while the other was changed: producer ids were given out
+    twice, and what the shorter copy alone knew was overwritten.
+    """
+    files.mkdirs("/other")
+    first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
+    MetadataLog.open(files, first, second).close()
+    log = MetadataLog.open(files, second)
+    log.append(ORDERS, ProducerIdsReserved(9000))
+    log.close()
+    log = MetadataLog.open(files, first)
+    for number in range(3):
+        log.append(ProducerIdsReserved(number * 1000))
+    log.close()
+    for _ in range(2):
+        log = MetadataLog.open(files, first, second)
+        assert log.image.next_producer_id == 9000
+        assert not log.image.topics
+        log.close()
+    kept, _ = read_image(files.read_bytes(second + BEHIND), second)
+    assert list(kept.topics) == [ORDERS.name]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from aiokq import wire
+from aiokq.broker.missing_directories import forget_missing
 from aiokq.broker.snapshot import take_snapshot
+from aiokq.core.errors import ConfigError, KafkaStorage
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets
 
@@ -87,6 +91,74 @@ async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
         assert not broker.node.storage.directories.offline
     assert "missing" not in caplog.text
+
+
+async def lost() -> tuple[MemoryFiles, int, int]:
+    """The directory B is gone for good: the files, its partition, and the epoch readers know."""
+    files = await filled()
+    files.crash()
+    if files.exists(f"{A}/.kafka_cleanshutdown"):
+        files.remove(f"{A}/.kafka_cleanshutdown")
+    async with on(files, A, B) as broker:  # epochs rise with each unclean start
+        [directory] = [one for one in broker.node.storage.directories.all if one.path == B]
+        [partition] = directory.logs
+        epoch = broker.node.topics.partition(*partition).leader_epoch
+    files.remove_tree(B)
+    return files, partition.partition, epoch
+
+
+async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew():
+    """The disk is gone for good, and a topic of a hundred partitions had one on it."""
+    files, index, epoch = await lost()
+    plan = forget_missing(files, [A], execute=False)
+    assert plan.paths == (B,)
+    assert plan.partitions == (("t", index),)
+    async with on(files, A) as broker:
+        assert without(broker) == index
+    assert forget_missing(files, [A], execute=True) == plan
+    for _ in range(2):
+        async with on(files, A) as broker:
+            assert not broker.node.storage.directories.offline
+            partition = broker.node.topics.partition("t", index)
+            assert partition.leader_epoch > epoch  # or clients would take it for old news
+            assert (await broker.produce("t", batch(), partition=index)).error_code == 0
+            assert offsets((await broker.fetch_one("t", 1 - index, 0)).records) == [0, 1, 2]
+    assert forget_missing(files, [A], execute=True) == ((), ())
+
+
+async def test_a_replacement_has_the_partitions_of_the_one_that_was_forgotten():
+    """A new disk at the old path: it is another directory, and gets what is made anew."""
+    files, index, _ = await lost()
+    forget_missing(files, [A], execute=True)
+    async with on(files, A, B) as broker:
+        [new] = [one for one in broker.node.storage.directories.all if one.path == B]
+        assert list(new.logs) == [("t", index)]
+    async with on(files, A, B) as broker:
+        assert not broker.node.storage.directories.offline
+
+
+async def test_one_that_was_forgotten_and_comes_back_keeps_the_broker_down():
+    """Its records would be mixed with those that were written since."""
+    files = await filled()
+    files.rename(B, "/unmounted")
+    forget_missing(files, [A], execute=True)
+    async with on(files, A):
+        pass
+    files.rename("/unmounted", B)
+    with pytest.raises(KafkaStorage, match="in two log directories"):
+        async with on(files, A, B):
+            pass
+
+
+async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
+    """A typing error must not look like a lost disk."""
+    files = await filled()
+    async with on(files, A, B):
+        with pytest.raises(KafkaStorage, match="stop its broker"):
+            forget_missing(files, [A], execute=True)
+    with pytest.raises(ConfigError, match=r"no meta\.properties"):
+        forget_missing(files, [A, C], execute=True)
+    assert forget_missing(files, [A, B], execute=True) == ((), ())
 
 
 async def test_one_without_partitions_may_go():

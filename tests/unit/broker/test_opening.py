@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import random
 
 import pytest
 
 from aiokq import wire
+from aiokq.broker import opening
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
@@ -28,12 +30,14 @@ class SlowOffload:
     def __init__(self, *slow: str) -> None:
         self.slow = set(slow)
         self.let_go = asyncio.Event()
-        self.progress = lambda: None
+        self.recovered: list[list[str]] = []
 
     async def run(self, fn, *args):
-        name = str(getattr(args[0], "name", "")) if args else ""
-        if len(args) == 2 and name in self.slow:
-            await self.let_go.wait()
+        if getattr(fn, "__name__", "") == "_recover_all":
+            names = [str(attempt.partition.name) for attempt in args[0]]
+            self.recovered.append(names)
+            if self.slow.intersection(names):
+                await self.let_go.wait()
         return fn(*args)
 
     async def run_sized(self, size, threshold, fn, *args):
@@ -63,6 +67,12 @@ class Restarted(Broker):
         return recovery
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each log is recovered by itself, as if it were large."""
+    monkeypatch.setattr(opening, "SMALL_LOGS", 0)
+
+
 async def killed(**topics: int) -> MemoryFiles:
     """A disk with these topics, ten records in each partition, after a kill."""
     broker = Broker()
@@ -85,7 +95,7 @@ async def leaders(broker: Broker, topic: str) -> list[tuple[int, int, list[int]]
     ]
 
 
-async def test_other_partitions_are_served_while_one_recovers():
+async def test_other_partitions_are_served_while_one_recovers(one_by_one: None):
     """A log of a terabyte takes a quarter of an hour: nobody else should wait for it."""
     files = await killed(big=1, small=1)
     broker = Restarted(files, "big-0")
@@ -108,7 +118,7 @@ async def test_other_partitions_are_served_while_one_recovers():
         assert again.node.topics.partition("big", 0).leader_epoch == 1  # the stop was clean
 
 
-async def test_small_logs_come_first():
+async def test_small_logs_come_first(one_by_one: None):
     """Most partitions are there soon, whatever the name of the large ones is."""
     files = await killed(a=1, b=1, c=1)
     broker = Broker(files)
@@ -126,7 +136,44 @@ async def test_small_logs_come_first():
     await broker.node.close()
 
 
-async def test_a_stop_during_recovery_is_not_called_clean():
+async def test_small_logs_are_recovered_many_at_a_time():
+    """A thousand of them took longer on their way off the loop and back than to be recovered."""
+    files = await killed(t=70, gone=1)
+    broker = Restarted(files, "t-0", num_recovery_threads_per_data_dir=1)
+    recovery = await broker.begin()
+    [first] = broker.offload.recovered
+    assert len(first) == opening.RECOVERED_AT_ONCE
+    deletion = asyncio.get_running_loop().create_task(
+        broker.node.topics.delete(broker.node.topics.get("gone"))
+    )
+    broker.offload.let_go.set()
+    await recovery
+    await deletion
+    assert [len(names) for names in broker.offload.recovered] in ([32, 32, 6], [32, 32, 7])
+    for partition in range(70):
+        data = await broker.fetch_one("t", partition, 0)
+        assert offsets(data.records) == [*range(10)]
+    await broker.node.close()
+    assert files.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_a_stop_leaves_the_rest_of_what_is_recovered_together():
+    """It waits for the log that is in work, not for the 31 behind it, which stay unclean."""
+    files = await killed(t=20)
+    broker = Restarted(files, "t-0")
+    recovery = await broker.begin()
+    closing = asyncio.get_running_loop().create_task(broker.node.close())
+    await turns()
+    broker.offload.let_go.set()
+    await asyncio.gather(closing, recovery)
+    assert broker.node._storage is None
+    assert not files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(files) as again:
+        for partition in range(20):
+            assert again.node.topics.partition("t", partition).log.log_end_offset == 10
+
+
+async def test_a_stop_during_recovery_is_not_called_clean(one_by_one: None):
     """The next start would believe logs that nobody has looked at."""
     files = await killed(big=1, small=1)
     broker = Restarted(files, "big-0")
@@ -140,6 +187,16 @@ async def test_a_stop_during_recovery_is_not_called_clean():
     async with Broker(files) as again:
         assert again.node.topics.partition("big", 0).log.log_end_offset == 10
         assert again.node.topics.partition("small", 0).log.log_end_offset == 15
+
+
+async def test_a_log_that_cannot_be_opened_keeps_no_file_open():
+    """Its partition knows why until the node restarts; a thousand of them were a thousand files."""
+    files = await killed(t=2)
+    files.fail("pread", errno.EIO, matches=lambda path: "/t-1/" in path)
+    async with Broker(files) as broker:
+        error = broker.node.topics.partition("t", 1).unavailable
+        assert "Input/output error" in str(error)
+        assert error.__traceback__ is error.__cause__ is error.__context__ is None
 
 
 async def test_a_topic_is_deleted_while_it_is_recovered():
@@ -205,15 +262,15 @@ async def test_progress_is_logged(caplog: pytest.LogCaptureFixture):
     files = await killed(big=1)
     broker = Restarted(files, "big-0")
     recovery = await broker.begin()
-    opening = broker.node.topics._opening
-    assert opening is not None
-    [attempt] = opening._running
+    recovering = broker.node.topics._opening
+    assert recovering is not None
+    [attempt] = recovering._running
     with caplog.at_level(logging.INFO, "aiokq.broker"):
-        opening._began -= 6
-        opening._reported -= 6
+        recovering._began -= 6
+        recovering._reported -= 6
         progress = RecoveryProgress(attempt.partition.name, 5, 9)
-        opening._report(attempt, progress)
-        opening._report(attempt, progress)
+        recovering._report(attempt, progress)
+        recovering._report(attempt, progress)
         broker.offload.let_go.set()
         await recovery
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

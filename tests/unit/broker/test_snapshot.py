@@ -60,18 +60,32 @@ async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
     assert "recover" not in caplog.text
 
 
-async def test_finished_segments_are_shared_and_the_newest_is_not():
-    """A copy of a terabyte takes no terabyte; what is written later is in one of them only."""
+async def test_no_file_is_shared_with_the_copy():
+    """What damages the one, by a bad block or by hand, must not damage its backup."""
     async with Broker() as broker:
         await filled(broker)
         await take_snapshot(broker.node, "/copy")
         inode = broker.files._file
-        for base, shared in ((2, True), (4, True), (6, False)):
-            path = f"t-0/{base:020d}.log"
-            assert (inode(f"/data/{path}") is inode(f"/copy/{path}")) is shared
-            for suffix in (names.INDEX, names.TIME_INDEX):
+        for base in (2, 4, 6):
+            for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
                 path = f"t-0/{base:020d}{suffix}"
                 assert inode(f"/data/{path}") is not inode(f"/copy/{path}")
+        assert not [n for n in broker.files.listdir("/copy/t-0") if n.endswith(names.TEMPORARY)]
+
+
+async def test_a_segment_that_is_the_newest_again_is_not_written_in_the_copy():
+    """A power cut may take the name of the segment behind it: appends go on in a finished one."""
+    async with Broker() as broker:
+        await filled(broker)
+        await take_snapshot(broker.node, "/copy")
+    files = broker.files
+    files.remove(f"/data/t-0/{6:020d}.log")
+    files.remove("/data/.kafka_cleanshutdown")
+    async with Broker(files) as again:
+        assert again.node.topics.partition("t", 0).log.log_end_offset == 6
+        assert (await again.produce("t", batch(9))).base_offset == 6
+        async with At(files) as copy:
+            assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
 
 
 async def test_a_file_system_without_links_gets_copies():
@@ -111,11 +125,12 @@ async def test_what_is_compacted_is_known_to_be():
         await filled(broker)
         [directory] = broker.node.storage.directories.all
         t, u = (broker.node.topics.partition(name, 0).name for name in "tu")
-        directory.note_cleaned(t, 4)
+        directory.checkpoints.cleaned_offsets.note(t, 4)
         await take_snapshot(broker.node, "/copy")
         async with At(broker.files) as copy:
             [directory] = copy.node.storage.directories.all
-            assert (directory.cleaned_offset(t), directory.cleaned_offset(u)) == (4, None)
+            cleaned = directory.checkpoints.cleaned_offsets
+            assert (cleaned.get(t), cleaned.get(u)) == (4, None)
 
 
 async def test_all_partitions_are_of_one_moment():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,22 @@ def test_damage_is_told_with_file_and_byte(alone, data):
     dumped = run(alone, "dump", path)
     assert (dumped.code, "wrong checksum" in dumped.err) == (1, True)
     assert {file: file.stat().st_mtime_ns for file in data.rglob("*")} == before
+
+
+def test_several_directories_of_a_node_are_checked_together(alone, data, tmp_path):
+    """What lies in one is not missing in the other; a partition in both keeps a broker down."""
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    doubled = run(alone, "verify", data, other)
+    assert doubled.code == 1
+    assert f"t-0 is in {other}, too" in doubled.lines[0]
+    shutil.rmtree(other / "t-0")
+    assert "no directory here for partition 0" in "\n".join(run(alone, "verify", other).lines)
+    result = run(alone, "verify", data, other)
+    assert "no directory here" not in "\n".join(result.lines)
+    assert [line for line in result.lines if line.startswith("error")] == []
+    documents = run(alone, "verify", data, other, "--json").json
+    assert [document["path"] for document in documents] == [str(data), str(other)]
 
 
 def test_a_path_without_a_log_is_refused(alone, tmp_path):

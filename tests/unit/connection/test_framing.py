@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from aiokq.connection.pool import FramePool
 from aiokq.core.errors import ProtocolError
 
 MIB = 1024 * 1024
@@ -61,6 +62,81 @@ def test_of_a_large_frame_behind_another_little_is_copied() -> None:
     assert [len(f) for f in reader.feed(frame(large))] == [len(large)]
     assert reader.feed(frame(small)) == [small]
     assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
+def expecting() -> FrameReader:
+    """A reader to which a large frame has come, and which may receive another in one go."""
+    reader = FrameReader(trusted=False)
+    reader.expecting = True
+    reader.feed(frame(bytes(2 * RECEIVE_BUFFER_BYTES)))
+    return reader
+
+
+def test_a_large_frame_that_is_expected_is_received_in_one_go() -> None:
+    """A producer's batches are of one size: a read each, and nothing copied."""
+    reader = expecting()
+    payload = bytes(range(256)) * (2 * RECEIVE_BUFFER_BYTES // 256)
+    for _ in range(3):
+        buffer = reader.get_buffer()
+        assert len(buffer) == 4 + len(payload)
+        buffer[:] = frame(payload)
+        (received,) = reader.buffer_updated(len(buffer))
+        assert received == payload
+        assert received.obj is buffer.obj
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (2 * RECEIVE_BUFFER_BYTES - 100, 2 * RECEIVE_BUFFER_BYTES),
+        (2 * RECEIVE_BUFFER_BYTES + 100, 5 * MIB, 2 * RECEIVE_BUFFER_BYTES),
+        (RECEIVE_BUFFER_BYTES + 1, 0, 7, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES + 1),
+        (5, 3 * RECEIVE_BUFFER_BYTES, 5, 5, 2 * RECEIVE_BUFFER_BYTES),
+    ],
+)
+@pytest.mark.parametrize("piece", [MIB, 70_001, 4096, 1021])
+def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
+    sizes: tuple[int, ...], piece: int
+) -> None:
+    """Batches of other sizes, and a heartbeat in between: whatever the pieces, the same frames."""
+    reader = expecting()
+    payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    data = b"".join(map(frame, payloads))
+    frames = [
+        received
+        for start in range(0, len(data), piece)
+        for received in reader.feed(data[start : start + piece])
+    ]
+    assert [bytes(each) for each in frames] == payloads
+    assert not reader.mid_frame
+
+
+def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
+    """The request before it is answered; then the connection is closed."""
+    reader = expecting()
+    payload = bytes(RECEIVE_BUFFER_BYTES + 1)
+    data = frame(payload) + b"\xff" * 4
+    buffer = reader.get_buffer()
+    buffer[: len(data)] = data
+    assert reader.buffer_updated(len(data)) == [payload]
+    assert reader.error is not None
+
+
+def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> None:
+    """A thousand producers that are idle hold one buffer, not one each."""
+    pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
+    readers = [FrameReader(trusted=False, scratch=scratch, pool=pool) for _ in range(10)]
+    data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
+    for reader in readers:
+        reader.expecting = True
+        reader.feed(data)
+    assert len({id(reader.get_buffer().obj) for reader in readers}) == 1
+    one, two = readers[:2]
+    assert one.feed(data[:100_000]) == []
+    (received,) = two.feed(frame(b"2" * 2 * RECEIVE_BUFFER_BYTES))
+    (other,) = one.feed(data[100_000:])
+    assert set(other) == {0}
+    assert set(received) == {ord("2")}
 
 
 def test_frames_own_their_memory_and_can_be_patched() -> None:

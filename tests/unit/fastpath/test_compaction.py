@@ -134,6 +134,26 @@ def test_a_map_holds_as_many_keys_as_it_may_and_no_more(core) -> None:  # type: 
 
 
 @pytest.mark.parametrize("core", CORES, ids=NAMES)
+def test_a_map_that_was_closed_is_not_touched_again(core) -> None:  # type: ignore[no-untyped-def]
+    """Its memory is somebody else's by then."""
+    offsets = core.OffsetMap(100, 90, SECRET)
+    offsets.put(b"a", 1)
+    block = keeper(core, offsets)
+    offsets.close()
+    offsets.close()
+    assert len(offsets) == 0
+    data = some_batches(random.Random(1), 2)
+    for use in (
+        lambda: offsets.put(b"a", 2),
+        lambda: offsets.get(b"a"),
+        lambda: offsets.index(data, 0, 0),
+        lambda: block.keep(data, 0),
+    ):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+
+
+@pytest.mark.parametrize("core", CORES, ids=NAMES)
 def test_keys_of_any_length_and_content_are_told_apart(core) -> None:  # type: ignore[no-untyped-def]
     """Also the empty one, and those that differ in a zero at the end."""
     keys = [bytes(n) for n in range(40)] + [b"\x01" + bytes(n) for n in range(40)]

@@ -1,4 +1,4 @@
-"""Owns which log is compacted next, and which part of it may be.
+"""Owns what of a log may be compacted, and whether that is due.
 
 Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``. Tests:
 ``tests/unit/broker/log/test_cleaner_choice.py``.
@@ -6,13 +6,12 @@ Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``. Tests:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
 
-__all__ = ["LogToClean", "dirtiest", "log_to_clean"]
+__all__ = ["LogToClean", "log_to_clean"]
 
 
 class LogToClean(NamedTuple):
@@ -47,7 +46,7 @@ class LogToClean(NamedTuple):
 
 
 def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
-    """What compaction could do for a log. On its loop; may read a batch's header from the disk.
+    """What compaction could do for a log. On its loop; with a lag set it may read from the disk.
 
     Never of the newest segment, nothing from the last stable offset on, and nothing that is
     younger than min.compaction.lag.ms.
@@ -75,20 +74,13 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
         default=log.segments[0].base_offset,
     )
     clean_bytes = dirty_bytes = 0
-    oldest_ms = now_ms
+    overdue = False
+    overdue_before_ms = now_ms - log.config.max_compaction_lag_ms
     for segment in older:
         if segment.next_offset <= first:
             clean_bytes += segment.size
         elif segment.next_offset <= upper:
             dirty_bytes += segment.size
-            begun_ms = segment.first_timestamp_ms()
-            if begun_ms > 0:
-                oldest_ms = min(oldest_ms, begun_ms)
-    overdue = oldest_ms < now_ms - log.config.max_compaction_lag_ms
+            if overdue_before_ms > 0 and not overdue:  # else nothing is read: it never is
+                overdue = 0 < segment.first_timestamp_ms() < overdue_before_ms
     return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, overdue)
-
-
-def dirtiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
-    """The log with the largest dirty part, of those that are due."""
-    due = [candidate for candidate in candidates if candidate.is_due]
-    return max(due, key=lambda candidate: candidate.dirty_ratio, default=None)

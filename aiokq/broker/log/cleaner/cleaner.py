@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
-from aiokq.broker.log.cleaner.choice import LogToClean, dirtiest, log_to_clean
+from aiokq.broker.log.cleaner.choice import LogToClean
 from aiokq.broker.log.cleaner.indexing import build_offset_map, offset_map
+from aiokq.broker.log.cleaner.manager import LogCleanerManager
 from aiokq.broker.log.cleaner.rewriting import GroupRewriter, group_segments
 from aiokq.broker.log.cleaner.statistics import Statistics
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.cleaner.transactions import CleanedTransactions
 from aiokq.broker.log.cleaner.views import LogView
-from aiokq.broker.log.index import IndexesToRebuild
-from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
+from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
-    from aiokq.core.types import TopicPartition
     from aiokq.fastpath import OffsetMap
 
 __all__ = ["LogCleaner"]
@@ -70,14 +69,9 @@ class LogCleaner:
     ) -> None:
         self._environment = environment
         self._settings = settings
-        self._directories = directories
         self._swapped = swapped
         self._counters = counters
-        self._repair = repair
-        self._damaged: list[Segment] = []
-        self._busy: set[TopicPartition] = set()
-        # logs with a batch that is not sound: nothing of them is lost, and nothing cleaned
-        self._unsound: dict[TopicPartition, PartitionLog] = {}
+        self._manager = LogCleanerManager(environment.clock, directories, counters, repair)
         self._throttle = Throttle(
             lambda: settings.log_cleaner_io_max_bytes_per_second, environment.clock.monotonic
         )
@@ -86,10 +80,18 @@ class LogCleaner:
         """Compact the logs that need it, the dirtiest first, until none does.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk refused a log; the others were compacted nevertheless.
         """
-        while await self.clean_dirtiest() is not None:
-            pass
+        self._manager.resume()
+        refused: KafkaStorage | None = None
+        more = True
+        while more:
+            try:
+                more = await self.clean_dirtiest() is not None
+            except KafkaStorage as error:
+                refused = error  # it is put off, or its directory is offline: others have room
+        if refused is not None:
+            raise refused
 
     async def clean_dirtiest(self) -> Statistics | None:
         """Compact the log that needs it most; None if none does.
@@ -97,68 +99,50 @@ class LogCleaner:
         Raises:
             KafkaStorage: the disk refused; the log is as it was, or as far cleaned as it came.
         """
-        chosen = self._choose()
-        while self._damaged and self._repair is not None:
-            await self._repair(self._damaged.pop())
-            if not self._damaged:
-                chosen = self._choose()
+        chosen = await self._manager.take_dirtiest()
         if chosen is None:
             return None
-        directory, log = chosen
-        name = log.log.topic_partition
-        self._busy.add(name)
+        directory, to_clean = chosen
+        log = to_clean.log
+        start = log.segments[0].base_offset
         try:
-            return await self._clean(directory, log)
-        except CorruptRecord as error:
+            return await self._clean(directory, to_clean)
+        except KafkaStorage:
+            self._manager.put_off(log)
+            raise
+        except KafkaError as error:
             logger.error(
                 "log is not compacted any more, a batch is not sound partition=%s error=%s",
-                name,
+                log.topic_partition,
                 error.message,
             )
-            self._unsound[name] = log.log
-            return Statistics()
-        except FileNotFoundError as error:
-            # Retention or DeleteRecords was faster, or the topic is gone.
-            logger.info("compaction given up partition=%s: %s", name, error)
-            return Statistics()
+            self._manager.mark_uncleanable(log)
         except OSError as error:
-            if error.errno in _FULL:  # what is there can be read and written on: it waits
-                raise KafkaStorage(
-                    f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
-                    topic_partition=name,
-                ) from error
-            raise directory.disk.refused(name, "not compacted", error, log.log.directory) from error
+            shorter = log.is_closed or log.segments[0].base_offset != start
+            if shorter and isinstance(error, FileNotFoundError):
+                # Retention or DeleteRecords was faster, or the topic is gone.
+                logger.info("compaction given up partition=%s: %s", log.topic_partition, error)
+            else:
+                self._manager.put_off(log)
+                raise self._refused(directory, log, error) from error
+        except Exception:
+            logger.exception(
+                "log is not compacted any more, the cleaner failed partition=%s",
+                log.topic_partition,
+            )
+            self._manager.mark_uncleanable(log)
         finally:
-            self._busy.discard(name)
+            self._manager.give_back(log)
+        return Statistics()
 
-    # --- what is cleaned
-
-    def _candidates(self) -> Iterator[tuple[LogDirectory, LogToClean]]:
-        now_ms = self._environment.clock.timestamp_ms()
-        for directory in self._directories():
-            for name, log in list(directory.logs.items()):
-                if not log.config.compacted or log.failed or name in self._busy:
-                    continue
-                if self._unsound.get(name) is log:
-                    continue
-                try:
-                    yield directory, log_to_clean(log, directory.cleaned_offset(name), now_ms)
-                except IndexesToRebuild as wanted:
-                    self._damaged.append(wanted.segment)
-                except (OSError, KafkaError) as error:
-                    logger.warning("log not looked at partition=%s error=%s", name, error)
-
-    def _choose(self) -> tuple[LogDirectory, LogToClean] | None:
-        self._damaged.clear()
-        found = [(directory, candidate) for directory, candidate in self._candidates()]
-        live = {id(log) for d in self._directories() for log in d.logs.values()}
-        self._unsound = {n: log for n, log in self._unsound.items() if id(log) in live}
-        self._counters.uncleanable_partitions.value = len(self._unsound)
-        self._counters.cleaner_dirty_percent.value = int(
-            100 * max((candidate.dirty_ratio for _, candidate in found), default=0)
-        )
-        chosen = dirtiest(candidate for _, candidate in found)
-        return next((pair for pair in found if pair[1] is chosen), None)
+    def _refused(self, directory: LogDirectory, log: PartitionLog, error: OSError) -> KafkaStorage:
+        name = log.topic_partition
+        if error.errno in _FULL:  # what is there can be read and written on: it waits
+            return KafkaStorage(
+                f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
+                topic_partition=name,
+            )
+        return directory.disk.refused(name, "not compacted", error, log.directory)
 
     # --- a run
 
@@ -167,6 +151,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
+        await self._settle(log)  # what an earlier run could not, for want of descriptors
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
@@ -183,21 +168,24 @@ class LogCleaner:
             _dirty_count(view),
             secret,
         )
-        await self._advance(build_offset_map(environment.files, view, offsets, statistics))
-        statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
-        cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-        # a map that was full ends within a segment, whose other records stay
-        view = view._replace(
-            segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
-        )
-        # Were a newer record of a key still to be lost, the older one must not go.
-        await self._off_loop(_make_durable, environment, view, log.recovery_point)
-        whole = await self._copy_groups(log, view, offsets, statistics)
+        try:
+            await self._advance(build_offset_map(environment.files, view, offsets, statistics))
+            statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
+            cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
+            # a map that was full ends within a segment, whose other records stay
+            view = view._replace(
+                segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
+            )
+            await self._off_loop(_make_durable, environment, view, log.recovery_point)
+            whole = await self._copy_groups(log, view, offsets, statistics)
+        finally:
+            await self._off_loop(offsets.close)  # the loop would wait for the page tables
         statistics.seconds = clock.monotonic() - began
         # Deleted meanwhile, there may be another log of the name, of which nothing is cleaned.
         if whole and directory.logs.get(log.topic_partition) is log:
-            directory.note_cleaned(log.topic_partition, cleaned_to)
-            await self._off_loop(directory.save_cleaned_offsets)
+            checkpoint = directory.checkpoints.cleaned_offsets
+            checkpoint.note(log.topic_partition, cleaned_to)
+            await self._off_loop(directory.save, checkpoint)
         self._count(statistics)
         logger.info("compacted partition=%s %s", log.topic_partition, statistics)
         return statistics
@@ -213,14 +201,8 @@ class LogCleaner:
         for group in groups:
             if log.is_closed:  # its paths may be another log's by now
                 return False
-            rewriter = GroupRewriter(
-                files,
-                view,
-                group,
-                offsets,
-                transactions,
-                statistics,
-                legacy_horizon_ms=horizon_ms,
+            rewriter = await self._off_loop(
+                GroupRewriter, files, view, group, offsets, transactions, statistics, horizon_ms
             )
             done = False
             try:
@@ -232,12 +214,19 @@ class LogCleaner:
             if not done:
                 return False
             self._swapped()
-            # Were the originals back after a power cut, beside what took their place...
-            await self._off_loop(files.sync_dir, log.directory)
-            log.settle_segment(rewriter.cleaned)
-            rewriter.cleaned.release()
-            await self._off_loop(files.sync_dir, log.directory)
+            await self._settle(log)
         return True
+
+    async def _settle(self, log: PartitionLog) -> None:
+        """Give what was swapped in its own name. Until then nothing else may have its ``.swap``
+        name: as the original of another copy it would be deleted, under the name of both."""
+        if log.is_settled:
+            return
+        sync_dir = self._environment.files.sync_dir
+        # Were the originals back after a power cut, beside what took their place...
+        await self._off_loop(sync_dir, log.directory)
+        log.settle_segments()
+        await self._off_loop(sync_dir, log.directory)
 
     async def _advance(self, steps: Generator[int, None, None]) -> None:
         """Run a generator to its end, off the loop, as fast as it may go."""
@@ -270,16 +259,17 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
+    """Were a newer record of a key still to be lost, the older one must not go. Names, too: those
+    that an earlier run gave and could not sync would be taken for what this one leaves."""
     files = environment.files
-    unsynced = [one for one in view.segments if one.next_offset > recovery_point]
-    for segment in unsynced:
-        file = files.open(segment.path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-    if unsynced:
-        files.sync_dir(view.directory)
+    for segment in view.segments:
+        if segment.next_offset > recovery_point:
+            file = files.open(segment.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    files.sync_dir(view.directory)
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:

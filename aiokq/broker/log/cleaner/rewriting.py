@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq import fastpath
 from aiokq.broker.log import names
+from aiokq.broker.log.cleaned_segment import CleanedSegment
 from aiokq.broker.log.cleaner.batches import (
     checked,
     closing,
@@ -24,7 +25,6 @@ from aiokq.broker.log.cleaner.batches import (
 )
 from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
-from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from aiokq.fastpath import KeptBatches
 from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupRewriter", "group_segments"]
 
+MOST_OF_A_GROUP: Final = 64
+"""Segments that become one: a swap renames the files of all of them in one turn of the loop."""
+
 _ONE: Final = fastpath.WALK_ONE | fastpath.WALK_TRUSTED
 
 
@@ -49,14 +52,14 @@ def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
     for segment in view.segments:
-        stem = segment.path.removesuffix(names.SWAP).removesuffix(names.LOG)
-        suffix = segment.path[len(stem) + len(names.LOG) :]
+        stem = segment.path.removesuffix(names.LOG)
         indexes = [
-            files.stat_size(stem + kind + suffix) if files.exists(stem + kind + suffix) else 0
+            files.stat_size(stem + kind) if files.exists(stem + kind) else 0
             for kind in (names.INDEX, names.TIME_INDEX)
         ]
         if (
             groups
+            and len(groups[-1]) < MOST_OF_A_GROUP
             and size + segment.size <= limit
             and index + indexes[0] <= index_limit
             and time_index + indexes[1] <= index_limit
@@ -92,7 +95,6 @@ class GroupRewriter:
         offsets: OffsetMap,
         transactions: CleanedTransactions,
         statistics: Statistics,
-        *,
         legacy_horizon_ms: int,
     ) -> None:
         self._files = files
@@ -108,7 +110,8 @@ class GroupRewriter:
         # as what it takes the place of, and recovery knows what that is.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
-        self.cleaned = Segment(
+        self._single = self._new_block(0, 0)  # for batches that go through Python, one by one
+        self.cleaned = CleanedSegment(
             files,
             view.directory,
             group[0].base_offset,
@@ -233,12 +236,12 @@ class GroupRewriter:
 
     def _copy_compressed(self, header: BatchHeader, batch: memoryview) -> None:
         plain = uncompressed(batch, header)
-        block = self._new_block(0, len(plain))
-        self._keep_one(block, plain)
-        result = block.filled()
-        self._statistics.records_read += block.read
-        self._statistics.records_kept += block.kept
-        self._statistics.keyless_records += block.keyless
+        block, statistics = self._single, self._statistics
+        read, kept, keyless = block.read, block.kept, block.keyless
+        result = self._kept_of(plain, header.base_offset)
+        statistics.records_read += block.read - read
+        statistics.records_kept += block.kept - kept
+        statistics.keyless_records += block.keyless - keyless
         if not len(result):
             return
         found = read_header(result)
@@ -280,15 +283,22 @@ class GroupRewriter:
             crc32c=fastpath.crc32c,
             timestamp_type=header.timestamp_type,
         )
-        block = self._new_block(0, len(plain))
-        self._keep_one(block, plain, fastpath.WALK_KEEP_ALL)  # with tombstones it gets a horizon
-        result = block.filled()
+        # with tombstones it gets a horizon
+        result = self._kept_of(plain, header.base_offset, fastpath.WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
             result = compressed(result, found, header.codec)
         self._put(result, found.last_offset, found.max_timestamp_ms)
 
     # --- where it goes
+
+    def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
+        """What stays of one batch; until the next call."""
+        block = self._single
+        block.begin_segment(base_offset)
+        block.reserve(len(batch))
+        self._keep_one(block, batch, flags)
+        return block.filled()
 
     def _keep_one(self, block: KeptBatches, batch: Buffer, flags: int = 0) -> None:
         state = fastpath.WALK_FULL

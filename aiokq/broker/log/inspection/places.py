@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKPOINTS", "LogFile", "PartitionPlace", "files_at", "partitions_at"]
 
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (
     names.RECOVERY_POINTS,
     names.HIGH_WATERMARKS,
     names.LOG_STARTS,
-    CLEANER_OFFSETS,
+    names.CLEANED_OFFSETS,
 )
 
 _BY_SUFFIX: Final = {

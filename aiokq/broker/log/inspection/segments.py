@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
 from aiokq.broker.log.corruption import is_torn, only_zeros, valid_batches
+from aiokq.broker.log.epochs import UNDEFINED_EPOCH
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.broker.log.inspection.findings import Finding, Severity
 from aiokq.broker.log.transaction_index import TransactionIndex
@@ -24,6 +25,8 @@ from aiokq.records.header import UNKNOWN_COUNT, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.epochs import LeaderEpochs
+    from aiokq.broker.log.inspection.producers import ProducerCheck
+    from aiokq.broker.log.transaction_index import AbortedTransaction
     from aiokq.core.files import File, Files
 
 __all__ = ["CheckedSegment", "SegmentCheck"]
@@ -41,6 +44,7 @@ class CheckedSegment(NamedTuple):
         end: the offset behind its last sound record.
         size: bytes of sound batches.
         whole: whether it ends there.
+        has_gaps: whether offsets are missing in it, as where it was compacted.
     """
 
     base_offset: int
@@ -48,6 +52,7 @@ class CheckedSegment(NamedTuple):
     size: int
     batches: int
     whole: bool
+    has_gaps: bool
 
 
 class SegmentCheck:
@@ -58,6 +63,7 @@ class SegmentCheck:
         unclean: its broker runs or was killed: the end of the newest may be half written, and its
             indexes behind.
         epochs: of the log, where they are known.
+        producers: the replay of the log.
         deep: also read the records of each batch.
     """
 
@@ -70,6 +76,7 @@ class SegmentCheck:
         sealed_at: int | None,
         unclean: bool,
         epochs: LeaderEpochs | None,
+        producers: ProducerCheck,
         crc32c: Checksum,
         deep: bool,
     ) -> None:
@@ -80,6 +87,8 @@ class SegmentCheck:
         self._sealed_at = sealed_at
         self._unclean = unclean
         self._epochs = epochs
+        self._producers = producers
+        self._aborted: list[AbortedTransaction] = []
         self._crc32c = crc32c
         self._deep = deep
         self._told: dict[tuple[str, str], int] = {}
@@ -104,7 +113,7 @@ class SegmentCheck:
         index = _OffsetEntries(self)
         times = _TimeEntries(self)
         end, next_offset, batches, size = file.size(), self._base, 0, 0
-        whole = True
+        whole, has_gaps = True, False
         try:
             for position, header in sound_batches(
                 file, end, self._base, max(expected, self._base), self._crc32c
@@ -112,10 +121,15 @@ class SegmentCheck:
                 self._batch(file, path, position, header)
                 index.batch(position, header)
                 times.batch(header)
+                aborted = self._producers.batch(file, position, header)
+                if aborted is not None:
+                    self._aborted.append(aborted)
+                has_gaps = has_gaps or header.base_offset > next_offset
                 next_offset, size = header.next_offset, position + header.size
                 batches += 1
         except BadBatch as bad:
             whole = False
+            self._producers.stop()
             self._bad(file, path, bad, end)
         index.end(size, whole=whole)
         times.end()
@@ -128,13 +142,14 @@ class SegmentCheck:
                 f"ends at offset {next_offset}, behind the beginning of the next segment"
                 f" {self._sealed_at}",
             )
-        return CheckedSegment(self._base, next_offset, size, batches, whole)
+        return CheckedSegment(self._base, next_offset, size, batches, whole, has_gaps)
 
     def _batch(self, file: File, path: str, position: int, header: BatchHeader) -> None:
         epochs = self._epochs
         if epochs is not None and header.magic >= 2 and header.leader_epoch >= 0:
             known = epochs.epoch_for_offset(header.base_offset)
-            if known != header.leader_epoch:
+            # Before all of them lie records that were deleted from a segment that is still needed.
+            if known not in (UNDEFINED_EPOCH, header.leader_epoch):
                 self.warning(
                     path,
                     position,
@@ -187,6 +202,21 @@ class SegmentCheck:
             index.load()
         except IndexCorrupt as error:
             self.error(path, None, "txnindex", str(error).removeprefix(path).strip())
+            return
+        if self._unclean and self._sealed_at is None:
+            return  # its newest entries are in memory, or made anew by the next start
+        known = {(one.producer_id, one.last_offset): one for one in index.entries()}
+        for aborted in self._aborted:
+            entry = known.get((aborted.producer_id, aborted.last_offset))
+            if entry is None or entry.first_offset > aborted.first_offset:
+                self.error(
+                    path,
+                    None,
+                    "aborted",
+                    f"without the transaction of producer {aborted.producer_id} that was aborted,"
+                    f" offsets {aborted.first_offset}..{aborted.last_offset}: its records would be"
+                    " read as committed",
+                )
 
     # --- findings
 
@@ -249,8 +279,10 @@ class _OffsetEntries:
         before = (-1, -1)
         for at in range(0, len(data), _INDEX.size):
             offset, position = _INDEX.unpack_from(data, at)
-            if at and not offset and not position:
-                return  # preallocated
+            if not offset and not position:
+                if at:
+                    return  # preallocated
+                continue  # or the beginning, which every search begins with
             if offset <= before[0] or position <= before[1]:
                 self._check.error(
                     self._path,
@@ -324,8 +356,10 @@ class _TimeEntries:
         before: tuple[int, int] | None = None
         for at in range(0, len(data), _TIME.size):
             timestamp, offset = _TIME.unpack_from(data, at)
-            if at and not timestamp and not offset:
-                return  # preallocated
+            if not timestamp and not offset:
+                if at:
+                    return  # preallocated
+                continue
             if before is not None and (timestamp < before[0] or offset < before[1]):
                 self._check.error(
                     self._path,

@@ -9,13 +9,15 @@ Tests: ``tests/unit/broker/log/test_inspection.py``.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.inspection.findings import Finding, Severity
 from aiokq.broker.log.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
+from aiokq.broker.log.inspection.producers import ProducerCheck, Snapshot
 from aiokq.broker.log.inspection.segments import CheckedSegment, SegmentCheck
 from aiokq.broker.log.meta_properties import decode_meta_properties
 from aiokq.broker.log.producer_snapshot import decode_snapshot
@@ -81,12 +83,14 @@ def verify(
     path: str,
     *,
     crc32c: Checksum,
+    beside: Iterable[str] = (),
     deep: bool = False,
     checked: Callable[[CheckedPartition], None] | None = None,
 ) -> Report:
     """Check a log directory, or a partition's.
 
     Args:
+        beside: other log directories of the node: a partition that is in one is not missing here.
         deep: also read each record, which takes much longer.
         checked: told of each partition when it is done.
 
@@ -99,9 +103,18 @@ def verify(
     clean = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
     findings: list[Finding] = []
     image = _metadata(files, root, findings if not is_partition else [])
+    cleaned = _cleaned(files, root)
     done = []
     for place in places:
-        one = _Partition(files, place, clean=clean, image=image, crc32c=crc32c, deep=deep).run()
+        one = _Partition(
+            files,
+            place,
+            clean=clean,
+            image=image,
+            may_have_gaps=place.partition in cleaned,
+            crc32c=crc32c,
+            deep=deep,
+        ).run()
         done.append(one)
         findings += one.findings
         if checked is not None:
@@ -109,7 +122,9 @@ def verify(
     if not is_partition:
         _properties(files, path, findings)
         _checkpoints(files, path, done, clean, findings)
-        _missing(path, image, done, findings)
+        others = {place.partition: at for at in beside for place in partitions_at(files, at)}
+        _doubled(done, others, findings)
+        _missing(path, image, {one.partition for one in done} | others.keys(), findings)
     return Report(path, clean, tuple(done), tuple(findings))
 
 
@@ -172,18 +187,41 @@ def _checkpoints(
                 findings.append(Finding(severity, path, None, what))
 
 
+def _cleaned(files: Files, root: str) -> Collection[TopicPartition]:
+    """The partitions that were compacted."""
+    try:
+        return read_offsets(files, f"{root}/{names.CLEANED_OFFSETS}").keys()
+    except CorruptRecord:
+        return ()  # told among the checkpoints
+
+
+def _doubled(
+    partitions: list[CheckedPartition],
+    others: Mapping[TopicPartition | None, str],
+    findings: list[Finding],
+) -> None:
+    """Partitions that are in two directories."""
+    for one in partitions:
+        if one.partition is not None and one.partition in others:
+            what = f"{one.partition} is in {others[one.partition]}, too: no broker starts with both"
+            findings.append(Finding(Severity.ERROR, one.path, None, what))
+
+
 def _missing(
     root: str,
     image: MetadataImage | None,
-    partitions: list[CheckedPartition],
+    there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
     """A topic's partitions that have no directory: with several log directories, in another."""
     if image is None:
         return
-    there = {one.partition for one in partitions}
     for record in image.topics.values():
-        missing = [index for index in range(record.partitions) if (record.name, index) not in there]
+        missing = [
+            index
+            for index in range(record.partitions)
+            if index not in record.elsewhere and (record.name, index) not in there
+        ]
         if missing:
             what = (
                 f"topic {record.name} has no directory here for partition"
@@ -206,6 +244,7 @@ class _Partition:
         *,
         clean: bool,
         image: MetadataImage | None,
+        may_have_gaps: bool,
         crc32c: Checksum,
         deep: bool,
     ) -> None:
@@ -213,6 +252,7 @@ class _Partition:
         self._place = place
         self._clean = clean
         self._image = image
+        self._may_have_gaps = may_have_gaps
         self._crc32c = crc32c
         self._deep = deep
         self._findings: list[Finding] = []
@@ -223,6 +263,9 @@ class _Partition:
         parsed = [one for one in map(names.parse_segment_file, listed) if one is not None]
         bases = sorted(base for base, suffix in parsed if suffix == names.LOG)
         epochs = self._epochs()
+        # Before the log: that of a running broker only grows, and has all that they say.
+        snapshots = [self._snapshot(base) for base, suffix in parsed if suffix == names.SNAPSHOT]
+        producers = ProducerCheck(one for one in snapshots if one is not None)
         segments: list[CheckedSegment] = []
         for base, after in zip(bases, [*bases[1:], None], strict=False):
             check = SegmentCheck(
@@ -232,6 +275,7 @@ class _Partition:
                 sealed_at=after,
                 unclean=not self._clean,
                 epochs=epochs,
+                producers=producers,
                 crc32c=self._crc32c,
                 deep=self._deep,
             )
@@ -243,6 +287,9 @@ class _Partition:
                 continue  # its broker has deleted it meanwhile
             self._findings += check.findings
         end = segments[-1].end if segments else 0
+        producers.reached(end)
+        self._findings += producers.findings
+        self._holes(segments)
         self._topic()
         if epochs is not None and epochs.entries and epochs.entries[-1].start_offset > end:
             entry = epochs.entries[-1]
@@ -252,7 +299,9 @@ class _Partition:
             )
         for base, suffix in parsed:
             if suffix == names.SNAPSHOT:
-                self._snapshot(base, end)
+                if base > end and self._clean:
+                    name = f"{base:020d}{names.SNAPSHOT}"
+                    self._warn(name, f"of an offset behind the log's end {end}")
             elif suffix in names.SEGMENT_SUFFIXES and base not in bases:
                 self._warn(f"{base:020d}{suffix}", "an index without a log")
         self._leftovers(listed)
@@ -291,18 +340,30 @@ class _Partition:
                 "of another topic of the same name: a start sets the directory aside",
             )
 
-    def _snapshot(self, offset: int, end: int) -> None:
+    def _snapshot(self, offset: int) -> Snapshot | None:
         name = f"{offset:020d}{names.SNAPSHOT}"
+        path = f"{self._place.path}/{name}"
         try:
-            data = self._files.read_bytes(f"{self._place.path}/{name}")
-            decode_snapshot(data, self._crc32c, 0)
+            return Snapshot(
+                offset, path, decode_snapshot(self._files.read_bytes(path), self._crc32c, 0)
+            )
         except FileNotFoundError:
-            return  # replaced meanwhile
+            return None  # replaced meanwhile
         except CorruptRecord as error:
             self._warn(name, error.message)
+            return None
+
+    def _holes(self, segments: list[CheckedSegment]) -> None:
+        """Offsets missing between segments, where no compaction can have taken them."""
+        if self._may_have_gaps or any(segment.has_gaps for segment in segments):
             return
-        if offset > end and self._clean:
-            self._warn(name, f"of an offset behind the log's end {end}")
+        for before, after in pairwise(segments):
+            if before.whole and before.end < after.base_offset:
+                self._error(
+                    f"{after.base_offset:020d}{names.LOG}",
+                    f"the segment before it ends with offset {before.end - 1}: offsets"
+                    f" {before.end}-{after.base_offset - 1} are missing",
+                )
 
     def _leftovers(self, listed: list[str]) -> None:
         for name in listed:
@@ -312,6 +373,9 @@ class _Partition:
                 self._warn(name, "of a compaction under way, or interrupted")
             elif name.endswith((names.DELETED, names.TEMPORARY)) and self._clean:
                 self._warn(name, "left over; a start removes it")
+
+    def _error(self, name: str, message: str) -> None:
+        self._findings.append(Finding(Severity.ERROR, f"{self._place.path}/{name}", None, message))
 
     def _warn(self, name: str, message: str) -> None:
         path = f"{self._place.path}/{name}" if name else self._place.path

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 
 import pytest
 
 from aiokq import wire
-from tests.unit.broker.harness import NOW_MS, Broker, batch, watch_offload
+from tests.unit.broker.harness import NOW_MS, Broker, batch, until, watch_offload
 
 
 async def list_offsets(broker, timestamp, *, version=7, topic="t", partition=0, **options):
@@ -244,8 +243,7 @@ async def test_segments_of_deleted_records_leave_the_disk():
             await broker.produce("t", batch(1, value=bytes(600_000)))
         used = broker.files.used()
         assert await delete_records(broker, -1) == (0, 3)
-        await asyncio.sleep(0.01)
-        assert broker.files.used() < used - 1_000_000
+        await until(lambda: broker.files.used() < used - 1_000_000)
 
 
 async def test_a_search_by_time_leaves_the_loop():

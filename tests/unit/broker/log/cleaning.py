@@ -55,6 +55,9 @@ class CleanedLog:
 
     Args:
         settings: of the broker, with ``_`` for ``.``.
+
+    Attributes:
+        unclean: a test sets it that wants the log to be marked as uncleanable.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class CleanedLog:
         **settings: object,
     ) -> None:
         self.clock = clock or SteppedClock()
+        self.unclean = False
         self.files = files or MemoryFiles(now_ms=self.clock.timestamp_ms)
         self.counters = BrokerCounters()
         self.directory = LogDirectory.open(
@@ -145,11 +149,13 @@ class CleanedLog:
 
     async def clean(self) -> Statistics | None:
         """One run over the log, if it needs one."""
-        return await self.cleaner.clean_dirtiest()
+        statistics = await self.cleaner.clean_dirtiest()
+        assert self.unclean or not self.counters.uncleanable_partitions.value
+        return statistics
 
     async def clean_again(self) -> None:
         """A run over all of it, as if the whole log were dirty."""
-        self.directory.note_cleaned(TP, self.log.log_start_offset)
+        self.directory.checkpoints.cleaned_offsets.note(TP, self.log.log_start_offset)
         await self.clean()
 
     @property

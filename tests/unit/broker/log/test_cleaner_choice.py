@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log.cleaner.choice import LogToClean, dirtiest, log_to_clean
+from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean
 from aiokq.records.control import ControlType
 from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
 from tests.unit.broker.log.samples import NOW_MS
@@ -95,20 +95,3 @@ def test_an_open_transaction_bounds_what_is_cleaned(log: CleanedLog) -> None:
     log.end(1, ControlType.COMMIT)
     log.roll()
     assert looked_at(log).upper_offset == 5
-
-
-def test_the_dirtiest_of_those_that_are_due_comes_first(log: CleanedLog) -> None:
-    """A large log that is a little dirty must not keep the others waiting."""
-
-    def candidate(clean: int, dirty: int, overdue: bool = False) -> LogToClean:
-        return LogToClean(log.log, 0, 1, clean, dirty, overdue)
-
-    log.log.update_config(compacted(min_cleanable_dirty_ratio=0.5))
-    little, half, most = candidate(90, 10), candidate(45, 55), candidate(10, 90)
-    assert dirtiest([little, half, most]) is most
-    assert dirtiest([little, half]) is half
-    assert dirtiest([little]) is None
-    late = candidate(90, 10, overdue=True)
-    assert dirtiest([late, half]) is half
-    assert dirtiest([late]) is late
-    assert dirtiest([candidate(90, 0, overdue=True)]) is None

@@ -6,19 +6,23 @@ key has no newer one is lost.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import random
+from typing import NamedTuple
 
 import pytest
 
 from aiokq.broker.log import names
+from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import Fault, MemoryFiles
 from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
 
+Pairs = list[tuple[int, bytes | None, bytes | None]]
 TEMPORARY = (names.CLEANED, names.SWAP, names.DELETED, names.TEMPORARY)
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The process is gone."""
 
 
@@ -67,6 +71,12 @@ def log_abort():  # type: ignore[no-untyped-def]
     return ControlType.ABORT
 
 
+def newest(pairs: Pairs) -> dict[bytes | None, bytes | None]:
+    """The last value of each key that has one."""
+    found = {key: value for _, key, value in pairs}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def reopened(files: MortalFiles, clock: SteppedClock) -> CleanedLog:
     return CleanedLog(files, compacted(), clock=clock)
 
@@ -76,12 +86,19 @@ def by_segment(log: CleanedLog) -> dict[int, list[int]]:
     return {s.base_offset: [h.base_offset for _, h in s.headers()] for s in log.log.segments}
 
 
-async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0):  # type: ignore[no-untyped-def]
-    """A cleaning that ends before an operation; what recovery makes of it, and the operations."""
+class Run(NamedTuple):
+    """A cleaning that ended, after so many operations, and what recovery made of it."""
+
+    finished: bool
+    operations: int
+    log: CleanedLog
+
+
+async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0) -> Run:
+    """A cleaning that ends before an operation, by a kill or a power cut, or at its own end."""
     clock = SteppedClock()
     files = MortalFiles(now_ms=clock.timestamp_ms)
     log = filled(files, clock, groups)
-    before, latest = log.pairs, log.latest
     files.ends_at = ends_at if ends_at is not None else 1_000_000
     finished = True
     try:
@@ -89,13 +106,18 @@ async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0):  #
     except Crash:
         finished = False
     operations, files.ends_at = files.done, None
-    after = log.pairs if finished else None
     if end == "kill":
         files.crash()
     else:
-        files.power_cut(random.Random(seed) if end == "pages" else None)
-    again = reopened(files, clock)
-    return before, after, latest, again, operations
+        source = random.Random(seed) if end != "power" else None
+        files.power_cut(source, ordered=end != "names")
+    return Run(finished, operations, reopened(files, clock))
+
+
+def on_disk(log: CleanedLog) -> frozenset[tuple[str, bytes]]:
+    """Every file of the partition: with the same ones, whatever comes after is the same."""
+    directory = log.log.directory
+    return frozenset((name, log.files.read_bytes(f"{directory}/{name}")) for name in log.names)
 
 
 @pytest.mark.parametrize(
@@ -104,34 +126,46 @@ async def outcome(ends_at: int | None, groups: int, end: str, seed: int = 0):  #
         (1, "kill"),
         (1, "power"),
         (3, "kill"),
-        (3, "pages"),
-        *(pytest.param(g, e, marks=pytest.mark.torture) for g, e in [(1, "pages"), (3, "power")]),
+        (3, "names"),
+        *(
+            pytest.param(g, e, marks=pytest.mark.torture)
+            for g, e in [(1, "pages"), (3, "pages"), (3, "power")]
+        ),
     ],
 )
 async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
     groups: int, end: str
 ) -> None:
     """Both sets at once would give readers offsets twice; neither would lose what was kept."""
-    before, after, _, _, operations = await outcome(None, groups, end)
-    assert after is not None
+    clock = SteppedClock()
+    uncleaned = filled(MortalFiles(now_ms=clock.timestamp_ms), clock, groups)
+    before, latest = uncleaned.pairs, uncleaned.latest
+    finished, operations, reference = await outcome(None, groups, "kill")
+    after = reference.pairs
+    assert finished
     assert len(after) < len(before)
-    reference = await outcome(None, groups, "kill")
-    clean = by_segment(reference[3])
+    clean = by_segment(reference)
     assert len(clean) == groups + 1
     starts = [*sorted(clean), 1 << 62]
     ranges = list(itertools.pairwise(starts))
     outcomes = set()
+    seen = set()
     for ends_at in range(operations):
-        _, _, latest, log, _ = await outcome(ends_at, groups, end, seed=ends_at)
+        _, _, log = await outcome(ends_at, groups, end, seed=ends_at)
+        left = on_disk(log)
+        if left in seen:
+            log.directory.close()
+            continue
+        seen.add(left)
         context = f"before operation {ends_at} of {operations}"
-        assert log.latest == latest, context
-        offsets = [offset for offset, _, _ in log.pairs]
+        pairs = log.pairs
+        assert newest(pairs) == latest, context
+        offsets = [offset for offset, _, _ in pairs]
         assert offsets == sorted(set(offsets)), context
         state = []
         for low, high in ranges:
             found, old, new = (
-                [pair for pair in pairs if low <= pair[0] < high]
-                for pairs in (log.pairs, before, after)
+                [pair for pair in some if low <= pair[0] < high] for some in (pairs, before, after)
             )
             assert found in (old, new), context
             state.append("new" if found == new else "old")
@@ -148,8 +182,6 @@ async def test_a_crash_after_each_file_operation_leaves_the_old_or_the_new_set(
 @pytest.mark.parametrize("operation", ["pwritev", "sync", "rename", "sync_dir", "truncate", "open"])
 async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -> None:
     """ENOSPC and EIO are met one by one; readers never see but one of the two sets."""
-    from aiokq.core.errors import KafkaStorage
-
     for at in range(1, 30):
         clock = SteppedClock()
         files = MortalFiles(now_ms=clock.timestamp_ms)
@@ -174,3 +206,41 @@ async def test_a_disk_that_refuses_any_operation_loses_nothing(operation: str) -
         assert again.latest == latest
         if count < at:
             return
+
+
+@pytest.mark.parametrize("end", ["go on", "kill", "power"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_run(
+    end: str, at: int
+) -> None:
+    """The second copy took the first one's `.swap` name, was renamed away as the original, and the
+    only records of their keys were deleted a minute later."""
+    clock = SteppedClock()
+    files = MortalFiles(now_ms=clock.timestamp_ms)
+    log = filled(files, clock, 3)
+    latest = log.latest
+    swapped = itertools.count(1)
+
+    def behind_a_swap(path: str) -> bool:
+        there = [one for one in files.listdir(path) if one.endswith(names.SWAP)]
+        return bool(there) and next(swapped) == 2 * at  # the first is of the copy itself
+
+    files.fail("sync_dir", errno.EMFILE, matches=behind_a_swap)
+    with pytest.raises(KafkaStorage):
+        await log.cleaner.clean_all()
+    assert log.directory.disk.failure is None
+    assert [name for name in log.names if name.endswith(names.SWAP)]
+    files.heal()
+    if end != "go on":
+        files.ends_at = files.done + 12  # in the middle of the next run
+    try:
+        await log.cleaner.clean_all()
+    except Crash:
+        files.ends_at = None
+        files.crash() if end == "kill" else files.power_cut(None)
+        log = reopened(files, clock)
+    assert log.latest == latest
+    assert not [name for name in log.names if name.endswith(names.SWAP)]
+    log.directory.purge()
+    log.directory.close()
+    assert reopened(files, clock).latest == latest

@@ -12,12 +12,16 @@ import pytest
 from aiokq import wire
 from aiokq.broker.log import names
 from aiokq.broker.log.cleaner import cleaner as cleaner_module
+from aiokq.broker.log.cleaner.indexing import offset_map
+from aiokq.broker.log.cleaner.rewriting import group_segments
 from aiokq.broker.log.cleaner.throttle import Throttle
+from aiokq.broker.log.cleaner.views import LogView, SegmentView
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
 from aiokq.core.errors import KafkaStorage
-from aiokq.fastpath import crc32c
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import OffsetMap, crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch, iter_records
 from tests.sim.harness.simulation import Simulation, run
@@ -192,7 +196,7 @@ async def test_a_topic_made_anew_under_a_run_has_nothing_of_it(step: int) -> Non
     offload.before = make_anew
     await log.clean()
     if made:
-        assert log.directory.cleaned_offset(TP) is None
+        assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
         left = log.files.listdir(made[0].directory)
         assert not [name for name in left if name.endswith(names.TEMPORARY_SUFFIXES)]
         assert values(made[0]) == [(0, b"of another")]
@@ -268,22 +272,115 @@ async def test_a_full_disk_only_puts_compaction_off() -> None:
     latest = log.latest
     log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(names.CLEANED))
     with pytest.raises(KafkaStorage, match="needs room"):
-        await log.clean()
+        await log.cleaner.clean_all()
     assert log.directory.disk.failure is None
     assert not [name for name in log.names if name.endswith(LEFTOVERS)]
     log.files.fail("pwritev", errno.EIO, matches=lambda path: path.endswith(names.CLEANED))
     with pytest.raises(KafkaStorage):
-        await log.clean()
+        await log.cleaner.clean_all()
     assert log.directory.disk.failure is not None
     assert log.latest == latest
     assert await log.clean() is None  # an offline directory is left alone
+
+
+async def test_a_disk_without_room_for_one_log_has_it_for_others() -> None:
+    """The dirtiest fails each time: those that would make room must come nevertheless."""
+    log = filled()
+    other = log.directory.open_partition(
+        TopicPartition("other", 0), None, compacted(), now_ms=NOW_MS
+    )
+    for n in range(3):
+        append(other, batch(b"%d" % n))
+        other.roll(NOW_MS)
+    other.update_config(compacted(max_compaction_lag_ms=1))
+    log.files.fail("pwritev", errno.ENOSPC, matches=lambda path: "orders-0" in path)
+    with pytest.raises(KafkaStorage, match="orders-0 not compacted"):
+        await log.cleaner.clean_all()
+    assert log.directory.checkpoints.cleaned_offsets.get(other.topic_partition) == 3
+    log.files.heal()
+    await log.cleaner.clean_all()
+    assert log.directory.checkpoints.cleaned_offsets.get(TP)
+
+
+async def test_a_swap_is_of_so_many_segments_only() -> None:
+    """A log that rolled every minute: thousands of renames at once, and the loop stands still."""
+    log = CleanedLog(config=compacted())
+    for n in range(200):
+        log.put((b"k%d" % n, b"x"), roll=True)
+    statistics = await log.clean()
+    assert statistics is not None
+    assert (statistics.segments, statistics.merged_segments) == (200, 4)
+    assert len(log.pairs) == 200
+    await log.clean_again()
+    assert len(log.log.segments) == 2
+
+
+async def test_a_file_that_is_missing_is_the_disks_trouble_and_not_retentions() -> None:
+    """Given up as if it had been deleted by us, it would be tried again and again at once."""
+    log = filled()
+    log.files.remove(log.log.segments[2].path(names.LOG))
+    log.log.segments[2].release()
+    with pytest.raises(KafkaStorage):
+        await log.cleaner.clean_all()
+    assert log.directory.disk.failure is not None
+
+
+async def test_an_error_that_nobody_thought_of_ends_no_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Kafka: the partition is uncleanable, the others are compacted, the node goes on."""
+    log = filled()
+    other = log.directory.open_partition(
+        TopicPartition("other", 0), None, compacted(), now_ms=NOW_MS
+    )
+    for n in range(3):
+        append(other, batch(b"%d" % n))
+        other.roll(NOW_MS)
+
+    def failing(files: object, view: LogView) -> list[list[SegmentView]]:
+        if "orders" in view.name:
+            raise ZeroDivisionError("not thought of")
+        return group_segments(log.files, view)
+
+    monkeypatch.setattr(cleaner_module, "group_segments", failing)
+    await log.cleaner.clean_all()
+    assert log.counters.uncleanable_partitions.value == 1
+    assert "ZeroDivisionError" in caplog.text
+    assert log.directory.checkpoints.cleaned_offsets.get(other.topic_partition) == 3
+    assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_the_memory_of_the_map_is_given_back_off_the_loop(
+    monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """128 MB at the end of a run are 20 ms of the kernel's work, for which nobody may wait."""
+    maps: list[OffsetMap] = []
+
+    def kept(*arguments: object) -> OffsetMap:
+        maps.append(offset_map(*arguments))  # type: ignore[arg-type]
+        return maps[-1]
+
+    monkeypatch.setattr(cleaner_module, "offset_map", kept)
+    offload = SteppedOffload()
+    log = filled(offload)
+    task = asyncio.get_running_loop().create_task(log.clean())
+    if cancelled:
+        offload.before = lambda step: step == 5 and task.cancel() and None
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        await task
+    [offsets] = maps
+    with pytest.raises(RuntimeError, match="closed"):
+        offsets.get(b"k1")
 
 
 async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
     """Without it each start would compact every log from its beginning."""
     log = filled()
     await log.clean()
-    cleaned = log.directory.cleaned_offset(TP)
+    cleaned = log.directory.checkpoints.cleaned_offsets.get(TP)
     assert cleaned == log.log.segments[-1].base_offset
     assert (
         log.files.read_bytes("/data/cleaner-offset-checkpoint")
@@ -291,7 +388,7 @@ async def test_the_checkpoint_says_what_was_cleaned_after_a_restart() -> None:
     )
     log.directory.close()
     again = CleanedLog(log.files, compacted())
-    assert again.directory.cleaned_offset(TP) == cleaned
+    assert again.directory.checkpoints.cleaned_offsets.get(TP) == cleaned
     assert await again.clean() is None
 
 
@@ -301,7 +398,7 @@ async def test_a_topic_made_anew_begins_without_a_checkpoint() -> None:
     await log.clean()
     log.directory.delete_partition(TP)
     log.directory.open_partition(TP, None, compacted(), now_ms=NOW_MS)
-    assert log.directory.cleaned_offset(TP) is None
+    assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
 
 
 async def test_logs_that_only_delete_are_left_alone() -> None:

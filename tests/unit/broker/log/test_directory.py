@@ -389,6 +389,45 @@ def test_log_starts_that_cannot_be_written_are_a_storage_error(files: MemoryFile
         directory.write_log_starts()
 
 
+def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
+    files: MemoryFiles,
+) -> None:
+    """For want of descriptors, which is not the disk's fault: the stop was called clean, and what
+    a power cut had made of its records was served.
+    """
+    directory = open_directory(files)
+    log = partition(directory)
+    for index in range(3):
+        append(log, batch(b"%d" % index))
+    files.crash()
+    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), ONE + 66)
+    directory = open_directory(files)
+    files.fail("open", errno.EMFILE, matches=lambda path: path.endswith(names.LOG))
+    with pytest.raises(KafkaStorage, match="Too many open files"):
+        partition(directory)
+    directory.close()
+    directory = open_directory(files)
+    assert not directory.clean
+    assert values(partition(directory)) == [(0, b"0")]
+
+
+def test_a_log_that_could_not_be_opened_keeps_its_start(files: MemoryFiles) -> None:
+    """Its deleted records would be back after the next start."""
+    directory = open_directory(files)
+    log = partition(directory)
+    append(log, batch(b"x", b"y"))
+    log.delete_records(1)
+    directory.close()
+    directory = open_directory(files)
+    files.fail("read_bytes", errno.EMFILE, matches=lambda path: f"/{TP}/" in path)
+    with pytest.raises(KafkaStorage, match="Too many open files"):
+        partition(directory)
+    directory.close()
+    directory = open_directory(files)
+    assert directory.clean
+    assert partition(directory).log_start_offset == 1
+
+
 def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
     """Kafka's own __cluster_metadata, and whatever people put there."""
     files.mkdirs(f"{PATH}/lost+found")

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from aiokq.broker.log.epochs import LeaderEpochs
+from aiokq.broker.log.epochs import SECTOR, LeaderEpochs
 from aiokq.core.errors import CorruptRecord
 from tests.sim.harness.files import MemoryFiles
 
@@ -39,8 +39,8 @@ def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
     files = MemoryFiles()
     epochs = LeaderEpochs(files, PATH)
     epochs.assign(0, 0)
-    files.fail("rename", errno.ENOSPC, times=2)
-    for _ in range(2):
+    for operation in ("pwritev", "rename"):  # in place first, then as a whole
+        files.fail(operation, errno.ENOSPC, written=9)
         with pytest.raises(OSError, match="No space"):
             epochs.assign(1, 20)
         assert epochs.latest_epoch == 0
@@ -48,6 +48,36 @@ def test_an_epoch_that_could_not_be_written_is_not_known() -> None:
     again = LeaderEpochs(files, PATH)
     again.load()
     assert again.entries == ((0, 0), (1, 20))
+
+
+def test_a_short_history_is_written_in_place_and_a_long_one_is_replaced() -> None:
+    """A rename over the old file takes 5 ms on ext4, for each of a thousand logs after a kill; but
+    a power cut must find the old history or the new one, which is sure of a single sector only.
+    """
+    files = MemoryFiles()
+    epochs = LeaderEpochs(files, PATH)
+    renamed: list[str] = []
+    rename = files.rename
+
+    def noted(src: str, dst: str) -> None:
+        renamed.append(dst)
+        rename(src, dst)
+
+    files.rename = noted  # type: ignore[method-assign]
+    for epoch in range(100):
+        epochs.assign(epoch, epoch * 1000)
+        again = LeaderEpochs(files, PATH)
+        again.load()
+        assert again.entries == epochs.entries
+        if files.stat_size(PATH) <= SECTOR:
+            assert len(renamed) == 1  # the first made it
+    assert len(renamed) > 30
+    epochs.truncate_from_start(90_500)  # shorter: nothing of the old one may stay behind it
+    again.load()
+    assert again.entries == epochs.entries
+    assert files.read_bytes(PATH).endswith(b"\n99 99000\n")
+    assert again.assign(100, 100_000)
+    assert renamed[-1] == PATH
 
 
 def test_end_offsets() -> None:
@@ -98,7 +128,9 @@ def test_truncation_from_both_ends() -> None:
     assert epochs.entries == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\n1 1\n", b"0\n1\n1\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\n1 1\n", b"0\n1\n1\n", b"0\n1\n1 12"]
+)
 def test_a_file_that_is_none_is_refused(content: bytes) -> None:
     """Recovery makes it anew; guessing would answer wrong ends."""
     files = MemoryFiles()

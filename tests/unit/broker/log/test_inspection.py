@@ -144,6 +144,16 @@ async def test_a_time_index_that_is_too_early_hides_records_from_searches():
     assert found(check(files)) == [("error", f"t-0/{3:020d}.timeindex", len(data) - 12)]
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+async def test_an_index_of_nothing_but_zeros_is_an_empty_one(suffix):
+    """Apache Kafka's indexes have their whole size from the beginning on, before any entry."""
+    files = await directory()
+    file = files.open(f"{SECOND}.{suffix}")
+    file.truncate(0)
+    file.truncate(12 * 8 * 100)
+    assert found(check(files)) == []
+
+
 async def test_what_a_start_mends_is_a_warning():
     """Fault 17: a missing index, snapshot or epoch file loses no record."""
     files = await directory()
@@ -158,6 +168,17 @@ async def test_what_a_start_mends_is_a_warning():
         ("warning", f"t-0/{10:020d}.snapshot"),
         ("warning", f"t-0/{0:020d}.log.swap"),
     }
+
+
+async def test_records_that_were_deleted_have_no_epoch_any_more():
+    """DeleteRecords in the middle of a segment: its first batches are before all epochs."""
+    broker = Broker()
+    async with broker:
+        await broker.create("t")
+        await broker.produce("t", batch(2))
+        await broker.produce("t", batch(2))
+        broker.node.topics.partition("t", 0).log.delete_records(3)
+    assert found(check(broker.files)) == []
 
 
 async def test_records_that_were_durable_and_are_gone_are_an_error():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 
 from aiokq.broker.log import names
-from aiokq.broker.log.segment import RollLimits
 from aiokq.core.errors import (
     InvalidProducerEpoch,
     KafkaStorage,
@@ -110,84 +107,6 @@ def test_a_batch_that_grows_above_the_limit_in_the_topics_codec_is_refused(
     log = open_partition(files, compression_type="uncompressed", max_message_bytes=5000)
     with pytest.raises(RecordTooLarge):
         append(log, data)
-
-
-# --- rolling
-
-
-def test_a_full_segment_makes_way_for_the_next(files: MemoryFiles) -> None:
-    """Reads must cross from one file to the next without a gap."""
-    data = batch(b"x" * 300)
-    log = open_partition(files, segment_bytes=3 * len(data))
-    for _ in range(10):
-        append(log, data)
-    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
-    assert segment_names(files) == [f"{base:020d}.log" for base in (0, 3, 6, 9)]
-    assert [offset for offset, _ in values(log)] == list(range(10))
-    assert len(log.read(0, 2**31).fragments) == 4
-
-
-def test_a_segment_rolls_by_the_time_of_its_records(files: MemoryFiles) -> None:
-    """Retention by time works on whole segments: they must not span more than segment.ms."""
-    log = open_partition(files, segment_ms=1000)
-    append(log, batch(timestamp_ms=NOW_MS))
-    append(log, batch(timestamp_ms=NOW_MS + 1000))
-    assert len(log.segments) == 1
-    append(log, batch(timestamp_ms=NOW_MS + 1001))
-    assert len(log.segments) == 2
-
-
-def test_a_segment_without_timestamps_rolls_by_the_clock(files: MemoryFiles) -> None:
-    """Batches of timestamp -1, as from old producers, would else never roll by time."""
-    log = open_partition(files, segment_ms=1000)
-    append(log, batch(timestamp_ms=-1))
-    append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 1000)
-    assert len(log.segments) == 1
-    append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 1001)
-    assert len(log.segments) == 2
-
-
-def test_a_full_index_rolls(files: MemoryFiles) -> None:
-    """Entries beyond segment.index.bytes would make lookups walk ever longer."""
-    log = open_partition(files, segment_index_bytes=24, index_interval_bytes=0)
-    for _ in range(7):
-        append(log, batch())
-    assert len(log.segments) > 1
-    assert [offset for offset, _ in values(log)] == list(range(7))
-
-
-@pytest.mark.parametrize("index_bytes", [4, 8, 12, 24])
-def test_an_index_with_hardly_any_room_rolls_no_empty_segment(
-    files: MemoryFiles, index_bytes: int
-) -> None:
-    """Two segments of one name would be one file with two owners (KAFKA-6388)."""
-    log = open_partition(files, segment_index_bytes=index_bytes, index_interval_bytes=0)
-    for index in range(5):
-        append(log, batch(b"%d" % index))
-    bases = [segment.base_offset for segment in log.segments]
-    assert bases == sorted(set(bases))
-    assert [offset for offset, _ in values(log)] == list(range(5))
-    log.close()
-    assert [offset for offset, _ in values(open_partition(files, clean=False))] == list(range(5))
-
-
-def test_jitter_takes_logs_apart(files: MemoryFiles) -> None:
-    """A thousand logs made together would all roll in the same second."""
-    settings = config(segment_ms=100_000, segment_jitter_ms=50_000)
-    limits = [RollLimits.of(settings, f"orders-{index}-0").segment_ms for index in range(8)]
-    assert all(50_000 < limit <= 100_000 for limit in limits)
-    assert len(set(limits)) == 8
-    log = open_partition(files, segment_ms=100_000, segment_jitter_ms=50_000)
-    append(log, batch())
-    append(log, batch(timestamp_ms=NOW_MS + 100_001))
-    assert len(log.segments) == 2
-
-
-def test_roll_of_an_empty_segment_does_nothing(files: MemoryFiles) -> None:
-    """Two files of the same base offset cannot be."""
-    log = open_partition(files)
-    log.roll(NOW_MS)
-    assert len(log.segments) == 1
 
 
 # --- reading
@@ -500,137 +419,6 @@ def test_batches_above_the_limits_are_refused(files: MemoryFiles) -> None:
         append(log, data)
     log.update_config(config())
     append(log, data)
-
-
-def test_a_log_holds_no_more_files_open_than_it_uses(files: MemoryFiles) -> None:
-    """A thousand idle partitions, or one of a thousand segments, must not use up descriptors."""
-    size = len(batch(b"0"))
-    log = open_partition(files, segment_bytes=2 * size)
-    for index in range(9):
-        append(log, batch(b"%d" % index))
-    assert [segment.is_open for segment in log.segments] == [False] * 4 + [True]
-    sent = log.read(0, 10 * size).fragments
-    log.roll(NOW_MS)
-    assert b"".join(fragment.read() for fragment in sent) == fetched(log, 0, 10 * size)
-    log.close()
-    for clean in (True, False):
-        log = open_partition(files, clean=clean, segment_bytes=2 * size)
-        assert not any(segment.is_open for segment in log.segments)
-        assert [offset for offset, _ in values(log)] == list(range(9))
-
-
-@pytest.mark.parametrize("written", [0, 10, 60, 200])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, written: int) -> None:
-    """A full disk must not leave half a batch for the next append to be written behind."""
-    log = open_partition(files)
-    append(log, batch(b"before"))
-    files.fail("pwritev", number, written=written)
-    data = batch(b"x" * 300, producer_id=4, producer_epoch=0, base_sequence=0)
-    with pytest.raises(KafkaStorage) as caught:
-        append(log, data)
-    assert caught.value.code == 56
-    assert log.log_end_offset == 1
-    assert len(log.producers) == 0
-    assert log.failed
-    with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
-        append(log, data)
-    assert files.stat_size(f"{DIRECTORY}/{0:020d}.log") == log.size_bytes
-    log.close(clean=False)
-    again = open_partition(files, clean=False)
-    assert append(again, data).base_offset == 1
-    assert values(again) == [(0, b"before"), (1, b"x" * 300)]
-
-
-def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFiles) -> None:
-    """With unknown bytes behind the end, another append would make a hole that reads stumble on."""
-    log = open_partition(files)
-    append(log, batch(b"before"))
-    files.fail("pwritev", errno.EIO, written=30)
-    files.fail("truncate", errno.EIO)
-    with pytest.raises(KafkaStorage):
-        append(log, batch(b"lost"))
-    assert log.failed
-    for _ in range(2):
-        with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
-            append(log, batch(b"more"))
-    assert values(log) == [(0, b"before")]  # reads go on
-    with pytest.raises(KafkaStorage):
-        log.close()
-    files.crash()
-    again = open_partition(files, clean=False)
-    assert values(again) == [(0, b"before")]
-    append(again, batch(b"after"))
-    assert [value for _, value in values(again)] == [b"before", b"after"]
-
-
-def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
-    """The old segment is sealed and the new one not there: the log goes on at the next start."""
-    data = batch(b"x" * 100)
-    log = open_partition(files, segment_bytes=2 * len(data))
-    append(log, data)
-    append(log, data)
-    files.fail("open", errno.ENOSPC, matches=lambda path: path.endswith("2.log"))
-    with pytest.raises(KafkaStorage, match="new segment"):
-        append(log, data)
-    log.close(clean=False)
-    log = open_partition(files, clean=False, segment_bytes=2 * len(data))
-    assert append(log, data).base_offset == 2
-    assert [offset for offset, _ in values(log)] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("operation", "suffix"),
-    [("read_bytes", names.TIME_INDEX), ("pread", names.LOG), ("rename", names.LEADER_EPOCHS)],
-)
-def test_what_can_fail_fails_before_the_write(
-    files: MemoryFiles, operation: str, suffix: str
-) -> None:
-    """The first append after a start reads and writes other files too; told that it failed, the
-    producer sends the record again: so it must not be in the log already.
-    """
-    log = open_partition(files)
-    append(log, batch(b"before"))
-    log.close()
-    log = open_partition(files)
-    files.fail(operation, errno.EIO, matches=lambda path: suffix in path)
-    try:
-        append(log, batch(b"after"), leader_epoch=7)
-    except KafkaStorage:
-        assert values(log) == [(0, b"before")]
-        log.close(clean=False)
-        log = open_partition(files, clean=False)
-        append(log, batch(b"after"), leader_epoch=7)
-    assert values(log) == [(0, b"before"), (1, b"after")]
-    assert log.end_offset_for_epoch(7) == (7, 2)
-
-
-def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
-    """Nobody above knows errno: a read, a deletion, a truncation all answer 56."""
-    data = batch(b"x" * 100)
-    log = open_partition(files, segment_bytes=2 * len(data), index_interval_bytes=0)
-    for _ in range(5):
-        append(log, data)
-    for operation, call in (
-        ("open", lambda: log.search_timestamp(NOW_MS, 0)),
-        ("pread", lambda: log.read(1, 100)),
-        ("rename", lambda: log.delete_records(3)),
-        ("rename", lambda: log.assign_epoch(5)),
-        ("truncate", lambda: log.truncate_to(4, now_ms=NOW_MS)),
-    ):
-        files.fail(operation, errno.EIO)
-        with pytest.raises(KafkaStorage):
-            call()
-        files.heal()
-
-
-def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
-    """A request that was waiting when the broker stopped."""
-    log = open_partition(files)
-    log.close()
-    log.close()
-    with pytest.raises(KafkaStorage, match="closed"):
-        append(log, batch())
 
 
 def test_producers_expire(files: MemoryFiles) -> None:

@@ -628,3 +628,14 @@ def cut(files: MemoryFiles, name: str, size: int) -> None:
     file = files.open(name)
     file.truncate(size)
     file.close()
+
+
+def test_a_cut_is_durable_before_anything_is_written_behind_it(files: MemoryFiles) -> None:
+    """With the next power cut the sound batches that it took away were back, behind new ones."""
+    size = filled(files, 4, clean=False)
+    for directory in ("/", "/data", DIRECTORY):
+        files.sync_dir(directory)
+    files.corrupt(path(), size + 70)
+    open_partition(files, clean=False)
+    files.power_cut()
+    assert files.stat_size(path()) == size

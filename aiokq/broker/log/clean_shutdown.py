@@ -1,0 +1,67 @@
+"""Owns ``.kafka_cleanshutdown``: the file that says that the last stop left nothing to recover.
+
+Source: Kafka ``CleanShutdownFileHandler.java``, KAFKA-10471, KIP-966.
+Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from aiokq.broker.log import names
+from aiokq.core.files import Files
+
+__all__ = ["CleanShutdown"]
+
+NO_BROKER_EPOCH: Final = -1
+
+
+class CleanShutdown:
+    """The marker of one log directory, which is taken away when the directory is opened.
+
+    Attributes:
+        found: it was there.
+    """
+
+    __slots__ = ("_broker_epoch", "_directory", "_files", "_path", "found")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """Take it away.
+
+        Gone at once: a crash while logs are loaded is no clean stop.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{names.CLEAN_SHUTDOWN}"
+        self._broker_epoch = NO_BROKER_EPOCH
+        self.found = files.exists(self._path)
+        if self.found:
+            self._broker_epoch = self._read_broker_epoch()
+            files.remove(self._path)
+            files.sync_dir(directory)
+
+    def _read_broker_epoch(self) -> int:
+        """The epoch that Apache Kafka had when it stopped, and looks for when it starts again here.
+
+        Where another one is found, it takes its last stop for unclean, and its replicas for stale.
+        """
+        try:
+            values = json.loads(self._files.read_bytes(self._path))
+        except ValueError:
+            return NO_BROKER_EPOCH
+        epoch = values.get("brokerEpoch") if isinstance(values, dict) else None
+        return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+
+    def leave(self) -> None:
+        """Put it there: all records are durable, and so is the directory. Durable itself then.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._files.sync_dir(self._directory)
+        marker = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch})
+        self._files.write_atomic(self._path, marker.encode())

@@ -1,0 +1,72 @@
+"""Owns a segment that a cleaning makes: filled by blocks, made durable, brought in by its names.
+
+Its files end in ``.cleaned`` while it is made, in ``.swap`` while it takes the originals' place,
+and are then like any other segment's. What is copied into it is ``cleaner.rewriting``'s.
+
+Source: Kafka ``Cleaner.cleanSegments``, ``UnifiedLog.createNewCleanedSegment``.
+Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiokq.broker.log import names
+from aiokq.broker.log.segment import Segment
+
+__all__ = ["CleanedSegment"]
+
+
+class CleanedSegment(Segment):
+    """A copy of neighbours without what compaction removes."""
+
+    __slots__ = ()
+
+    def note_copied(
+        self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
+    ) -> None:
+        """The next ``size`` bytes of the file are batches.
+
+        Args:
+            notes: entries of both indexes: last offset and position of a batch, the largest
+                timestamp so far, and the last offset of the batch that has it.
+            largest: that timestamp and offset now.
+        """
+        for last_offset, position, timestamp_ms, offset in notes:
+            self._index.append(last_offset, position)
+            self._time_index.maybe_append(timestamp_ms, offset)
+        self._max_timestamp = largest
+        self.size += size
+
+    def finish_copy(self, next_offset: int) -> None:
+        """Nothing comes any more: make all its files durable, but for their names.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.next_offset = next_offset
+        self.seal()
+        self.sync()
+        for kind in (names.INDEX, names.TIME_INDEX):
+            file = self._files.open(self.path(kind))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def rename(self, suffix: str) -> None:
+        """Give its files names that end in ``suffix``. Interrupted, it may be done again."""
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind)
+            if self._files.exists(path):
+                self._files.rename(path, path.removesuffix(self._suffix) + suffix)
+        self._suffix = suffix
+        self._index.path = self.path(names.INDEX)
+        self._time_index.path = self.path(names.TIME_INDEX)
+        self._transactions.path = self.path(names.TXN_INDEX)
+
+    def remove(self) -> None:
+        """Remove its files, under the names they have."""
+        for kind in names.SEGMENT_SUFFIXES:
+            if self._files.exists(self.path(kind)):
+                self._files.remove(self.path(kind))

@@ -1,0 +1,154 @@
+"""Owns which logs are being compacted, which cannot be, and whose turn it is; compacts none.
+
+Source: Kafka ``LogCleanerManager.java``. Tests: ``tests/unit/broker/log/test_cleaner_manager.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean
+from aiokq.broker.log.index import IndexesToRebuild
+from aiokq.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.log.segment import Segment
+    from aiokq.core.clock import Clock
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["LogCleanerManager"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+AT_ONCE: Final = 256
+"""Segments looked at between two turns of the loop: less than a millisecond."""
+
+
+class _Place(NamedTuple):
+    directory: LogDirectory
+    name: TopicPartition
+    log: PartitionLog
+
+
+class LogCleanerManager:
+    """The choice among the logs of one node. Used from its loop.
+
+    Args:
+        directories: the log directories that can be used now.
+        repair: makes the damaged indexes of a segment again; None leaves that to others.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        directories: Callable[[], list[LogDirectory]],
+        counters: BrokerCounters,
+        repair: Callable[[Segment], Awaitable[None]] | None,
+    ) -> None:
+        self._clock = clock
+        self._directories = directories
+        self._counters = counters
+        self._repair = repair
+        self._choosing = asyncio.Lock()
+        self._busy: set[TopicPartition] = set()
+        self._uncleanable: dict[TopicPartition, PartitionLog] = {}
+        self._put_off: dict[TopicPartition, PartitionLog] = {}
+
+    async def take_dirtiest(self) -> tuple[LogDirectory, LogToClean] | None:
+        """The log that needs it most, which is nobody else's until ``give_back``.
+
+        Raises:
+            KafkaStorage: a damaged index cannot be made again.
+        """
+        async with self._choosing:
+            due, damaged = await self._look_at_all()
+            while damaged and self._repair is not None:
+                for segment in damaged:
+                    await self._repair(segment)
+                due, damaged = await self._look_at_all()
+            due.sort(key=lambda pair: pair[1].dirty_ratio)
+            while due:
+                place, _ = due.pop()
+                now = self._look_at(place, [])  # it may have changed since
+                if now is not None and now.is_due:
+                    self._busy.add(place.name)
+                    return place.directory, now
+            return None
+
+    def give_back(self, log: PartitionLog) -> None:
+        """What was taken may be chosen again."""
+        self._busy.discard(log.topic_partition)
+
+    def mark_uncleanable(self, log: PartitionLog) -> None:
+        """Nothing of the log is lost, and nothing compacted until a restart."""
+        self._uncleanable[log.topic_partition] = log
+        self._count_uncleanable()
+
+    def put_off(self, log: PartitionLog) -> None:
+        """Leave the log alone until ``resume``: it may go better then."""
+        self._put_off[log.topic_partition] = log
+
+    def resume(self) -> None:
+        """What was put off may be chosen again."""
+        self._put_off.clear()
+
+    # --- the look at them
+
+    def _places(self) -> Iterator[_Place]:
+        for directory in self._directories():
+            for name, log in list(directory.logs.items()):
+                yield _Place(directory, name, log)
+
+    async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[Segment]]:
+        """Those that are due, and segments that cannot be looked at without new indexes."""
+        due: list[tuple[_Place, LogToClean]] = []
+        damaged: list[Segment] = []
+        dirtiest, looked_at = 0.0, 0
+        for place in list(self._places()):
+            if not place.log.config.compacted:
+                continue
+            found = self._look_at(place, damaged)
+            if found is not None:
+                dirtiest = max(dirtiest, found.dirty_ratio)
+                if found.is_due:
+                    due.append((place, found))
+            looked_at += 1 + len(place.log.segments)
+            if looked_at >= AT_ONCE:
+                looked_at = 0
+                await asyncio.sleep(0)
+        self._count_uncleanable()
+        self._counters.cleaner_dirty_percent.value = int(100 * dirtiest)
+        return due, damaged
+
+    def _look_at(self, place: _Place, damaged: list[Segment]) -> LogToClean | None:
+        directory, name, log = place
+        if (
+            directory.logs.get(name) is not log
+            or log.is_closed
+            or log.failed
+            or not log.config.compacted
+            or name in self._busy
+            or self._uncleanable.get(name) is log
+            or self._put_off.get(name) is log
+        ):
+            return None
+        cleaned = directory.checkpoints.cleaned_offsets.get(name)
+        try:
+            return log_to_clean(log, cleaned, self._clock.timestamp_ms())
+        except IndexesToRebuild as wanted:
+            damaged.append(wanted.segment)
+        except (OSError, KafkaError) as error:
+            logger.error("log is not compacted any more partition=%s error=%s", name, error)
+            self.mark_uncleanable(log)
+        return None
+
+    def _count_uncleanable(self) -> None:
+        live = {n: log for n, log in self._uncleanable.items() if not log.is_closed}
+        self._uncleanable = live
+        self._counters.uncleanable_partitions.value = len(live)

@@ -1,0 +1,227 @@
+"""Owns the check of what a log remembers of its producers: snapshots and aborted transactions.
+
+The log is replayed beside its ``.snapshot`` files, and told is only what its batches prove: a log
+forgets producers that are silent, and compaction removes batches, so that a snapshot may know more
+or less than is there. A snapshot that is wrong has retries written twice, or refused, and open
+transactions forgotten.
+
+Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
+Tests: ``tests/unit/broker/log/test_inspection_producers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokq.broker.log.inspection.findings import Finding, Severity
+from aiokq.broker.log.producer_state import NO_OFFSET, ProducerEntry, ProducerState
+from aiokq.core.errors import CorruptRecord
+from aiokq.records.control import read_marker
+from aiokq.records.header import BatchHeader
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.transaction_index import AbortedTransaction
+    from aiokq.core.files import File
+
+__all__ = ["ProducerCheck", "Snapshot"]
+
+
+class Snapshot(NamedTuple):
+    """A snapshot file that can be read: the producers before ``offset``."""
+
+    offset: int
+    path: str
+    entries: list[ProducerEntry]
+
+
+class _Claim(NamedTuple):
+    """A batch that a snapshot says is, or was, in the log.
+
+    Attributes:
+        offset: its last one; of a batch that began a transaction its first.
+        last_sequence: None where the snapshot only says that a transaction begins there.
+    """
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+
+
+class _Trace(NamedTuple):
+    """The newest batch or marker of a producer."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class ProducerCheck:
+    """A replay of one log, segment by segment, beside its snapshots."""
+
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        self.findings: list[Finding] = []
+        self._snapshots = sorted(snapshots)
+        self._compared = 0
+        self._claims = _claims(self._snapshots)
+        self._claimed = 0
+        self._state = ProducerState()
+        self._traces: dict[int, _Trace] = {}
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Batches are missing from here on: what follows proves nothing."""
+        self._stopped = True
+
+    def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
+        """The next batch; the transaction that it aborts, if records of it are there."""
+        if self._stopped:
+            return None
+        self.reached(header.base_offset)
+        self._compare_claims(header)
+        if not header.has_producer_id:
+            return None
+        self._traces[header.producer_id] = _Trace(header.last_offset, header.max_timestamp_ms)
+        if not header.is_control:
+            self._state.update(header, 0)
+            return None
+        try:
+            marker = read_marker(file.pread(header.size, position), header)
+        except CorruptRecord:
+            return None  # told where records are read
+        return None if marker is None else self._state.end_transaction(header, marker, 0)
+
+    def reached(self, offset: int) -> None:
+        """All batches before ``offset`` were given."""
+        while not self._stopped and self._compared < len(self._snapshots):
+            snapshot = self._snapshots[self._compared]
+            if snapshot.offset > offset:
+                return
+            self._compared += 1
+            self._compare(snapshot)
+
+    # --- what a snapshot says that the log has
+
+    def _compare_claims(self, header: BatchHeader) -> None:
+        claims = self._claims
+        while self._claimed < len(claims) and claims[self._claimed][0].offset <= header.last_offset:
+            claim, path = claims[self._claimed]
+            self._claimed += 1
+            if claim.offset >= header.base_offset and not _is_of(header, claim):
+                self._error(path, f"{_said(claim)}, where the log has {_found(header)}")
+
+    # --- what the log has that a snapshot does not say
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        known = {entry.producer_id: entry for entry in snapshot.entries}
+        oldest = self._oldest_that_is_remembered(known)
+        for entry in self._state:
+            remembered = known.get(entry.producer_id)
+            if remembered is not None:
+                self._compare_entries(snapshot.path, entry, remembered)
+            elif entry.transaction_first_offset is not None:
+                self._error(
+                    snapshot.path,
+                    f"without producer {entry.producer_id}, whose transaction is open from offset"
+                    f" {entry.transaction_first_offset} on",
+                )
+            elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
+                # The clock may have been set back meanwhile: it is no proof.
+                self._warn(
+                    snapshot.path,
+                    f"without producer {entry.producer_id}, whose last batch"
+                    f" {_at(entry)} is newer than that of others in it: its retry would be"
+                    " written twice",
+                )
+
+    def _compare_entries(self, path: str, entry: ProducerEntry, said: ProducerEntry) -> None:
+        last = entry.batches[-1].last_offset if entry.batches else NO_OFFSET
+        last_said = said.batches[-1].last_offset if said.batches else NO_OFFSET
+        if (entry.producer_epoch, last) > (said.producer_epoch, last_said):
+            self._error(
+                path,
+                f"producer {entry.producer_id} up to epoch {said.producer_epoch}"
+                f" {_at(said)}, where the log has epoch {entry.producer_epoch} {_at(entry)}",
+            )
+        first, first_said = entry.transaction_first_offset, said.transaction_first_offset
+        if first is not None and (first_said is None or first_said > first):
+            self._error(
+                path,
+                f"producer {entry.producer_id} with"
+                f" {'no' if first_said is None else 'a'} transaction open"
+                f"{'' if first_said is None else f' from offset {first_said} on'}, where the log"
+                f" has one from offset {first} on",
+            )
+
+    def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
+        """Who has written after it cannot have been forgotten before it."""
+        traces = [
+            self._traces[producer_id]
+            for producer_id, entry in known.items()
+            if producer_id in self._traces and entry.transaction_first_offset is None
+        ]
+        return min(traces, default=None)
+
+    def _error(self, path: str, message: str) -> None:
+        self.findings.append(Finding(Severity.ERROR, path, None, message))
+
+    def _warn(self, path: str, message: str) -> None:
+        self.findings.append(Finding(Severity.WARNING, path, None, message))
+
+
+def _claims(snapshots: Iterable[Snapshot]) -> list[tuple[_Claim, str]]:
+    """By offset, each once: with the first snapshot that has it."""
+    found: dict[_Claim, str] = {}
+    for snapshot in snapshots:
+        for entry in snapshot.entries:
+            producer_id, epoch = entry.producer_id, entry.producer_epoch
+            for batch in entry.batches:
+                claim = _Claim(batch.last_offset, producer_id, epoch, batch.last_sequence)
+                found.setdefault(claim, snapshot.path)
+            if entry.transaction_first_offset is not None:
+                claim = _Claim(entry.transaction_first_offset, producer_id, epoch, None)
+                found.setdefault(claim, snapshot.path)
+    return sorted(found.items(), key=lambda item: item[0].offset)
+
+
+def _is_of(header: BatchHeader, claim: _Claim) -> bool:
+    if header.is_control or header.producer_id != claim.producer_id:
+        return False
+    if claim.last_sequence is None:
+        # of an earlier epoch, where the transaction manager has fenced its producer
+        return header.is_transactional and header.base_offset == claim.offset
+    return (header.last_offset, header.producer_epoch, header.last_sequence) == (
+        claim.offset,
+        claim.producer_epoch,
+        claim.last_sequence,
+    )
+
+
+def _is_newer(one: _Trace, other: _Trace) -> bool:
+    """By offset and by time: brokers forget producers by either."""
+    return one.offset > other.offset and one.timestamp_ms >= other.timestamp_ms
+
+
+def _said(claim: _Claim) -> str:
+    if claim.last_sequence is None:
+        return f"producer {claim.producer_id} begins a transaction at offset {claim.offset}"
+    return (
+        f"producer {claim.producer_id} ends a batch at offset {claim.offset} with epoch"
+        f" {claim.producer_epoch}, sequence {claim.last_sequence}"
+    )
+
+
+def _found(header: BatchHeader) -> str:
+    offsets = f"the batch {header.base_offset}..{header.last_offset}"
+    if header.is_control:
+        return f"{offsets} of control records"
+    if not header.has_producer_id:
+        return f"{offsets} without a producer id"
+    return (
+        f"{offsets} of producer {header.producer_id} with epoch {header.producer_epoch},"
+        f" sequence {header.last_sequence}"
+    )
+
+
+def _at(entry: ProducerEntry) -> str:
+    return f"at offset {entry.batches[-1].last_offset}" if entry.batches else "without a batch"

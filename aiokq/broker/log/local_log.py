@@ -1,0 +1,334 @@
+"""Owns what a log is on disk: its segments, what of them is durable, and what the disk refuses.
+
+Knows no producers, leader epochs or readers: whose records these are, and who may see them, is
+``partition_log``'s.
+
+Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_local_log.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log import names
+from aiokq.broker.log.durability import Durability
+from aiokq.broker.log.flusher import PendingFlush
+from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.segments import Segments
+from aiokq.broker.log.tail import LogTail
+from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.files import File, Files
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.cleaned_segment import CleanedSegment
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.open_files import OpenFiles
+
+__all__ = ["LocalLog"]
+
+
+class LocalLog(ABC):
+    """The segments of one partition; a ``PartitionLog`` as those see it who sync and clean it.
+
+    Attributes:
+        topic_partition: whose records.
+        directory: where its files are.
+        config: its topic's settings; ``update_config`` changes them while it runs.
+        durability: how far it would survive a power cut.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        files: Files,
+        config: LogConfig,
+        segments: Sequence[Segment],
+        changed: bool,
+        disk: DiskTrouble,
+        open_files: OpenFiles,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.config = config
+        self.durability = Durability(config)
+        self._files = files
+        self._disk = disk
+        self._segments = Segments(segments, open_files)
+        self._tail = LogTail(
+            topic_partition,
+            directory,
+            files=files,
+            config=config,
+            segments=self._segments,
+            disk=disk,
+        )
+        self._closed = False
+        self._unsettled: list[CleanedSegment] = []
+        # what a clean stop has to do: anything at all, and make new names durable
+        self._changed = self._renamed = changed
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._segments.active.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return sum(segment.size for segment in self._segments.all)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, oldest first; a new tuple whenever they change."""
+        return self._segments.all
+
+    @property
+    def failed(self) -> bool:
+        """Whether its directory is offline: nothing is written until it is opened anew."""
+        return self._disk.failure is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or deleted: what is at its paths may be another one's."""
+        return self._closed
+
+    @property
+    def recovery_point(self) -> int:
+        """Records before it are durable."""
+        return self.durability.recovery_point
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over changed topic settings."""
+        self.config = config
+        self._tail.update_config(config)
+        self.durability.update_config(config)
+        self.durability.settings_changed(self)
+
+    # --- what the disk refuses
+
+    def read_refused(self, error: OSError) -> KafkaStorage:
+        """A read that somebody else did of this log's files failed: logged, and what to answer."""
+        return self._refused("read failed", error)
+
+    def _refused(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
+        return self._disk.refused(self.topic_partition, what, error, self.directory)
+
+    def _check_usable(self) -> None:
+        failure = self._disk.failure
+        if failure is not None:
+            raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
+        if self._closed:
+            raise KafkaStorage(
+                f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
+            )
+
+    # --- durability
+
+    def begin_flush(self, before: int | None) -> PendingFlush | None:
+        """What is to be synced so that records are durable; None if they are.
+
+        Args:
+            before: an offset up to which will do; None for the end.
+
+        Raises:
+            KafkaStorage: a file cannot be opened.
+        """
+        if self._closed:
+            return None
+        *older, active = self._segments.all
+        end = self.log_end_offset
+        if before is not None and before <= active.base_offset:
+            end = active.base_offset
+        elif active.next_offset > self.recovery_point:
+            older.append(active)
+        files: list[File] = []
+        taken: list[Segment] = []
+        try:
+            for segment in reversed(older):
+                finished = segment is not active
+                if segment.next_offset <= self.recovery_point and not (
+                    finished and segment.needs_sync
+                ):
+                    break
+                taken.append(segment)
+                files += segment.begin_sync(finished=finished)
+        except OSError as error:
+            for segment in taken:
+                segment.redo_sync()
+            raise self._refused("flush failed", error) from error
+        if end <= self.recovery_point and not files:
+            return None
+        directories: list[str] = []
+        if self._renamed:
+            self._renamed = False
+            directories.append(self.directory)
+        if self.durability.is_new:
+            self.durability.is_new = False
+            directories.append(self.directory.rpartition("/")[0] or "/")
+        return PendingFlush(self, end, self.durability.generation, taken, files, directories)
+
+    def redo_flush(self, failed: PendingFlush) -> None:
+        """What ``begin_flush`` gave was not synced, or not all of it: another one has to do it."""
+        for segment in failed.segments:
+            segment.redo_sync()
+        for directory in failed.directories:
+            if directory == self.directory:
+                self._renamed = True
+            else:
+                self.durability.is_new = True
+
+    @abstractmethod
+    def end_flush(self, done: PendingFlush) -> None:
+        """What ``begin_flush`` gave is synced: readers see what waited for it."""
+
+    def flush(self) -> None:
+        """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
+        for segment in self._segments.all:
+            segment.sync()
+        self.durability.recovery_point = self.log_end_offset
+
+    def wake_waiters(self) -> None:
+        """Let those who wait for ``committed`` look again."""
+        self.durability.wake()
+
+    # --- segments
+
+    @abstractmethod
+    def take_snapshot(self) -> None:
+        """Write what is known of the producers at the log's end. Raises OSError."""
+
+    def roll_idle(self, now_ms: int) -> bool:
+        """Begin a new segment if the newest is older than segment.ms; whether it was.
+
+        Kafka does that at the next append only: what nobody appends to would never be compacted.
+
+        Raises:
+            KafkaStorage: the disk refused, or the segment cannot be read.
+        """
+        self._check_usable()
+        try:
+            idle = self._tail.is_idle(now_ms)
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("not rolled", error) from error
+        if idle:
+            self._roll(now_ms)
+        return idle
+
+    def _roll(self, now_ms: int) -> None:
+        self._changed = self._renamed = True
+        base_offset = self.log_end_offset
+        self._tail.roll(base_offset, now_ms, before=self.take_snapshot)
+        self.durability.segment_finished(self, base_offset)
+
+    def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
+        """Go on with ``cleaned`` in the place of neighbours it was made from.
+
+        One step for readers: they see the originals, or what became of them. Its files, durable,
+        end in ``.swap`` until ``settle_segments``: whatever happens, recovery has them take the
+        originals' place.
+
+        Returns:
+            False if the originals are no longer the log's, or it is deleted; nothing is done then.
+
+        Raises:
+            KafkaStorage: the disk refused; what readers see is changed nevertheless.
+        """
+        if self._closed:
+            return False
+        self._check_usable()
+        known = set(map(id, self._segments.all[:-1]))
+        if not known.issuperset(map(id, originals)):
+            return False
+        self._changed = self._renamed = True
+        self._unsettled.append(cleaned)
+        try:
+            self._segments.swap(cleaned, originals)
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no segment that was swapped in still waits for its own name."""
+        return not self._unsettled
+
+    def settle_segments(self) -> None:
+        """Give what was swapped in its own name, once the originals' are gone for good.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        if self._closed:
+            return
+        self._changed = self._renamed = True
+        try:
+            while self._unsettled:
+                cleaned = self._unsettled[0]
+                if cleaned in self._segments.all:  # else it was deleted meanwhile, as it was called
+                    cleaned.rename("")
+                    cleaned.release()
+                del self._unsettled[0]
+        except OSError as error:
+            raise self._refused("segments not swapped", error) from error
+
+    def gone(self) -> list[Segment]:
+        """The segments let go, as for ``purge``: whoever asks removes their renamed files."""
+        return self._segments.gone()
+
+    def purge(self) -> None:
+        """Remove the files of segments let go.
+
+        Raises:
+            OSError: the disk refused; the next start removes them.
+        """
+        for segment in self.gone():
+            segment.remove_renamed(names.DELETED)
+
+    # --- end
+
+    def retire(self) -> None:
+        """Take no more appends and write nothing more: its directory is being deleted.
+
+        Its files close when the last response sent from them is gone.
+        """
+        self._closed = True
+        self._segments.release()
+        self.wake_waiters()
+
+    def close(self, clean: bool = True) -> None:
+        """Close the files. ``clean`` also syncs them and writes what the next start relies on.
+
+        Raises:
+            KafkaStorage: the disk refused; the directory must then not be marked clean.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if clean and self._disk.failure is not None:
+                raise KafkaStorage(self._disk.failure.message)
+            if clean and self._changed:
+                self._close_clean()
+        except (OSError, CorruptRecord) as error:
+            raise self._refused("not closed", error) from error
+        finally:
+            self._segments.close()
+
+    def _close_clean(self) -> None:
+        """Leave nothing to be scanned for, and no record that a power cut could take.
+
+        It may take indexes, snapshot and epochs: that is seen at the next start, and they are
+        made again from the log. Syncing them too would make a stop take three times as long.
+        """
+        self._segments.active.seal()
+        self.take_snapshot()
+        self.flush()
+        self.purge()
+        if self._renamed:
+            self._files.sync_dir(self.directory)

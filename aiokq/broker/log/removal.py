@@ -1,0 +1,53 @@
+"""Owns the removal of what was deleted: whole directories of partitions, and renamed segments.
+
+When it is due is ``file_deletion``'s. What cannot be removed is logged, and goes at the next start.
+
+Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
+Tests: ``tests/unit/broker/log/test_directory.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log import names
+from aiokq.core.files import Files
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.segment import Segment
+
+__all__ = ["Removal", "remove_directory"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Directories and segments whose files go at the same time. Called in any thread."""
+
+    files: Files
+    directories: list[str] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        """Remove them."""
+        for directory in self.directories:
+            remove_directory(self.files, directory)
+        for segment in self.segments:
+            try:
+                segment.remove_renamed(names.DELETED)
+            except OSError as error:
+                path = segment.path(names.LOG)
+                logger.warning("deleted segment not removed file=%s error=%s", path, error)
+
+
+def remove_directory(files: Files, directory: str) -> None:
+    """Remove the directory of a partition that was deleted."""
+    try:
+        files.remove_tree(directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        logger.warning("deleted log not removed directory=%s error=%s", directory, error)

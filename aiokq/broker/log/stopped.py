@@ -1,0 +1,52 @@
+"""Owns the hold on the log directories of a broker that is stopped, for a command that changes
+them; what it changes is its own.
+
+Tests: ``tests/unit/broker/test_missing_directories.py``, ``kraft/test_bootstrap.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from aiokq.broker.log import names
+from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.files import Files
+
+__all__ = ["stopped_directories"]
+
+
+@contextmanager
+def stopped_directories(files: Files, paths: Sequence[str]) -> Iterator[list[MetaProperties]]:
+    """Hold the locks of log directories of one node; gives the ids of each.
+
+    Raises:
+        ConfigError: one is no log directory, or they are of several nodes.
+        KafkaStorage: one is in use, or the disk refuses, here or in the block.
+    """
+    with ExitStack() as stack:
+        for path in paths:
+            try:
+                # Locking would make a directory that is not there.
+                if not files.exists(f"{path}/{names.META_PROPERTIES}"):
+                    raise ConfigError(f"{path} is no log directory: it has no meta.properties")
+                lock = files.lock(f"{path}/{names.LOCK}")
+            except BlockingIOError as error:
+                raise KafkaStorage(f"log directory {path} is in use: stop its broker") from error
+            except OSError as error:
+                raise unusable(path, error) from error
+            stack.callback(lock.release)
+        try:
+            ids = [_ids(files, path) for path in paths]
+            if len({(one.cluster_id, one.node_id) for one in ids}) > 1:
+                raise ConfigError("these are directories of several nodes")
+            yield ids
+        except OSError as error:
+            raise unusable(paths[0], error) from error
+
+
+def _ids(files: Files, path: str) -> MetaProperties:
+    file = f"{path}/{names.META_PROPERTIES}"
+    return decode_meta_properties(files.read_bytes(file), file)

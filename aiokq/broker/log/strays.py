@@ -1,0 +1,88 @@
+"""Owns the directories of partitions that no topic has: set aside, found, taken back.
+
+Nothing of them is deleted: a kill in the middle of a deletion leaves them, but also whoever copied
+a directory here by hand.
+
+Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
+Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from random import Random
+
+from aiokq.broker.log import names
+from aiokq.broker.log.text_files import format_uuid, read_partition_metadata
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import Files
+from aiokq.core.types import TopicPartition
+
+__all__ = ["Strays"]
+
+logger = logging.getLogger("aiokq.broker.log")
+
+
+class Strays:
+    """The strays of one log directory. Every method may raise OSError: the disk refused."""
+
+    __slots__ = ("_files", "_path", "_random")
+
+    def __init__(self, files: Files, path: str, random: Random) -> None:
+        self._files = files
+        self._path = path
+        self._random = random
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Rename the directory of a partition that no topic owns, as Kafka does; its new path."""
+        return self.rename(partition, names.STRAY_DIRECTORY)
+
+    def rename(self, partition: TopicPartition, suffix: str) -> str:
+        """Give a partition's directory a name that is no partition's; the new path."""
+        directory = f"{self._path}/{names.partition_directory(partition)}"
+        unique = uuid.UUID(int=self._random.getrandbits(128)).hex
+        renamed = f"{self._path}/{names.renamed_directory(partition, unique, suffix)}"
+        self._files.rename(directory, renamed)
+        self._files.sync_dir(self._path)
+        return renamed
+
+    def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Set the directory of a partition aside if it is of another topic of the same name.
+
+        Those records must not be served as this one's.
+        """
+        try:
+            stored = read_partition_metadata(
+                self._files, f"{self._path}/{names.partition_directory(partition)}"
+            )
+        except CorruptRecord:
+            return
+        if stored is not None and stored != topic_id:
+            renamed = self.set_aside(partition)
+            logger.warning(
+                "directory of another topic set aside partition=%s topic_id=%s kept=%s",
+                partition,
+                format_uuid(stored),
+                renamed,
+            )
+
+    def find(self) -> dict[tuple[uuid.UUID, int], str]:
+        """The directories that were set aside, by topic id and partition number."""
+        found: dict[tuple[uuid.UUID, int], str] = {}
+        for name in self._files.listdir(self._path):
+            number = names.parse_stray_directory(name)
+            if number is None:
+                continue
+            try:
+                topic_id = read_partition_metadata(self._files, f"{self._path}/{name}")
+            except CorruptRecord:
+                continue
+            if topic_id is not None:
+                found[topic_id, number] = f"{self._path}/{name}"
+        return found
+
+    def take_back(self, partition: TopicPartition, path: str) -> None:
+        """Give a directory that was set aside its partition's name again."""
+        self._files.rename(path, f"{self._path}/{names.partition_directory(partition)}")
+        self._files.sync_dir(self._path)

@@ -1,0 +1,62 @@
+"""`aiokq log forget-missing`: gives up log directories whose disks are lost for good."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiokq.cli.options import NOT_DONE, AsJson, DryRun, Execute, executing
+from aiokq.cli.output import Output
+
+__all__ = ["forget_missing"]
+
+
+def forget_missing(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="All log directories of the node that are left.",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+    dry_run: DryRun = False,
+    execute: Execute = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget the log directories of a stopped broker that are lost for good.
+
+    The partitions that were in them begin anew in the others at the next start of the broker:
+    empty, from offset 0. Until then they are offline, in case that a disk is only not mounted.
+    """
+    from aiokq.broker.missing_directories import forget_missing as forget
+    from aiokq.core.files import OsFiles
+
+    do_it = executing(dry_run=dry_run, execute=execute)
+    out = Output(as_json=as_json)
+    lost = forget(OsFiles(), [str(path.absolute()) for path in directories], execute=do_it)
+    if as_json:
+        out.document(
+            {
+                "forgotten": list(lost.paths),
+                "partitions": [
+                    {"topic": one.topic, "partition": one.partition} for one in lost.partitions
+                ],
+                "executed": do_it,
+            }
+        )
+        return
+    if not lost.paths:
+        out.line("no log directory is missing")
+        return
+    for path in lost.paths:
+        out.line(f"missing: {path}")
+    counts = Counter(one.topic for one in lost.partitions)
+    if counts:
+        out.table(["topic", "partitions that begin anew, empty"], list(map(list, counts.items())))
+    out.line("forgotten" if do_it else NOT_DONE)

@@ -1,0 +1,82 @@
+"""How fast brokers start beside Apache Kafka, empty and with many logs: of suite `log`."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from benchmarks.log_startup import RECORDS, AiokqBroker, ApacheBroker, Startup
+from benchmarks.report import Section
+from benchmarks.suites.targets import AIOKQ, APACHE, Target
+from tests.peers.apache_kafka import why_absent
+
+PARTITIONS: Final = 1000
+EMPTY: Final = "new"
+CLEAN: Final = f"{PARTITIONS:,} partitions, stopped"
+KILLED: Final = f"{PARTITIONS:,} partitions, killed"
+TARGET_ACCEPTS: Final = 0.150
+TARGET_READY: Final = 2.0
+
+KINDS: Final = {AIOKQ: AiokqBroker, APACHE: ApacheBroker}
+
+
+def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[Target]]:
+    """A row per broker and state of its directory; they take turns."""
+    kinds = KINDS if why_absent() is None else {AIOKQ: AiokqBroker}
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with ExitStack() as stack:
+
+        def directory() -> str:
+            return stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokq-startup-"))
+
+        filled = {}
+        for name, kind in kinds.items():
+            progress(f"start: filling {PARTITIONS:,} partitions of {name}")
+            filled[name] = Startup(kind, directory())
+            filled[name].fill(PARTITIONS)
+        for number in range(rounds):
+            for state in (EMPTY, CLEAN, KILLED):
+                for name, kind in kinds.items():
+                    progress(f"start, round {number + 1} of {rounds}: {state}, {name}")
+                    startup = Startup(kind, directory()) if state == EMPTY else filled[name]
+                    measured = startup.measure(then_kill=state != KILLED)
+                    found.setdefault((name, state), []).append(measured)
+    section = Section(
+        "log-start",
+        f"Start, also with {PARTITIONS:,} partitions",
+        f"From exec, on both cores, page cache warm. New: an empty directory, for {APACHE} one "
+        f"that was just formatted. {PARTITIONS:,} partitions of 1 KB records; killed: {RECORDS} "
+        "were appended to each before, behind every checkpoint. Ready means that each partition's "
+        f"leader answers. Memory is resident then. Median of {rounds} interleaved starts. Targets: "
+        f"accepts within {1000 * TARGET_ACCEPTS:.0f} ms, {PARTITIONS:,} partitions ready within "
+        f"{TARGET_READY:g} s after a clean stop.",
+        ("directory", "aiokq accepts", "ready", "memory")
+        + ("Apache Kafka accepts", "ready", "memory"),
+        unit="seconds until ready",
+    )
+    for state in (EMPTY, CLEAN, KILLED):
+        row = [state]
+        for name in KINDS:
+            each = found.get((name, state))
+            if each is None:
+                row += ["not measured", "", ""]
+                continue
+            ready = _median(each, "ready_seconds")
+            row.append(f"{_median(each, 'accepts_seconds'):.2f} s")
+            row.append("" if state == EMPTY else f"{ready:.2f} s")
+            row.append(f"{_median(each, 'resident_bytes') / 1e6:.0f} MB")
+            section.bars.append((f"{name}, {state}", ready))
+        section.rows.append(row)
+    accepts = _median(found[AIOKQ, EMPTY], "accepts_seconds")
+    ready = _median(found[AIOKQ, CLEAN], "ready_seconds")
+    return section, [
+        Target.within("start to accepting, new directory", TARGET_ACCEPTS, accepts),
+        Target.within(f"{PARTITIONS:,} partitions open, clean stop", TARGET_READY, ready),
+    ]
+
+
+def _median(found: list[dict[str, float]], name: str) -> float:
+    return statistics.median(figures[name] for figures in found)

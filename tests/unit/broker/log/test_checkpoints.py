@@ -1,0 +1,98 @@
+"""Checkpoints: offsets per partition, written when they changed and by whoever comes last."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.checkpoints import Checkpoints
+from aiokq.core.types import TopicPartition
+from tests.sim.harness.files import MemoryFiles
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 7)
+STARTS = f"/data/{names.LOG_STARTS}"
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    files = MemoryFiles()
+    files.mkdirs("/data")
+    return files
+
+
+def test_what_is_written_is_read_again(files: MemoryFiles) -> None:
+    """Each checkpoint is a file of its own, and a restart takes them all over."""
+    checkpoints = Checkpoints(files, "/data")
+    for number, checkpoint in enumerate(
+        (
+            checkpoints.log_starts,
+            checkpoints.recovery_points,
+            checkpoints.high_watermarks,
+            checkpoints.cleaned_offsets,
+        )
+    ):
+        checkpoint.note(A, number)
+        checkpoint.note(B, 10)
+        checkpoint.write()
+    again = Checkpoints(files, "/data")
+    assert [
+        again.log_starts.get(A),
+        again.recovery_points.get(A),
+        again.high_watermarks.get(A),
+        again.cleaned_offsets.get(A),
+    ] == [0, 1, 2, 3]
+    assert files.read_bytes(STARTS) == b"0\n2\na 0 0\nb 7 10\n"
+
+
+def test_what_the_file_says_is_not_written_again(files: MemoryFiles) -> None:
+    """A sync each minute for nothing, and one more reason to fail on a full disk."""
+    starts = Checkpoints(files, "/data").log_starts
+    assert starts.is_blank
+    starts.note(A, 5)
+    starts.write()
+    fault = files.fail("write_atomic", errno.ENOSPC)
+    starts.note(A, 5)
+    starts.write()
+    again = Checkpoints(files, "/data").log_starts
+    again.write()
+    assert fault.times == 1
+    again.note(A, 6)
+    with pytest.raises(OSError, match="space"):
+        again.write()
+    again.write()  # what failed may be there or not: it is written again
+    assert files.read_bytes(STARTS) == b"0\n1\na 0 6\n"
+
+
+def test_a_malformed_checkpoint_is_one_without_offsets(files: MemoryFiles) -> None:
+    """Recovery then reads more; to refuse to start would help nobody."""
+    files.write_atomic(STARTS, b"0\n2\na 0 1\n")
+    starts = Checkpoints(files, "/data").log_starts
+    assert starts.get(A) is None
+    starts.note(B, 1)
+    starts.write()
+    assert files.read_bytes(STARTS) == b"0\n1\nb 7 1\n"
+
+
+def test_partitions_that_are_gone_are_forgotten(files: MemoryFiles) -> None:
+    """The offsets of one of that name that comes later are others."""
+    starts = Checkpoints(files, "/data").log_starts
+    starts.note(A, 1)
+    starts.note(B, 2)
+    assert starts.forget(A)
+    assert not starts.forget(A)
+    starts.keep([A])
+    assert starts.get(B) is None
+    starts.write()
+    assert files.read_bytes(STARTS) == b"0\n0\n"
+
+
+def test_nothing_is_written_once_the_directory_is_let_go(files: MemoryFiles) -> None:
+    """It may be another process's by then."""
+    checkpoints = Checkpoints(files, "/data")
+    checkpoints.log_starts.note(A, 1)
+    with checkpoints.lock:
+        checkpoints.closed = True
+    checkpoints.log_starts.write()
+    assert not files.exists(STARTS)

@@ -1,0 +1,161 @@
+"""Whose turn it is: among many logs, for several cleaners, beside everything else on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from aiokq.broker.log.cleaner import manager as manager_module
+from aiokq.broker.log.cleaner.manager import LogCleanerManager
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.core.types import TopicPartition
+from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
+from tests.unit.broker.log.samples import NOW_MS, append, batch
+
+
+def managed(log: CleanedLog) -> LogCleanerManager:
+    return LogCleanerManager(log.clock, lambda: [log.directory], log.counters, None)
+
+
+def add(log: CleanedLog, number: int, clean: int = 0, dirty: int = 1, **config: object):  # type: ignore[no-untyped-def]
+    """A partition with so many clean and dirty records, each a segment of its own."""
+    name = TopicPartition("many", number)
+    added = log.directory.open_partition(name, None, compacted(**config), now_ms=NOW_MS)
+    for _ in range(clean + dirty):
+        append(added, batch(b"x" * 100, timestamp_ms=NOW_MS))
+        added.roll(NOW_MS)
+    log.directory.checkpoints.cleaned_offsets.note(name, clean)
+    return added
+
+
+async def taken(manager: LogCleanerManager) -> list[PartitionLog]:
+    """All that are due, in the order in which they are given out."""
+    logs = []
+    while (found := await manager.take_dirtiest()) is not None:
+        logs.append(found[1].log)
+    return logs
+
+
+async def test_the_dirtiest_of_those_that_are_due_comes_first() -> None:
+    """The ratio says where a byte that is read frees the most; a lag that is over, who must."""
+    log = CleanedLog()
+    setting = {"min_cleanable_dirty_ratio": 0.2}
+    half = add(log, 1, 5, 5, **setting)
+    most = add(log, 2, 1, 9, **setting)
+    add(log, 3, 9, 1, **setting)
+    late = add(log, 4, 19, 1, **setting, max_compaction_lag_ms=DAY_MS)
+    add(log, 5, 5, 0, **setting, max_compaction_lag_ms=DAY_MS)
+    manager = managed(log)
+    assert await taken(manager) == [most, half]
+    assert log.counters.cleaner_dirty_percent.value == 10  # of those that were left
+    log.clock.now_ms += DAY_MS + 1
+    assert await taken(manager) == [late]
+    manager.give_back(half)
+    assert await taken(manager) == [half]
+
+
+async def test_thousands_of_logs_are_looked_at_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one turn of the loop requests would wait for all of them, every fifteen seconds."""
+    monkeypatch.setattr(manager_module, "AT_ONCE", 10)
+    log = CleanedLog()
+    for number in range(100):
+        add(log, number)
+    turns = 0
+    done = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.get_running_loop().create_task(others())
+    assert await managed(log).take_dirtiest() is not None
+    done = True
+    await beside
+    assert turns >= 300 // 12
+
+
+async def test_two_cleaners_never_take_the_same_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both look at all of them, with turns of the loop in between."""
+    monkeypatch.setattr(manager_module, "AT_ONCE", 2)
+    log = CleanedLog()
+    logs = [add(log, number) for number in range(9)]
+    manager = managed(log)
+    first, second, third = await asyncio.gather(*(taken(manager) for _ in range(3)))
+    assert len(first + second + third) == 9
+    assert {id(one) for one in first + second + third} == {id(one) for one in logs}
+
+
+async def test_a_log_that_is_deleted_meanwhile_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was the dirtiest when it was looked at; at its paths may be another one by now."""
+    monkeypatch.setattr(manager_module, "AT_ONCE", 1)
+    log = CleanedLog()
+    add(log, 0, 0, 9)
+    other = add(log, 1, 5, 5)
+
+    async def delete() -> None:
+        await asyncio.sleep(0)
+        log.directory.delete_partition(TopicPartition("many", 0))
+
+    beside = asyncio.get_running_loop().create_task(delete())
+    found = await managed(log).take_dirtiest()
+    await beside
+    assert found is not None
+    assert found[1].log is other
+
+
+async def test_nothing_is_read_from_the_disk_unless_a_lag_asks_for_it() -> None:
+    """A batch of each segment of each log, on the loop: a start would stand still for them."""
+    log = CleanedLog()
+    add(log, 1, 0, 5)
+    log.directory.close()
+    again = CleanedLog(log.files)
+    again.directory.open_partition(TopicPartition("many", 1), None, compacted(), now_ms=NOW_MS)
+    log.files.fail("preadinto", errno.EIO)
+    log.files.fail("pread", errno.EIO)
+    assert len(await taken(managed(again))) == 1
+    assert not again.counters.uncleanable_partitions.value
+
+
+async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As Kafka marks it; a warning every fifteen seconds would say it no better."""
+    log = CleanedLog()
+    add(log, 1, 0, 5)
+    other = add(log, 2, 0, 5)
+    log.directory.close()
+    again = CleanedLog(log.files)
+    for number in (1, 2):
+        again.directory.open_partition(
+            TopicPartition("many", number),
+            None,
+            compacted(max_compaction_lag_ms=DAY_MS),
+            now_ms=NOW_MS,
+        )
+    log.files.corrupt(f"{other.directory}/{0:020d}.log", 16)
+    manager = managed(again)
+    [found] = await taken(manager)
+    assert found.topic_partition.partition == 1
+    assert await taken(manager) == []
+    assert again.counters.uncleanable_partitions.value == 1
+    assert caplog.text.count("not compacted any more") == 1
+    again.directory.delete_partition(TopicPartition("many", 2))
+    assert await taken(manager) == []
+    assert not again.counters.uncleanable_partitions.value
+
+
+async def test_what_was_put_off_comes_again_when_all_is_resumed() -> None:
+    """A disk without room for one log must not keep the others from being compacted."""
+    log = CleanedLog()
+    first, second = add(log, 1, 0, 9), add(log, 2, 5, 5)
+    manager = managed(log)
+    manager.put_off(first)
+    assert await taken(manager) == [second]
+    manager.resume()
+    assert await taken(manager) == [first]

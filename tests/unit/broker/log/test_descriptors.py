@@ -1,0 +1,220 @@
+"""Files of a log directory: all are closed in the end, whatever fails on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import gc
+import itertools
+import logging
+import os
+import random
+import uuid
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.producer_state import Origin
+from aiokq.core.errors import KafkaStorage
+from aiokq.core.files import Files, OsFiles
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
+from aiokq.records.header import TRANSACTIONAL_MASK
+from tests.sim.harness.files import Fault, MemoryFile, MemoryFiles
+from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, fetched, values
+
+PATH = "/data"
+OTHER = TopicPartition("other", 0)
+TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
+ONE = len(batch(b"0"))
+DESCRIPTORS = "/dev/fd"
+
+
+@pytest.fixture(autouse=True)
+def unlogged() -> Iterator[None]:
+    """Records that a test keeps refer to errors, and so to what their frames had."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class TroubledFiles(MemoryFiles):
+    """A disk that lets one call fail, by its number, and knows which files are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.fails_at: int | None = None
+        self.error = 0
+        self._open: weakref.WeakSet[MemoryFile] = weakref.WeakSet()
+
+    def open(self, path, **options) -> MemoryFile:
+        file = super().open(path, **options)
+        self._open.add(file)
+        return file
+
+    def left_open(self) -> list[str]:
+        """Those that somebody has and nobody has closed."""
+        gc.collect()  # an exception that was caught refers to what its frames had
+        return [file.path for file in self._open if not file.closed]
+
+    def _take_fault(self, operation: str, path: str) -> Fault | None:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            return Fault(operation, self.error, lambda path: True, 1, 5)
+        return None
+
+    def copy(self) -> TroubledFiles:
+        """Another disk with the same on it."""
+        files = TroubledFiles()
+        files._root = copy.deepcopy(self._root)
+        return files
+
+
+def open_directory(files: Files, path: str = PATH) -> LogDirectory:
+    return LogDirectory.open(files, path, crc32c=crc32c, random=random.Random(1), now=lambda: 0.0)
+
+
+def open_log(directory: LogDirectory, tp: TopicPartition = TP) -> PartitionLog:
+    settings = config(segment_bytes=2 * ONE, index_interval_bytes=0, file_delete_delay_ms=0)
+    return directory.open_partition(tp, TOPIC_ID, settings, now_ms=NOW_MS)
+
+
+def abort(log: PartitionLog) -> None:
+    """A transaction of one record that is aborted: its segment has a .txnindex."""
+    options = {"producer_id": 9, "producer_epoch": log.log_end_offset % 30_000}
+    append(log, batch(b"t", base_sequence=0, attributes=TRANSACTIONAL_MASK, **options))
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.ABORT, 1), timestamp_ms=NOW_MS, crc32c=crc32c, **options
+    )
+    append(log, marker, origin=Origin.COORDINATOR)
+
+
+def killed(*, damaged: bool) -> TroubledFiles:
+    """A directory as a kill left it: logs of some segments, one maybe with damage in its middle."""
+    files = TroubledFiles()
+    directory = open_directory(files)
+    for tp in (TP, OTHER):
+        log = open_log(directory, tp)
+        for index in range(9):
+            append(log, batch(b"%d" % index))
+            if index == 3:
+                abort(log)
+    files.crash()
+    if damaged:
+        files.corrupt(log_file(8), ONE - 1)
+        files.write_atomic(log_file(2).replace(names.LOG, names.INDEX), b"no index")
+        files.write_atomic(log_file(0) + names.DELETED, b"left")
+    return files
+
+
+def log_file(base_offset: int) -> str:
+    return names.segment_file(f"{PATH}/{TP}", base_offset, names.LOG)
+
+
+def live(directory: LogDirectory) -> Iterator[int]:
+    """What a log goes through; the acknowledged end of it now and then."""
+    log = open_log(directory)
+    other = open_log(directory, OTHER)
+    yield log.log_end_offset
+    for index in range(5):
+        append(log, batch(b"%d" % index), leader_epoch=index // 2)
+        yield log.log_end_offset
+    abort(log)
+    yield log.log_end_offset
+    pending = log.begin_flush(None)
+    with contextlib.suppress(OSError):  # handled where it is sent, and by the flusher
+        fetched(log, log.log_start_offset)
+        if pending is not None:
+            pending.sync(directory._files)
+            log.end_flush(pending)
+    assert log.search_timestamp(NOW_MS, 0) is not None
+    directory.note_recovery_points()
+    directory.save(directory.checkpoints.recovery_points)
+    log.delete_records(3)
+    directory.write_log_starts()
+    directory.purge()
+    log.roll(NOW_MS)
+    other.truncate_to(4, now_ms=NOW_MS)
+    directory.delete_partition(OTHER)
+    directory.purge()
+    yield log.log_end_offset
+
+
+@pytest.mark.parametrize(
+    ("error", "damaged", "every"),
+    [
+        (errno.EIO, True, 1),
+        (errno.EIO, False, 3),
+        (errno.EMFILE, True, 3),
+        pytest.param(errno.EMFILE, True, 1, marks=pytest.mark.torture),
+        pytest.param(errno.EIO, False, 1, marks=pytest.mark.torture),
+    ],
+)
+def test_no_failure_keeps_a_file_open(error: int, damaged: bool, every: int) -> None:
+    """Each call to the disk fails once, from the opening to the close: only KafkaStorage comes of
+    it, no file stays open, the lock is free, and the next start has what was acknowledged.
+    """
+    disk = killed(damaged=damaged)
+    for fails_at in itertools.count(1, every):
+        files = disk.copy()
+        files.fails_at, files.error = fails_at, error
+        acknowledged = 0
+        directory = None
+        with contextlib.suppress(KafkaStorage):
+            directory = open_directory(files)
+            try:
+                for end in live(directory):
+                    acknowledged = end
+            finally:
+                directory.close()
+        assert files.left_open() == [], f"call {fails_at} failed"
+        happened = files.calls >= fails_at
+        files.fails_at = None
+        again = open_directory(files)
+        log = open_log(again)
+        assert log.log_end_offset >= acknowledged, f"call {fails_at} failed"
+        values(log, log.log_start_offset)
+        again.close()
+        if not happened:
+            assert fails_at > 100
+            return
+
+
+@pytest.mark.skipif(not os.path.isdir(DESCRIPTORS), reason="cannot count descriptors")
+def test_many_lives_keep_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Created, rolled, recovered, deleted and closed, clean or not, over and over: nothing is left
+    to the garbage collector, which may take its time.
+    """
+    for sync in ("fsync", "fdatasync"):  # no power is cut here, and the disk is others', too
+        monkeypatch.setattr(os, sync, lambda descriptor: None)
+    gc.disable()
+    try:
+        before = len(os.listdir(DESCRIPTORS))
+        for number in range(12):
+            directory = open_directory(OsFiles(), str(tmp_path))
+            for _ in live(directory):
+                pass
+            directory.close(clean=number % 3 > 0)
+            assert len(os.listdir(DESCRIPTORS)) == before
+            if number % 3 == 0:
+                damage(tmp_path / str(TP))
+    finally:
+        gc.enable()
+
+
+def damage(directory: Path) -> None:
+    """A batch in the middle of a log, its index, and what a kill leaves."""
+    segments = sorted(directory.glob(f"*{names.LOG}"))
+    with open(segments[-3], "r+b") as file:
+        file.seek(ONE - 1)
+        file.write(b"X")
+    segments[0].with_suffix(names.INDEX).write_bytes(b"no")
+    (directory / f"{segments[0].name}{names.DELETED}").write_bytes(b"left")

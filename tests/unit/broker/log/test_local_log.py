@@ -1,0 +1,156 @@
+"""LocalLog: the files of a log, and disks that refuse an append, a roll, a read or a close."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.core.errors import KafkaStorage
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    fetched,
+    open_partition,
+    values,
+)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def test_a_log_holds_no_more_files_open_than_it_uses(files: MemoryFiles) -> None:
+    """A thousand idle partitions, or one of a thousand segments, must not use up descriptors."""
+    size = len(batch(b"0"))
+    log = open_partition(files, segment_bytes=2 * size)
+    for index in range(9):
+        append(log, batch(b"%d" % index))
+    assert [segment.is_open for segment in log.segments] == [False] * 4 + [True]
+    sent = log.read(0, 10 * size).fragments
+    log.roll(NOW_MS)
+    assert b"".join(fragment.read() for fragment in sent) == fetched(log, 0, 10 * size)
+    log.close()
+    for clean in (True, False):
+        log = open_partition(files, clean=clean, segment_bytes=2 * size)
+        assert not any(segment.is_open for segment in log.segments)
+        assert [offset for offset, _ in values(log)] == list(range(9))
+
+
+@pytest.mark.parametrize("written", [0, 10, 60, 200])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_failed_append_leaves_no_trace(files: MemoryFiles, number: int, written: int) -> None:
+    """A full disk must not leave half a batch for the next append to be written behind."""
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    files.fail("pwritev", number, written=written)
+    data = batch(b"x" * 300, producer_id=4, producer_epoch=0, base_sequence=0)
+    with pytest.raises(KafkaStorage) as caught:
+        append(log, data)
+    assert caught.value.code == 56
+    assert log.log_end_offset == 1
+    assert len(log.producers) == 0
+    assert log.failed
+    with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
+        append(log, data)
+    assert files.stat_size(f"{DIRECTORY}/{0:020d}.log") == log.size_bytes
+    log.close(clean=False)
+    again = open_partition(files, clean=False)
+    assert append(again, data).base_offset == 1
+    assert values(again) == [(0, b"before"), (1, b"x" * 300)]
+
+
+def test_what_a_failed_append_left_behind_goes_at_the_next_start(files: MemoryFiles) -> None:
+    """With unknown bytes behind the end, another append would make a hole that reads stumble on."""
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    files.fail("pwritev", errno.EIO, written=30)
+    files.fail("truncate", errno.EIO)
+    with pytest.raises(KafkaStorage):
+        append(log, batch(b"lost"))
+    assert log.failed
+    for _ in range(2):
+        with pytest.raises(KafkaStorage, match="offline until the broker restarts"):
+            append(log, batch(b"more"))
+    assert values(log) == [(0, b"before")]  # reads go on
+    with pytest.raises(KafkaStorage):
+        log.close()
+    files.crash()
+    again = open_partition(files, clean=False)
+    assert values(again) == [(0, b"before")]
+    append(again, batch(b"after"))
+    assert [value for _, value in values(again)] == [b"before", b"after"]
+
+
+def test_a_roll_that_fails_fails_the_append_and_nothing_else(files: MemoryFiles) -> None:
+    """The old segment is sealed and the new one not there: the log goes on at the next start."""
+    data = batch(b"x" * 100)
+    log = open_partition(files, segment_bytes=2 * len(data))
+    append(log, data)
+    append(log, data)
+    files.fail("open", errno.ENOSPC, matches=lambda path: path.endswith("2.log"))
+    with pytest.raises(KafkaStorage, match="new segment"):
+        append(log, data)
+    log.close(clean=False)
+    log = open_partition(files, clean=False, segment_bytes=2 * len(data))
+    assert append(log, data).base_offset == 2
+    assert [offset for offset, _ in values(log)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("read_bytes", names.TIME_INDEX), ("pread", names.LOG), ("pwritev", names.LEADER_EPOCHS)],
+)
+def test_what_can_fail_fails_before_the_write(
+    files: MemoryFiles, operation: str, suffix: str
+) -> None:
+    """The first append after a start reads and writes other files too; told that it failed, the
+    producer sends the record again: so it must not be in the log already.
+    """
+    log = open_partition(files)
+    append(log, batch(b"before"))
+    log.close()
+    log = open_partition(files)
+    files.fail(operation, errno.EIO, matches=lambda path: suffix in path)
+    try:
+        append(log, batch(b"after"), leader_epoch=7)
+    except KafkaStorage:
+        assert values(log) == [(0, b"before")]
+        log.close(clean=False)
+        log = open_partition(files, clean=False)
+        append(log, batch(b"after"), leader_epoch=7)
+    assert values(log) == [(0, b"before"), (1, b"after")]
+    assert log.end_offset_for_epoch(7) == (7, 2)
+
+
+def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> None:
+    """Nobody above knows errno: a read, a deletion, a truncation all answer 56."""
+    data = batch(b"x" * 100)
+    log = open_partition(files, segment_bytes=2 * len(data), index_interval_bytes=0)
+    for _ in range(5):
+        append(log, data)
+    for operation, call in (
+        ("open", lambda: log.search_timestamp(NOW_MS, 0)),
+        ("pread", lambda: log.read(1, 100)),
+        ("rename", lambda: log.delete_records(3)),
+        ("pwritev", lambda: log.assign_epoch(5)),
+        ("truncate", lambda: log.truncate_to(4, now_ms=NOW_MS)),
+    ):
+        files.fail(operation, errno.EIO)
+        with pytest.raises(KafkaStorage):
+            call()
+        files.heal()
+
+
+def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
+    """A request that was waiting when the broker stopped."""
+    log = open_partition(files)
+    log.close()
+    log.close()
+    with pytest.raises(KafkaStorage, match="closed"):
+        append(log, batch())

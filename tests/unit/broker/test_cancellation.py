@@ -1,0 +1,236 @@
+"""A node whose start, change or stop is cancelled at any await: nothing is left half done.
+
+On files of the machine, as descriptors are what leaks, and with an executor whose work goes on when
+its wait is cancelled, as threads' does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import os
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.topic_layout import TopicSpec
+from aiokq.core.environment import Environment
+from aiokq.core.files import OsFiles
+from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets
+
+DESCRIPTORS = "/dev/fd"
+
+pytestmark = pytest.mark.skipif(not os.path.isdir(DESCRIPTORS), reason="cannot count descriptors")
+
+
+class LateOffload:
+    """An executor that does its work a turn later, also for those who wait no longer."""
+
+    async def run(self, fn, *args):
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = fn(*args)
+            except BaseException as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        loop.call_soon(loop.call_soon, work)
+        return await answer
+
+    async def run_sized(self, size, threshold, fn, *args):
+        return fn(*args) if size < threshold else await self.run(fn, *args)
+
+    def close(self) -> None:
+        pass
+
+
+class Life(Broker):
+    """One life of a node on a directory of the machine."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.node = BrokerNode(
+            self.node.settings,
+            Environment(self.clock, random.Random(1), NoNetwork(), OsFiles(), LateOffload()),
+            data_dir=str(path),
+        )
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def descriptors() -> int:
+    gc.collect()  # an exception that was caught refers to what its frames had
+    return len(os.listdir(DESCRIPTORS))
+
+
+async def produced(life: Broker, topic: str = "t") -> None:
+    for partition in range(3):
+        for _ in range(2):
+            answer = await life.produce(topic, batch(5), partition=partition)
+            assert answer.error_code == 0
+
+
+async def check(path: Path, records: int = 10) -> None:
+    """A node opens on it, has what was acknowledged, and stops clean."""
+    async with Life(path) as life:
+        for partition in range(3):
+            data = await life.fetch_one("t", partition, 0)
+            assert offsets(data.records) == [*range(records)]
+    assert (path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.fixture
+async def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory as a kill left it: three partitions of ten records, none synced."""
+    for sync in ("fsync", "fdatasync"):  # no power is cut here, and the disk is others', too
+        monkeypatch.setattr(os, sync, lambda descriptor: None)
+    path = tmp_path / "killed"
+    async with Life(tmp_path / "made") as life:
+        await life.create("t", 3)
+        await produced(life)
+        shutil.copytree(tmp_path / "made", path)
+    return path
+
+
+async def cancelled_everywhere(
+    begin: Callable[[Path], Awaitable[tuple[Life, Coroutine[object, object, object]]]],
+    after: Callable[[Life, Path, bool], Awaitable[None]],
+    killed: Path,
+    tmp_path: Path,
+) -> None:
+    """Cancel what ``begin`` gives after any number of turns of the loop; no task is left by it."""
+    for count in itertools.count():
+        path = tmp_path / str(count)
+        shutil.copytree(killed, path)
+        before = descriptors()
+        life, work = await begin(path)
+        task = asyncio.get_running_loop().create_task(work)
+        await turns(count)
+        done = task.done()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await after(life, path, done)
+        await turns(5)
+        assert asyncio.all_tasks() == {asyncio.current_task()}, count
+        del life, work, task
+        assert descriptors() == before, f"cancelled after {count} turns"
+        shutil.rmtree(path)
+        if done:
+            assert count > 3
+            return
+
+
+async def test_a_start_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> None:
+    """A start in a time limit: locks, files and flushers of the half of it would stay for ever."""
+
+    async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
+        life = Life(path)
+        return life, life.node.open()
+
+    async def after(life: Life, path: Path, done: bool) -> None:
+        await life.node.close()
+        await check(path)
+
+    await cancelled_everywhere(begin, after, killed, tmp_path)
+
+
+async def test_a_stop_is_cancelled_anywhere(killed: Path, tmp_path: Path) -> None:
+    """Whoever stops it has no more patience: its logs are closed clean all the same."""
+
+    async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
+        life = Life(path)
+        await life.node.open()
+        await life.create("u", 2, flush_messages=1)
+        return life, life.node.close()
+
+    async def after(life: Life, path: Path, done: bool) -> None:
+        await life.node.close()
+        assert (path / ".kafka_cleanshutdown").exists()
+        await check(path)
+
+    await cancelled_everywhere(begin, after, killed, tmp_path)
+
+
+async def test_a_flush_is_cancelled_anywhere_by_the_stop(killed: Path, tmp_path: Path) -> None:
+    """A stop ends the flusher in the middle of a sync, with a producer that waits for it."""
+
+    async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
+        life = Life(path)
+        await life.node.open()
+        await life.create("u", flush_messages=1)
+
+        async def produce() -> None:
+            answer = await life.produce("u", batch(5))
+            assert answer.error_code in (0, 56)
+
+        return life, produce()
+
+    async def after(life: Life, path: Path, done: bool) -> None:
+        await life.node.close()
+        assert (path / ".kafka_cleanshutdown").exists()
+        await check(path)
+
+    await cancelled_everywhere(begin, after, killed, tmp_path)
+
+
+@pytest.mark.parametrize("change", ["create", "delete", "grow", "alter", "reset"])
+async def test_a_change_is_cancelled_anywhere(killed: Path, tmp_path: Path, change: str) -> None:
+    """Done or not begun, in memory as on the disk: a half topic would be there after a restart."""
+
+    async def begin(path: Path) -> tuple[Life, Coroutine[object, object, object]]:
+        life = Life(path)
+        await life.node.open()
+        topics = life.node.topics
+        await life.create("u", 2)
+        topic = topics.get("u")
+        assert topic is not None
+        work: dict[str, Callable[[], Coroutine[object, object, object]]] = {
+            "create": lambda: topics.create(TopicSpec("v", 3)),
+            "delete": lambda: topics.delete(topic),
+            "grow": lambda: topics.grow(topic, 5),
+            "alter": lambda: topics.alter_configs(topic, lambda _: {"retention.ms": "5"}),
+            "reset": life.node.reset,
+        }
+        return life, work[change]()
+
+    def seen(life: Life) -> dict[str, tuple[int, dict[str, str]]]:
+        return {
+            topic.name: (len(topic.partitions), dict(topic.configs)) for topic in life.node.topics
+        }
+
+    async def after(life: Life, path: Path, done: bool) -> None:
+        known = seen(life)
+        before = {"t": (3, {}), "u": (2, {})}
+        changed = {
+            "create": before | {"v": (3, {})},
+            "delete": {"t": (3, {})},
+            "grow": before | {"u": (5, {})},
+            "alter": before | {"u": (2, {"retention.ms": "5"})},
+            "reset": {},
+        }[change]
+        assert known in (before, changed)
+        await life.node.close()
+        async with Life(path) as again:
+            assert seen(again) == known
+            there = {name for name in os.listdir(path) if (path / name).is_dir()}
+            assert there == {
+                f"{name}-{index}" for name, (count, _) in known.items() for index in range(count)
+            }
+
+    await cancelled_everywhere(begin, after, killed, tmp_path)
