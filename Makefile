@@ -74,7 +74,7 @@ connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) fro
 # --- work ----------------------------------------------------------------------------------
 
 .PHONY: run
-run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
+run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker, then Spark (BOOTSTRAP=host:port: on a Kafka; LIMIT=rows)
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test

@@ -120,7 +120,7 @@ if TYPE_CHECKING:
         TopicFilter,
         TopicPartition,
     )
-    from aiokq.fastpath import Delivery, Record, RecordMetadata
+    from aiokq.fastpath import Delivery, Record, RecordColumns, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.deliveries import Deliveries
     from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
@@ -148,6 +148,7 @@ __all__ = [
     "Delivery",
     "PartitionRecords",
     "Record",
+    "RecordColumns",
     "RecordMetadata",
     # what a producer is given and gives
     "BatchBuilder",
@@ -375,7 +376,7 @@ _HOMES = {
         "TopicFilter",
         "TopicPartition",
     ],
-    "aiokq.fastpath": ["Delivery", "Record", "RecordMetadata"],
+    "aiokq.fastpath": ["Delivery", "Record", "RecordColumns", "RecordMetadata"],
     "aiokq.producer.batch_builder": ["BatchBuilder"],
     "aiokq.producer.deliveries": ["Deliveries"],
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],

@@ -101,6 +101,8 @@ cdef class Deliveries:
     cdef object index_block
     cdef unsigned int *ordinals
     cdef unsigned int *indexes
+    cdef _Part time_bits
+    cdef _Part times
 
 
 cdef class _WaitAll:
@@ -108,6 +110,37 @@ cdef class _WaitAll:
     cdef Py_ssize_t at
     cdef _Wait wait
     cdef bint joined
+
+
+cdef class _Part:
+    cdef object data
+    cdef Py_buffer *buffer
+    cdef unsigned char *base
+    cdef Py_ssize_t size
+
+
+cdef class RecordColumns:
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t largest
+    cdef Py_ssize_t largest_size
+    cdef Py_ssize_t top_partition
+    cdef _Part key_bits
+    cdef _Part key_offsets
+    cdef _Part keys
+    cdef _Part value_bits
+    cdef _Part value_offsets
+    cdef _Part values
+    cdef _Part row_bits
+    cdef _Part row_offsets
+    cdef _Part name_offsets
+    cdef _Part names
+    cdef _Part text_bits
+    cdef _Part text_offsets
+    cdef _Part texts
+    cdef _Part time_bits
+    cdef _Part times
+    cdef _Part partition_bits
+    cdef _Part partitions
 
 
 cdef class Accumulator:

@@ -13,6 +13,7 @@ that only it needs:
     batches                     Batch: the block of records, its header, its outcome, forwarding
     slots and routes            Slot: the open batch of a partition; Route: the slots of a topic
     many deliveries at once     Deliveries, what send_many() gives
+    columns to send             RecordColumns: Arrow's buffers, what append_columns() takes
     the accumulator             Accumulator: append(), and room, partition, encoding under it
     records                     Record
     the cursor                  Cursor: batches entered, checked, decompressed, records decoded
@@ -1308,6 +1309,8 @@ class Deliveries:
         "mark",
         "ordinal_block",
         "ordinals",
+        "time_bits",
+        "times",
         "timestamp",
     )
 
@@ -1364,6 +1367,8 @@ def _deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Delive
     many.mark = _marks
     many.batches = []
     many.explicit = None
+    many.time_bits = None
+    many.times = None
     many.filled = 0
     many.capacity = length
     many.awaited = 0
@@ -1409,7 +1414,10 @@ def _note(many: Deliveries, batch: Batch, index: cython.uint) -> object:
 @cython.cfunc
 def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
     timestamp: cython.longlong = many.timestamp
-    if many.explicit is not None and at in many.explicit:
+    if many.times is not None:
+        if _bit(many.time_bits, at):
+            timestamp = _int64_at(many.times, at) // 1000
+    elif many.explicit is not None and at in many.explicit:
         timestamp = many.explicit[at]
     return _delivery(many.batches[many.ordinals[at]], many.indexes[at], timestamp)
 
@@ -1459,7 +1467,7 @@ def _all_outcomes(many: Deliveries) -> list:
     batch: Batch
     delivery: Delivery
     out: list = []
-    plain: cython.bint = many.explicit is None
+    plain: cython.bint = many.explicit is None and many.times is None
     for n in range(many.filled):
         batch = many.batches[many.ordinals[n]]
         if batch.state == DELIVERED and plain:
@@ -1563,6 +1571,342 @@ def _leave_all(self: _WaitAll) -> object:
         self.joined = False
         self.deliveries.awaited -= 1
     return None
+
+
+# ---------------------------------------------------------------- columns to send
+
+
+@cython.final
+@cython.cclass
+class _Part:
+    """A buffer of RecordColumns, held for as long as it is read; nobody writes into it."""
+
+    __slots__ = ("data", "size")
+
+    def __dealloc__(self):
+        if cython.compiled and self.buffer != cython.NULL:
+            PyBuffer_Release(self.buffer)
+            PyMem_Free(self.buffer)
+
+
+@cython.cfunc
+def _part(data: object, size: cython.longlong, what: object) -> _Part:
+    """Holds a buffer of at least `size` bytes."""
+    part: _Part = _Part.__new__(_Part)
+    view = memoryview(data).cast("B")
+    if not view.readonly:
+        # Offsets are checked once: what may be written to afterwards is not what was checked.
+        view = memoryview(bytes(view))
+    if len(view) < size:
+        raise ValueError(f"{what}: {len(view)} bytes, and {size} are needed")
+    part.data = view
+    part.size = len(view)
+    if cython.compiled:
+        # In memory of its own, as a Cursor's and for the same reason.
+        held: cython.pointer(Py_buffer) = cython.cast(
+            cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
+        )
+        if held == cython.NULL:
+            raise MemoryError
+        try:
+            PyObject_GetBuffer(view, held, PyBUF_SIMPLE)
+        except BaseException:
+            PyMem_Free(held)
+            raise
+        part.buffer = held
+        part.base = cython.cast(cython.p_uchar, held.buf)
+    return part
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _bit(part: _Part | None, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether row `n` has a value; all have where there are no bits."""
+    if part is None:
+        return True
+    if cython.compiled:
+        return (part.base[n >> 3] >> (n & 7)) & 1
+    else:
+        return part.data[n >> 3] >> (n & 7) & 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32_at(part: _Part, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    if cython.compiled:
+        value: int32_t = 0
+        memcpy(cython.address(value), part.base + 4 * n, 4)
+        return value
+    else:
+        return _INT32.unpack_from(part.data, 4 * n)[0]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64_at(part: _Part, n: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        value: int64_t = 0
+        memcpy(cython.address(value), part.base + 8 * n, 8)
+        return value
+    else:
+        return _INT64.unpack_from(part.data, 8 * n)[0]
+
+
+@cython.final
+@cython.cclass
+class RecordColumns:
+    """Records as columns, in Arrow's memory layout: what `Producer.send_columns` takes.
+
+    A column of texts or bytes is (validity bits or None, int32 offsets, bytes); `Columns` has the
+    same. The buffers are referred to, not copied, but for those that may be written to.
+
+    Args:
+        count: rows.
+        value: the values; a null is a tombstone.
+        key: the keys, if there are any.
+        headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
+            bits of the values or None, int32 value offsets, values).
+        timestamp: (validity bits or None, int64), microseconds since 1970; what is finer than a
+            millisecond is cut off. Where there is none it is the time of sending.
+        partition: (validity bits or None, int32); where there is none the key picks it.
+
+    Raises:
+        ValueError: buffers too short, offsets that do not rise, a negative partition or timestamp.
+        TypeError: not buffers.
+    """
+
+    __slots__ = (
+        "count",
+        "key_bits",
+        "key_offsets",
+        "keys",
+        "largest",
+        "largest_size",
+        "name_offsets",
+        "names",
+        "partition_bits",
+        "partitions",
+        "row_bits",
+        "row_offsets",
+        "text_bits",
+        "text_offsets",
+        "texts",
+        "time_bits",
+        "times",
+        "top_partition",
+        "value_bits",
+        "value_offsets",
+        "values",
+    )
+
+    def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
+        items: cython.Py_ssize_t
+        if count < 0:
+            raise ValueError(f"count {count}: rows are counted from 0")
+        self.count = count
+        self.key_bits = self.key_offsets = self.keys = None
+        self.row_bits = self.row_offsets = self.name_offsets = self.names = None
+        self.text_bits = self.text_offsets = self.texts = None
+        self.time_bits = self.times = self.partition_bits = self.partitions = None
+        self.value_bits, self.value_offsets, self.values = _binary_parts(value, count, "value")
+        if key is not None:
+            self.key_bits, self.key_offsets, self.keys = _binary_parts(key, count, "key")
+        if headers is not None:
+            bits, offsets, name_offsets, names, text_bits, text_offsets, texts = headers
+            self.row_bits = _bits_part(bits, count, "headers")
+            self.row_offsets = _part(offsets, 4 * (count + 1), "headers")
+            items = _int32_at(self.row_offsets, count)
+            _check_offsets(self.row_offsets, count, items, "headers")
+            _, self.name_offsets, self.names = _binary_parts(
+                (None, name_offsets, names), items, "names of headers"
+            )
+            self.text_bits, self.text_offsets, self.texts = _binary_parts(
+                (text_bits, text_offsets, texts), items, "values of headers"
+            )
+        if timestamp is not None:
+            bits, data = timestamp
+            self.time_bits = _bits_part(bits, count, "timestamp")
+            self.times = _part(data, 8 * count, "timestamp")
+        if partition is not None:
+            bits, data = partition
+            self.partition_bits = _bits_part(bits, count, "partition")
+            self.partitions = _part(data, 4 * count, "partition")
+        _look_over(self)
+
+    @classmethod
+    def from_arrow(cls, batch):
+        """The columns key, value, headers, timestamp and partition of a pyarrow.RecordBatch.
+
+        Others are left out, so that a batch may be sent as `to_arrow()` gave it.
+
+        Raises:
+            ValueError: there is no column `value`, or as the class.
+            TypeError: a column of another type, or a header without a name.
+        """
+        from aiokq._arrow import record_columns
+
+        return record_columns(cls, batch)
+
+    def __len__(self):
+        return self.count
+
+    def record(self, index):
+        """A row as (key, value, headers, timestamp_ms, partition), None for what it has not."""
+        n: cython.Py_ssize_t = index
+        if not 0 <= n < self.count:
+            raise IndexError("there are not so many rows")
+        headers = None
+        if self.row_offsets is not None and _bit(self.row_bits, n):
+            items = range(_int32_at(self.row_offsets, n), _int32_at(self.row_offsets, n + 1))
+            headers = [_header_at(self, item) for item in items]
+        key = value = timestamp = partition = None
+        if self.keys is not None and _bit(self.key_bits, n):
+            key = _slice(self.key_offsets, self.keys, n)
+        if _bit(self.value_bits, n):
+            value = _slice(self.value_offsets, self.values, n)
+        if self.times is not None and _bit(self.time_bits, n):
+            timestamp = _int64_at(self.times, n) // 1000
+        if self.partitions is not None and _bit(self.partition_bits, n):
+            partition = _int32_at(self.partitions, n)
+        return key, value, headers, timestamp, partition
+
+    def size(self, index):
+        """Bytes of key, value and headers of a row, as `Accumulator.room` counts them."""
+        if not 0 <= index < self.count:
+            raise IndexError("there are not so many rows")
+        return _row_size(self, index)
+
+    def __repr__(self):
+        return f"<RecordColumns of {self.count} records>"
+
+
+_INT32 = struct.Struct("=i")
+_INT64 = struct.Struct("=q")
+
+
+@cython.cfunc
+def _bits_part(bits: object, count: cython.longlong, what: object) -> _Part:
+    return None if bits is None else _part(bits, (count + 7) // 8, what)
+
+
+@cython.cfunc
+def _binary_parts(column: object, count: cython.longlong, what: object) -> tuple:
+    bits, offsets, data = column
+    starts: _Part = _part(offsets, 4 * (count + 1), what)
+    body: _Part = _part(b"" if data is None else data, 0, what)
+    _check_offsets(starts, count, body.size, what)
+    return _bits_part(bits, count, what), starts, body
+
+
+@cython.cfunc
+def _check_offsets(
+    part: _Part, count: cython.Py_ssize_t, limit: cython.Py_ssize_t, what: object
+) -> object:
+    n: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    last: cython.Py_ssize_t = 0
+    for n in range(count + 1):
+        at = _int32_at(part, n)
+        if at < last or at > limit:
+            raise ValueError(f"{what}: offset {n} is {at}, it is from {last} to {limit}")
+        last = at
+    return None
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _span(offsets: _Part, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    return _int32_at(offsets, n + 1) - _int32_at(offsets, n)
+
+
+@cython.cfunc
+def _slice(offsets: _Part, data: _Part, n: cython.Py_ssize_t) -> bytes:
+    return bytes(data.data[_int32_at(offsets, n) : _int32_at(offsets, n + 1)])
+
+
+@cython.cfunc
+def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
+    name = str(_slice(columns.name_offsets, columns.names, item), "utf-8")
+    if not _bit(columns.text_bits, item):
+        return name, None
+    return name, _slice(columns.text_offsets, columns.texts, item)
+
+
+@cython.cfunc
+def _look_over(columns: RecordColumns) -> object:
+    """What one look at all rows tells: the largest, the highest partition, what is out of range."""
+    n: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    partition: cython.Py_ssize_t
+    micros: cython.longlong
+    columns.largest = 0
+    columns.largest_size = 0
+    columns.top_partition = -1
+    for n in range(columns.count):
+        size = _row_size(columns, n)
+        if size > columns.largest_size:
+            columns.largest = n
+            columns.largest_size = size
+        if columns.partitions is not None and _bit(columns.partition_bits, n):
+            partition = _int32_at(columns.partitions, n)
+            if partition < 0:
+                raise ValueError(f"partition {partition}: partitions are numbered from 0")
+            columns.top_partition = max(columns.top_partition, partition)
+        if columns.times is not None and _bit(columns.time_bits, n):
+            micros = _int64_at(columns.times, n)
+            if micros < 0:
+                raise ValueError(
+                    f"timestamp of record {n}: {micros} microseconds since 1970, it is from 0"
+                )
+    return None
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _row_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 0
+    if columns.keys is not None and _bit(columns.key_bits, n):
+        size += _span(columns.key_offsets, n)
+    if _bit(columns.value_bits, n):
+        size += _span(columns.value_offsets, n)
+    if columns.row_offsets is not None and _bit(columns.row_bits, n):
+        size += _row_headers_size(columns, n)
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a row's headers as they are in a record."""
+    item: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    first: cython.Py_ssize_t = _int32_at(columns.row_offsets, n)
+    end: cython.Py_ssize_t = _int32_at(columns.row_offsets, n + 1)
+    size: cython.Py_ssize_t = _varint_size(end - first)
+    for item in range(first, end):
+        length = _span(columns.name_offsets, item)
+        size += length + _varint_size(length)
+        if _bit(columns.text_bits, item):
+            length = _span(columns.text_offsets, item)
+            size += length + _varint_size(length)
+        else:
+            size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
+    if cython.compiled:
+        return aiokq_varint_size(value)
+    else:
+        return len(_VARINT[value])
 
 
 # ---------------------------------------------------------------- the accumulator
@@ -1861,6 +2205,58 @@ class Accumulator:
                     _note(many, batch, batch.count - 1)
                 consumed = n + 1
         return many, consumed
+
+    def append_columns(self, topic, columns, *, start=0, into=None, waited=False):
+        """Accepts the rows of columns until room runs out.
+
+        Args:
+            topic: the topic's name.
+            columns: RecordColumns.
+            start: the row to go on with.
+            into: the Deliveries of an earlier call with the same `columns`.
+            waited: the caller was granted room; others that wait do not bar it.
+
+        Returns:
+            The Deliveries and the first row not accepted, `len(columns)` if all were.
+
+        Raises:
+            What append() does but BufferFull; then none of this call's rows was accepted.
+        """
+        rows: RecordColumns
+        many: Deliveries
+        batch: Batch
+        n: cython.Py_ssize_t = start
+        if type(columns) is not RecordColumns:
+            raise TypeError("columns are RecordColumns")
+        rows = columns
+        route: Route = _find_route(self, topic)
+        if into is None:
+            if start:
+                raise ValueError("`start` goes with `into`")
+            if 0 < route.partitions <= rows.top_partition:
+                raise _bad_partition(route, rows.top_partition)
+            if HEADER_SIZE + RECORD_OVERHEAD + rows.largest_size > self.max_record_bytes:
+                raise RecordTooLarge(
+                    f"record {rows.largest} has {rows.largest_size} bytes, more than the "
+                    f"{self.max_record_bytes} that max_request_size and buffer_memory allow"
+                )
+            many = _deliveries(rows.count, _now_ms(self))
+            many.time_bits = rows.time_bits
+            many.times = rows.times
+        else:
+            many = into
+            if not 0 <= n <= rows.count or rows.count - n > many.capacity - many.filled:
+                raise ValueError("`start` and `columns` are not those of the call before")
+        if self.queued and not waited:
+            return many, n
+        try:
+            while n < rows.count:
+                batch = _place_row(self, route, rows, n, many.timestamp)
+                _note(many, batch, batch.count - 1)
+                n += 1
+        except BufferFull:
+            pass  # the caller waits for room and goes on from n
+        return many, n
 
     def route(self, topic):
         """The topic's Route, or None."""
@@ -2287,7 +2683,6 @@ def _put(
 ) -> Batch:
     """Encodes a record into the slot's open batch, or into a new one where that is full."""
     batch: Batch
-    opened: cython.bint = False
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
     need: cython.Py_ssize_t
@@ -2322,35 +2717,11 @@ def _put(
             )
         )
         rest = 1 + len(tail)
-    if keyless is not None and keyless.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
-        slot = _switch(accumulator, keyless, rest)
-    batch = slot.batch
-    if batch is not None:
-        delta = timestamp - batch.base_timestamp
-        if cython.compiled:
-            body = rest + aiokq_varint_size(delta) + aiokq_varint_size(batch.count)
-            need = body + aiokq_varint_size(body)
-        else:
-            numbers = _VARINT[delta] + _VARINT[batch.count]
-            body = rest + len(numbers)
-            length = _VARINT[body]
-            need = body + len(length)
-        if batch.pos + need > batch.capacity and not _grow(accumulator, batch, need, force):
-            _check_size(accumulator, rest)
-            _close(slot, batch)
-            batch = None
-    if batch is None:
-        batch = _open(accumulator, slot, rest, timestamp, created, force)
-        opened = True
-        delta = 0
-        body = rest + 2
-        if cython.compiled:
-            need = body + aiokq_varint_size(body)
-        else:
-            numbers = b"\0\0"
-            length = _VARINT[body]
-            need = body + len(length)
+    batch = _batch_for(accumulator, slot, keyless, rest, timestamp, created, force)
+    delta = timestamp - batch.base_timestamp
     if cython.compiled:
+        body = rest + aiokq_varint_size(delta) + aiokq_varint_size(batch.count)
+        need = body + aiokq_varint_size(body)
         at = aiokq_put_varint(batch.base + batch.pos, body)
         at[0] = 0
         at = aiokq_put_varint(at + 1, delta)
@@ -2368,19 +2739,175 @@ def _put(
         else:
             _put_headers(at, headers)
     else:
+        numbers = _VARINT[delta] + _VARINT[batch.count]
+        body = rest + len(numbers)
+        length = _VARINT[body]
+        need = body + len(length)
         batch.block += b"".join((length, b"\0", numbers, tail))
+    _added(accumulator, batch, keyless, need, timestamp)
+    return batch
+
+
+@cython.cfunc
+@cython.inline
+def _batch_for(
+    accumulator: Accumulator,
+    slot: Slot,
+    keyless: Route | None,
+    rest: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    created: cython.double,
+    force: cython.bint,
+) -> Batch:
+    """The batch that has room for a record of `rest` bytes beside its numbers; a new one has no
+    record yet, and has this one's time."""
+    batch: Batch
+    body: cython.Py_ssize_t
+    need: cython.Py_ssize_t
+    delta: cython.longlong
+    if keyless is not None and keyless.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
+        slot = _switch(accumulator, keyless, rest)
+    batch = slot.batch
+    if batch is not None:
+        delta = timestamp - batch.base_timestamp
+        body = rest + _varint_size(delta) + _varint_size(batch.count)
+        need = body + _varint_size(body)
+        if batch.pos + need <= batch.capacity or _grow(accumulator, batch, need, force):
+            return batch
+        _check_size(accumulator, rest)
+        _close(slot, batch)
+    return _open(accumulator, slot, rest, timestamp, created, force)
+
+
+@cython.cfunc
+@cython.inline
+def _added(
+    accumulator: Accumulator,
+    batch: Batch,
+    keyless: Route | None,
+    need: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+) -> object:
+    """A record of `need` bytes stands in the batch."""
     batch.pos += need
     batch.count += 1
     if timestamp > batch.max_timestamp_ms:
         batch.max_timestamp_ms = timestamp
     if keyless is not None:
         keyless.sticky_bytes += need
-    if opened:
-        if slot.owner is not None:
-            slot.owner.batch_opened(batch)
+    if batch.count == 1:
+        if batch.slot.owner is not None:
+            batch.slot.owner.batch_opened(batch)
         if batch.pos >= accumulator.batch_size:
-            _close(slot, batch)
-    return batch
+            _close(batch.slot, batch)
+    return None
+
+
+@cython.cfunc
+def _place_row(
+    accumulator: Accumulator,
+    route: Route,
+    columns: RecordColumns,
+    n: cython.Py_ssize_t,
+    now: cython.longlong,
+) -> Batch:
+    """_place() for a row of columns: straight from their bytes where the topic is known."""
+    if cython.compiled and route.partitions:
+        slot: Slot = route.sticky
+        keyless: Route = route
+        batch: Batch
+        key: cython.p_uchar = cython.NULL
+        value: cython.p_uchar = cython.NULL
+        at: cython.p_uchar
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        headers_size: cython.Py_ssize_t = 1
+        first: cython.Py_ssize_t
+        rest: cython.Py_ssize_t
+        body: cython.Py_ssize_t
+        timestamp: cython.longlong = now
+        if columns.keys is not None and _bit(columns.key_bits, n):
+            first = _int32_at(columns.key_offsets, n)
+            key = columns.keys.base + first
+            key_size = _int32_at(columns.key_offsets, n + 1) - first
+        if _bit(columns.value_bits, n):
+            first = _int32_at(columns.value_offsets, n)
+            value = columns.values.base + first
+            value_size = _int32_at(columns.value_offsets, n + 1) - first
+        if columns.row_offsets is not None and _bit(columns.row_bits, n):
+            headers_size = _row_headers_size(columns, n)
+        if columns.times is not None and _bit(columns.time_bits, n):
+            timestamp = _int64_at(columns.times, n) // 1000
+        if columns.partitions is not None and _bit(columns.partition_bits, n):
+            first = _int32_at(columns.partitions, n)
+            if first >= route.partitions:
+                raise _bad_partition(route, first)
+            slot = route.slots[first]
+            keyless = None
+        elif key_size >= 0 and not accumulator.ignore_keys:
+            first = (aiokq_murmur2(key, key_size) & 0x7FFFFFFF) % cython.cast(
+                cython.uint, route.partitions
+            )
+            slot = route.slots[first]
+            keyless = None
+        rest = 1 + headers_size + aiokq_varint_size(key_size) + aiokq_varint_size(value_size)
+        rest += max(key_size, 0) + max(value_size, 0)
+        batch = _batch_for(accumulator, slot, keyless, rest, timestamp, -1.0, False)
+        body = rest + aiokq_varint_size(timestamp - batch.base_timestamp)
+        body += aiokq_varint_size(batch.count)
+        at = aiokq_put_varint(batch.base + batch.pos, body)
+        at[0] = 0
+        at = aiokq_put_varint(at + 1, timestamp - batch.base_timestamp)
+        at = aiokq_put_varint(at, batch.count)
+        at = aiokq_put_varint(at, key_size)
+        if key_size > 0:
+            memcpy(at, key, key_size)
+            at += key_size
+        at = aiokq_put_varint(at, value_size)
+        if value_size > 0:
+            memcpy(at, value, value_size)
+            at += value_size
+        if headers_size == 1:
+            at[0] = 0
+        else:
+            _put_row_headers(at, columns, n)
+        _added(accumulator, batch, keyless, body + aiokq_varint_size(body), timestamp)
+        return batch
+    key_, value_, headers, time_ms, partition = columns.record(n)
+    if time_ms is None:
+        time_ms = now
+    if not cython.compiled and partition is None:
+        there = _put_plain(accumulator, route, value_, key_, time_ms, headers)
+        if there is not None:
+            return there
+    return _place(accumulator, route, value_, key_, partition, time_ms, headers, -1.0, False)
+
+
+@cython.cfunc
+def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ssize_t) -> object:
+    if cython.compiled:
+        item: cython.Py_ssize_t
+        start: cython.Py_ssize_t
+        length: cython.Py_ssize_t
+        first: cython.Py_ssize_t = _int32_at(columns.row_offsets, n)
+        end: cython.Py_ssize_t = _int32_at(columns.row_offsets, n + 1)
+        at = aiokq_put_varint(at, end - first)
+        for item in range(first, end):
+            start = _int32_at(columns.name_offsets, item)
+            length = _int32_at(columns.name_offsets, item + 1) - start
+            at = aiokq_put_varint(at, length)
+            memcpy(at, columns.names.base + start, length)
+            at += length
+            if _bit(columns.text_bits, item):
+                start = _int32_at(columns.text_offsets, item)
+                length = _int32_at(columns.text_offsets, item + 1) - start
+                at = aiokq_put_varint(at, length)
+                memcpy(at, columns.texts.base + start, length)
+                at += length
+            else:
+                at[0] = 1
+                at += 1
+    return None
 
 
 @cython.cfunc

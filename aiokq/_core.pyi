@@ -221,6 +221,15 @@ class Accumulator:
         into: Deliveries | None = None,
         waited: bool = False,
     ) -> tuple[Deliveries, int]: ...
+    def append_columns(
+        self,
+        topic: str,
+        columns: RecordColumns,
+        *,
+        start: int = 0,
+        into: Deliveries | None = None,
+        waited: bool = False,
+    ) -> tuple[Deliveries, int]: ...
     def route(self, topic: str) -> Route | None: ...
     def set_route(
         self,
@@ -256,6 +265,36 @@ HeadersColumn: TypeAlias = tuple[
     memoryview,
     memoryview,
 ]
+
+Nullable: TypeAlias = tuple[Buffer | None, Buffer]
+"""(validity bits or None, numbers)."""
+SentBinary: TypeAlias = tuple[Buffer | None, Buffer, Buffer]
+SentHeaders: TypeAlias = tuple[Buffer | None, Buffer, Buffer, Buffer, Buffer | None, Buffer, Buffer]
+"""As BinaryColumn and HeadersColumn, of any buffers."""
+
+@final
+class RecordColumns:
+    def __init__(
+        self,
+        count: int,
+        *,
+        value: SentBinary,
+        key: SentBinary | None = None,
+        headers: SentHeaders | None = None,
+        timestamp: Nullable | None = None,
+        partition: Nullable | None = None,
+    ) -> None: ...
+    @classmethod
+    def from_arrow(cls, batch: pyarrow.RecordBatch) -> RecordColumns: ...
+    @property
+    def count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def record(
+        self, index: int
+    ) -> tuple[
+        bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int | None, int | None
+    ]: ...
+    def size(self, index: int) -> int: ...
 
 class Codecs(Protocol):
     """What a Cursor is handed to open compressed and legacy batches."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, log_load, logs, micro
+from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark
 
-SUITES = ("mock", "embedded", "broker", "log", "groups", "micro")
+SUITES = ("mock", "embedded", "broker", "log", "groups", "spark", "micro")
 
 
 def main() -> None:
@@ -42,6 +42,8 @@ def main() -> None:
                     made = logs.logs(options.megabytes, options.rounds, status.update)
                 case "groups":
                     made = groups.groups(options.rounds, status.update)
+                case "spark":
+                    made = spark.spark(2 * options.records, options.rounds, status.update)
                 case _:
                     made = micro.micro(status.update)
             for section in made:

@@ -33,6 +33,7 @@ from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
 from aiokq.cli.produce import produce
 from aiokq.cli.session import Session, Terminated
+from aiokq.cli.spark import spark
 from aiokq.cli.topics import topics
 from aiokq.core.errors import KafkaError
 
@@ -158,6 +159,7 @@ log.command(
     ),
 )(forget_missing)
 app.add_typer(log, name="log")
+app.add_typer(spark, name="spark")
 app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs

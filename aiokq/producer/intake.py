@@ -26,7 +26,7 @@ from aiokq.producer.topics import Topics
 if TYPE_CHECKING:
     from aiokq._core import RecordTuple
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.fastpath import Accumulator, Delivery
+    from aiokq.fastpath import Accumulator, Delivery, RecordColumns
     from aiokq.fastpath import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.outbox import Outbox
@@ -42,6 +42,8 @@ ManyRecord: TypeAlias = (
     | tuple[object, object, Headers | None, int | None]
 )
 """(key, value), (key, value, headers) or (key, value, headers, timestamp_ms)."""
+_Row: TypeAlias = tuple[object, object, Headers | None, int | None, int | None]
+"""(key, value, headers, timestamp_ms, partition)."""
 
 
 class SendNowait(Protocol):
@@ -180,6 +182,32 @@ class Intake:
             done = await self._wait_for_room(record_size(key, value, headers), append_more)
         return deliveries
 
+    async def append_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
+        """Takes the rows of columns in order, waiting for room as often as it takes."""
+        if self._pipeline is not None:
+            rows = (columns.record(n) for n in range(len(columns)))
+            return await self._append_rows(self._pipeline, topic, rows)
+        append_columns = self._accumulator.append_columns
+        try:
+            deliveries, done = append_columns(topic, columns)
+        except UnknownTopicOrPartition as error:
+            place = error.topic_partition
+            if not isinstance(place, TopicPartition):
+                raise
+            await self._look_for(topic, place.partition)
+            deliveries, done = append_columns(topic, columns)
+        while done < len(columns):
+            start = done
+
+            def append_more(into: NativeDeliveries = deliveries, start: int = start) -> int:
+                _, reached = append_columns(topic, columns, start=start, into=into, waited=True)
+                if reached == start:
+                    raise BufferFull
+                return reached
+
+            done = await self._wait_for_room(columns.size(start), append_more)
+        return deliveries
+
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
         """Takes a batch that was filled by hand, whole."""
         if batch.size() > self._accumulator.buffer_memory:
@@ -231,12 +259,17 @@ class Intake:
         records: Iterable[ManyRecord],
         partition: int | None,
     ) -> Deliveries:
+        rows = ((*_parts(record), partition) for record in records)
+        return await self._append_rows(pipeline, topic, rows)
+
+    async def _append_rows(
+        self, pipeline: Pipeline, topic: str, rows: Iterable[_Row]
+    ) -> Deliveries:
         if pipeline.needs_metadata:
             await self.topics.find(topic)
         # All of them before the first is taken: an error in one takes none.
         prepared = []
-        for record in records:
-            key, value, headers, timestamp_ms = _parts(record)
+        for key, value, headers, timestamp_ms, partition in rows:
             made = pipeline.prepare(topic, value, key, partition, timestamp_ms, headers)
             prepared.append(pipeline.place(made))
         return GatheredDeliveries([await self._append_known(record) for record in prepared])

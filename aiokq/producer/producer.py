@@ -25,7 +25,7 @@ from aiokq.core.errors import (
 )
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Accumulator, Batch, Delivery, RecordMetadata
+from aiokq.fastpath import Accumulator, Batch, Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.intake import Intake, ManyRecord, SendNowait
@@ -313,6 +313,24 @@ class Producer:
         """
         self._check_open()
         return await self._intake.append_many(topic, records, partition)
+
+    async def send_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
+        """Accepts the rows of columns, as of an Arrow batch, waiting for room as often as it takes.
+
+        `RecordColumns.from_arrow(batch)` makes them. Without interceptors, serializers and
+        partitioner of your own no object is made for a row. If it is cancelled, or fails for lack
+        of room, the rows before that moment are accepted. The buffers are the producer's to read
+        until it returns.
+
+        Returns:
+            Deliveries: as of `send_many`, in the order of the rows.
+
+        Raises:
+            BufferFull: no room for max_block_ms.
+            others: as `SendNowait`, before any row was accepted.
+        """
+        self._check_open()
+        return await self._intake.append_columns(topic, columns)
 
     async def flush(self) -> None:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.

@@ -13,24 +13,59 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiokq.spark import bridge
+    from aiokq.spark.exporting.check import Checked
+    from aiokq.spark.exporting.failures import ExportFailed
+    from aiokq.spark.exporting.mapping import ExportColumns
+    from aiokq.spark.exporting.run import Exported, ExportProgress, export
     from aiokq.spark.listener import AiokqProgressListener
+    from aiokq.spark.loading.failures import LoadFailed
+    from aiokq.spark.loading.options import LoadOptions
+    from aiokq.spark.loading.run import load
+    from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+    from aiokq.spark.loading.verify import Verification, verify_load
     from aiokq.spark.source import AiokqDataSource, register
     from aiokq.spark.worker import WorkerClient, worker_client
 
 __all__ = [
     "AiokqDataSource",
     "AiokqProgressListener",
+    "Checked",
+    "ExportColumns",
+    "ExportFailed",
+    "ExportProgress",
+    "Exported",
+    "LoadFailed",
+    "LoadOptions",
+    "LoadProgress",
+    "LoadSummary",
+    "Verification",
     "WorkerClient",
     "bridge",
+    "export",
+    "load",
     "register",
+    "verify_load",
     "worker_client",
 ]
 
 _HOMES = {
     "AiokqDataSource": "aiokq.spark.source",
     "AiokqProgressListener": "aiokq.spark.listener",
+    "Checked": "aiokq.spark.exporting.check",
+    "ExportColumns": "aiokq.spark.exporting.mapping",
+    "ExportFailed": "aiokq.spark.exporting.failures",
+    "ExportProgress": "aiokq.spark.exporting.run",
+    "Exported": "aiokq.spark.exporting.run",
+    "LoadFailed": "aiokq.spark.loading.failures",
+    "LoadOptions": "aiokq.spark.loading.options",
+    "LoadProgress": "aiokq.spark.loading.summary",
+    "LoadSummary": "aiokq.spark.loading.summary",
+    "Verification": "aiokq.spark.loading.verify",
     "WorkerClient": "aiokq.spark.worker",
+    "export": "aiokq.spark.exporting.run",
+    "load": "aiokq.spark.loading.run",
     "register": "aiokq.spark.source",
+    "verify_load": "aiokq.spark.loading.verify",
     "worker_client": "aiokq.spark.worker",
 }
 

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from aiokq import TopicPartition
-from aiokq.errors import KafkaError
+from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.offsets import partitions_text
 
 __all__ = ["DataLoss", "Losses"]
@@ -97,6 +97,26 @@ class Losses:
             "COULD_NOT_READ_OFFSET_RANGE",
             f"Could not read records in offset [{start}, {end}) for topic partition {tp}.",
         )
+
+    def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
+        """The first batch is the JVM connector's, whose beginning is not in the offset log."""
+        self._report(
+            "INITIAL_OFFSET_UNKNOWN",
+            "The first batch was planned by another connector, and only that one knows where it "
+            f"began reading partitions {partitions_text(partitions)}.\nLet the query finish this "
+            "batch with the connector that planned it, or begin with a new checkpoint.",
+        )
+
+    def beyond_the_end(self, tp: TopicPartition, start: int, end: int) -> None:
+        """Not a loss, but it would look like one in the first batch, and stay in the checkpoint.
+
+        Raises:
+            ConfigError: instead of `DataLoss`, as nothing is lost yet.
+        """
+        what = f"option startingOffsets: {tp} ends at {end}, before {start}"
+        if self.fail:
+            raise ConfigError(f"{what}; with failOnDataLoss=false the query begins at the end")
+        logger.warning("reason=START_OFFSET_BEYOND_END failOnDataLoss=false %s", what)
 
     def _report(self, reason: str, what: str) -> None:
         if self.fail:

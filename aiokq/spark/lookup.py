@@ -10,18 +10,10 @@ from uuid import UUID
 
 from aiokq import Cluster, TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
+from aiokq.spark.limits import ByOffset, ByTime, ByTimeEach, Limit
 from aiokq.spark.offsets import EARLIEST, LATEST, PartitionOffsets, partitions_text
-from aiokq.spark.options import (
-    Assign,
-    ByOffset,
-    ByTime,
-    ByTimeEach,
-    Limit,
-    Pattern,
-    ReadOptions,
-    Strategy,
-    Subscribe,
-)
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.strategy import Assign, Pattern, Strategy, Subscribe
 
 __all__ = ["Ends", "Lookup", "Partitions"]
 

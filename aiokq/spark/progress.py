@@ -11,11 +11,12 @@ from typing import Final
 
 from aiokq.errors import KafkaError
 from aiokq.spark.data_loss import Losses
+from aiokq.spark.limits import starts_at_an_end
 from aiokq.spark.lookup import Ends, Lookup, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset, prorated
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import OffsetRange
-from aiokq.spark.stream_ranges import stream_ranges
+from aiokq.spark.stream_ranges import beginning, stream_ranges
 from aiokq.spark.watermarks import Latest, Watermarks
 
 __all__ = ["Progress", "Wanted"]
@@ -54,6 +55,7 @@ class Progress:
         watermarks: Watermarks | None = None,
     ) -> None:
         self._options = options
+        self._losses = Losses(options.fail_on_data_loss)
         self._now = now
         self._watermarks = watermarks or Watermarks(options, now)
         self._initial: SourceOffset | None = None
@@ -84,6 +86,7 @@ class Progress:
         positions = await lookup.resolve(
             self._options.starting, partitions.leaders, ends, "starting"
         )
+        positions = beginning(positions, ends, self._losses)
         return SourceOffset(positions, positions, partitions.topic_ids)
 
     # -- how far it goes
@@ -181,16 +184,19 @@ class Progress:
             KafkaError: the cluster cannot be asked.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
-        if until.initial is not None and begun.unread:
+        if begun.unread:
             # What Spark gives for the first batch is what initial() says now.
-            begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
+            if until.initial is not None:
+                begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
+            elif starts_at_an_end(self._options.starting):
+                # The JVM connector planned it, and keeps where it began in a file of its own.
+                self._losses.beginning_unknown(until.positions)
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []
         client = self._watermarks.client
         lookup = Lookup(client.cluster, self._options)
         partitions, ends = client.run(self._now_there(lookup, until))
-        losses = Losses(self._options.fail_on_data_loss)
-        return stream_ranges(begun, until, partitions, ends, losses)
+        return stream_ranges(begun, until, partitions, ends, self._losses)
 
     async def _now_there(self, lookup: Lookup, until: SourceOffset) -> tuple[Partitions, Ends]:
         partitions = await lookup.partitions(missing_ok=True)

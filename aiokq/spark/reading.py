@@ -201,7 +201,8 @@ class _Fetching:
             except OffsetOutOfRange:
                 position = await self._after_loss(part, position)
                 continue
-            self._check_topic(part)
+            if self._replaced(part):
+                return
             if records.next_offset > position:
                 position, moved = records.next_offset, now()
                 yield records
@@ -210,13 +211,19 @@ class _Fetching:
                 self._losses.unreadable(part.topic_partition, position, part.stop)
                 return
 
-    def _check_topic(self, part: OffsetRange) -> None:
-        """A topic that was deleted and made again has another id: its records are others."""
+    def _replaced(self, part: OffsetRange) -> bool:
+        """Whether a topic was deleted and made again since: its records are a later batch's.
+
+        Raises:
+            DataLoss: it was, and losses are errors.
+        """
         if part.topic_id is None:
-            return
+            return False
         topic = self._cluster.metadata.topic(part.topic)
-        if topic is not None and topic.topic_id.int and topic.topic_id != part.topic_id:
-            self._losses.topic_recreated(part.topic, part.topic_id, topic.topic_id)
+        if topic is None or not topic.topic_id.int or topic.topic_id == part.topic_id:
+            return False
+        self._losses.topic_recreated(part.topic, part.topic_id, topic.topic_id)
+        return True
 
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Where to go on after the broker said that an offset is not in its log."""

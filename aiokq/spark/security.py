@@ -20,7 +20,7 @@ from aiokq.spark.credentials import sasl_settings, tls_settings
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["cluster_settings", "producer_settings"]
+__all__ = ["cluster_settings", "in_kafkas_words", "producer_settings"]
 
 logger = logging.getLogger("aiokq.spark")
 
@@ -114,7 +114,7 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
     try:
         return ClusterSettings(**values)  # type: ignore[arg-type]  # checked by itself
     except ConfigError as error:
-        raise ConfigError(_in_kafkas_words(str(error), kafka)) from None
+        raise ConfigError(in_kafkas_words(str(error), kafka)) from None
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -138,7 +138,7 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     try:
         ProducerSettings(**(values | request))  # type: ignore[arg-type]  # checked by itself
     except ConfigError as error:
-        raise ConfigError(_in_kafkas_words(str(error), kafka)) from None
+        raise ConfigError(in_kafkas_words(str(error), kafka)) from None
     return values
 
 
@@ -187,7 +187,7 @@ def _warn_once(name: str) -> None:
     logger.warning("option kafka.%s has no effect in aiokq", name)
 
 
-def _in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
+def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
     """A message about settings as one about options."""
 
     def name(found: re.Match[str]) -> str:

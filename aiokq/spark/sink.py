@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from aiokq.errors import ConfigError
 from aiokq.spark.producers import lent_producer
 from aiokq.spark.write_options import WriteColumns, WriteOptions
-from aiokq.spark.write_rows import Chunk, chunks, pieces
+from aiokq.spark.write_rows import Chunk, chunks
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -78,6 +78,7 @@ class Target:
             BootstrapFailed: no address gave metadata.
             KafkaError: a row was not accepted; the topic is noted.
             ValueError: a row has no topic, or a partition below 0.
+            TypeError: a header has no name.
         """
         rows = 0
         with lent_producer(self.options.kafka) as (client, producer):
@@ -85,13 +86,12 @@ class Target:
             accepting: Future[None] | None = None
             try:
                 for batch in batches:
-                    for piece in pieces(batch):
-                        # These are made while those before wait for room, or are being sent.
-                        made = chunks(piece, self.columns, self.options.topic)
-                        if accepting is not None:
-                            accepting.result()
-                        accepting = client.submit(feed.accept(made))
-                        rows += piece.num_rows
+                    made = chunks(batch, self.columns, self.options.topic)
+                    # Spark makes this one while the one before waits for room, or is being sent.
+                    if accepting is not None:
+                        accepting.result()
+                    accepting = client.submit(feed.accept(made))
+                    rows += batch.num_rows
                 if accepting is not None:
                     accepting.result()
             finally:
@@ -104,7 +104,7 @@ class Target:
 class _Feed:
     """Gives a producer its records; runs on the loop.
 
-    Memory: `buffer_memory` bounds what a producer holds, and one piece waits for room in it.
+    Memory: `buffer_memory` bounds what a producer holds, and one batch waits for room in it.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -116,17 +116,12 @@ class _Feed:
 
         Raises:
             KafkaError: one of these is refused, or one of those before was not delivered.
-            ValueError: a partition below 0.
         """
         await self._check()
-        for chunk in made:
-            place = f"topic {chunk.topic!r}" + (
-                "" if chunk.partition is None else f", partition {chunk.partition}"
-            )
-            with _noting(f"while writing {len(chunk.records)} rows to {place}"):
-                deliveries = await self._producer.send_many(
-                    chunk.topic, chunk.records, chunk.partition
-                )
+        for topic, rows in made:
+            place = f"topic {topic!r}"
+            with _noting(f"while writing {len(rows)} rows to {place}"):
+                deliveries = await self._producer.send_columns(topic, rows)
             # One of many: `flush` counts them all, this is to stop before the end.
             self._samples.append((place, deliveries[len(deliveries) - 1]))
 

@@ -15,7 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from aiokq.spark.options import ReadOptions, check_names, frame_columns
+from aiokq.spark.option_names import check_names
+from aiokq.spark.options import ReadOptions, frame_columns
 from aiokq.spark.schema import check_columns, ddl
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a stream's batch has to read, between two offsets, given what the cluster has now.
+"""Where a stream begins, and what its batch reads between two offsets, by what is there now.
 
 Pure. Says what is lost: topics made anew, partitions deleted, records aged out.
 """
@@ -11,7 +11,19 @@ from aiokq.spark.lookup import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 from aiokq.spark.planning import OffsetRange
 
-__all__ = ["stream_ranges"]
+__all__ = ["beginning", "stream_ranges"]
+
+
+def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> PartitionOffsets:
+    """Where a new query begins: nowhere beyond the ends of its logs.
+
+    Raises:
+        ConfigError: an offset that was asked for is beyond, and losses are errors.
+    """
+    for tp, position in sorted(positions.items()):
+        if position > ends.ends[tp]:
+            losses.beyond_the_end(tp, position, ends.ends[tp])
+    return {tp: min(position, ends.ends[tp]) for tp, position in positions.items()}
 
 
 def stream_ranges(
@@ -39,6 +51,10 @@ def stream_ranges(
     again = _made_again(begun, until, partitions, losses)
     ranges: list[OffsetRange] = []
     for tp in sorted(until.positions.keys() - gone):
+        if _replaced(tp.topic, until, partitions):
+            # The next batch begins at this end, sees another id, and reads the topic from its
+            # beginning: what is read of it here would be read twice.
+            continue
         start = ends.starts[tp]
         if tp in added:
             if start != 0:
@@ -76,6 +92,12 @@ def _made_again(
             losses.topic_recreated(topic, known[0], known[-1])
             again.add(topic)
     return again
+
+
+def _replaced(topic: str, until: SourceOffset, partitions: Partitions) -> bool:
+    """Whether a topic is another than it was when the end of the batch was asked for."""
+    id_ = until.topic_ids.get(topic)
+    return id_ is not None and partitions.topic_ids.get(topic, id_) != id_
 
 
 def _not_aged_out(

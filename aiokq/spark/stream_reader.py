@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError
 from aiokq.spark.batch_reader import TaskRanges
-from aiokq.spark.offsets import OffsetMap
+from aiokq.spark.offsets import INITIAL, OffsetMap
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import plan
 from aiokq.spark.progress import Progress, Wanted
@@ -149,18 +149,45 @@ class UnlimitedStreamReader(_StreamReader):
     """For PySpark 4.1, which does not say where a batch starts when it asks for its end."""
 
     _last: OffsetMap | None = None
+    _begun: OffsetMap | None = None
 
     def initialOffset(self) -> OffsetMap:
         """Where a new query begins; the same, however often Spark asks."""
-        self._last = self._last or super().initialOffset()
-        return self._progress.initial()
+        self._begun = super().initialOffset()
+        self._last = self._last or self._begun
+        return self._begun
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch; after a restart the first that is known of where it was."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
+        if start != self._begun:
+            # The end of a first batch without rows looks like a beginning, but is where it is: by
+            # the end of the next one it must not be moved to where it would begin now.
+            start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
     def latestOffset(self) -> OffsetMap:  # type: ignore[override]
-        """The end of the next batch."""
+        """The end of the next batch.
+
+        Raises:
+            KafkaError: where the query is, is not known, and the cluster cannot be asked.
+        """
+        if self._last is None:
+            self._last = self._beginning()
         self._last = self._progress.next_end(self._last, Wanted(everything=True))
         return self._last
+
+    def _beginning(self) -> OffsetMap | None:
+        """Where a new query begins, noted in the end of its first batch.
+
+        Spark asks a new one for its end first, and for its beginning when that end is logged:
+        "latest" has moved on by then. One that goes on is asked the same. To that one it means
+        nothing but a batch without rows.
+        """
+        try:
+            return self.initialOffset()
+        except ConfigError as error:
+            # A new query is told so when Spark asks for its beginning. One that goes on has no
+            # need of options that no longer fit.
+            logger.debug("the beginning is not known: %s", error)
+            return None

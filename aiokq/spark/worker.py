@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
 
 from aiokq import Cluster, ClusterSettings
-from aiokq.errors import KafkaError
-from aiokq.spark.security import cluster_settings
+from aiokq.errors import BootstrapFailed, KafkaError
+from aiokq.spark.security import cluster_settings, in_kafkas_words
 
 __all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
 
@@ -200,10 +200,20 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     with process.lock:
         client = process.clients.get(key)
         if client is None:
-            made = settings if isinstance(settings, ClusterSettings) else cluster_settings(settings)
-            cluster = process.thread.run(_started(made))
+            cluster = _cluster(process.thread, settings)
             client = process.clients[key] = WorkerClient(cluster, process.thread)
         return client
+
+
+def _cluster(thread: LoopThread, settings: ClusterSettings | Mapping[str, str]) -> Cluster:
+    if isinstance(settings, ClusterSettings):
+        return thread.run(_started(settings))
+    try:
+        return thread.run(_started(cluster_settings(settings)))
+    except BootstrapFailed as error:
+        # Whoever gave options knows no settings.
+        error.args = (in_kafkas_words(error.message, settings),)
+        raise
 
 
 def _key(settings: ClusterSettings | Mapping[str, str]) -> object:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from aiokq.errors import ConfigError
-from aiokq.spark.options import check_names, kafka_options
+from aiokq.spark.option_names import check_names, kafka_options
 from aiokq.spark.security import cluster_settings, producer_settings
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 import time
+from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from types import ModuleType
@@ -69,6 +70,17 @@ def accumulator(core: ModuleType, partitions: int = 4) -> tuple[Any, Owner]:
     return made, owner
 
 
+def as_columns(core: ModuleType, records: list[tuple[bytes, bytes]]) -> Any:
+    """Records whose keys, and whose values, are of one length."""
+
+    def binary(column: list[bytes]) -> tuple[None, array[int], bytes]:
+        size = len(column[0])
+        return None, array("i", range(0, size * len(column) + 1, size)), b"".join(column)
+
+    keys, values = zip(*records, strict=True)
+    return core.RecordColumns(len(records), key=binary([*keys]), value=binary([*values]))
+
+
 def produce(core: ModuleType, count: int) -> Iterator[tuple[str, float]]:
     """Seconds per row of the table, for `count` records each."""
     keys = [b"key%07d" % (n % 1000) for n in range(count)]
@@ -106,6 +118,12 @@ def produce(core: ModuleType, count: int) -> Iterator[tuple[str, float]]:
         for chunk in chunks:
             made.append_many("t", chunk)
 
+    columns = [as_columns(core, chunk) for chunk in chunks]
+
+    def columnar() -> None:
+        for chunk in columns:
+            made.append_columns("t", chunk)
+
     keyed()
     owner.acknowledge()
     yield "empty loop", timed(loop)
@@ -114,6 +132,7 @@ def produce(core: ModuleType, count: int) -> Iterator[tuple[str, float]]:
     yield "append keyless", timed(keyless)
     yield "append keyed, 2 headers", timed(with_headers)
     yield "append_many, 1000 each", timed(many)
+    yield "append_columns, 1000 each", timed(columnar)
 
     async def window() -> None:
         for n in range(0, count, 1000):

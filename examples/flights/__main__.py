@@ -4,8 +4,12 @@ Three producers publish the flights as JSON, keyed by tail number, and await the
 of each record. At the same time a group streams them back, and delay statistics per carrier and
 route are kept: two members at first, a third one joins when a quarter has come by, and when half
 has, one is killed, with no chance to commit or to say goodbye. The others take over from what it
-had committed. `make run` runs it on the embedded broker (a process of its own), and
-`make run BOOTSTRAP=host:port` on any Kafka.
+had committed.
+
+Then it goes on into Spark: `aiokq spark load` loads the flights to Parquet, a PySpark job computes
+delays per route and hour from the files, and per airport and day from the topic as a stream; both
+write to compacted topics, which are read back and drawn. `make run` runs it on the embedded broker
+(a process of its own), and `make run BOOTSTRAP=host:port` on any Kafka.
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ from .crew import Crew, Ledger, Member
 from .data import Flight, fetch, read_flights
 from .delays import Delay, Statistics
 from .member import SESSION_TIMEOUT_MS
+from .plot import draw
+from .spark_job import SparkJob
+from .spark_report import report as report_spark
+from .spark_session import why_absent
 
 PRODUCERS = 3
 MEMBERS = 2
@@ -149,6 +157,7 @@ async def caught_up(admin: aiokq.Admin, group: str, last: dict[aiokq.TopicPartit
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    first: dict[int, int]
     acknowledged: int
     in_log: int
     committed: int
@@ -217,6 +226,7 @@ async def run(bootstrap: str, topic: str, flights: list[Flight], progress: Progr
             await crew.stop()
         committed = await admin.list_group_offsets(group, raise_errors=True)
     return Outcome(
+        first={tp.partition: offset for tp, offset in first.items()},
         acknowledged=acknowledged,
         in_log=sum(last[tp] - first[tp] for tp in partitions),
         committed=sum(
@@ -288,12 +298,32 @@ def report(console: Console, flights: list[Flight], outcome: Outcome) -> bool:
     return exact
 
 
+def analyse(
+    console: Console, bootstrap: str, topic: str, outcome: Outcome, directory: Path
+) -> bool:
+    """The Spark part. True if its counts are right, or where there is no Spark."""
+    reason = why_absent()
+    if reason is not None:
+        console.print(f"[bold yellow]The part with Spark is left out: {reason}.[/]", soft_wrap=True)
+        return True
+    job = SparkJob(console, bootstrap, topic, outcome.first, outcome.acknowledged, directory)
+    findings = job.run()
+    by_route = outcome.ledger.statistics.by_route
+    exact = report_spark(console, findings, outcome.acknowledged, by_route)
+    picture = directory / "delays.svg"
+    draw(findings.routes_topic, findings.days_topic, picture)
+    console.print(f"The picture of it: {picture}", highlight=False)
+    return exact
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bootstrap-servers", help="a Kafka; default: an embedded broker")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--cache", type=Path, default=Path(".cache/flights"))
     parser.add_argument("--limit", type=int, help="publish only the first rows")
+    parser.add_argument("--without-spark", action="store_true", help="end behind the streaming")
+    parser.add_argument("--output", type=Path, help="of the Spark part; default: CACHE/spark")
     parser.add_argument("--svg", type=Path, help="save what is printed as a picture")
     options = parser.parse_args()
     console = Console(record=options.svg is not None, width=100 if options.svg else None)
@@ -301,6 +331,8 @@ def main() -> int:
     source = fetch(options.cache)
     with console.status("Reading the flights ..."):
         flights = list(read_flights(source, options.limit))
+        # As the year went by: the file has October behind January.
+        flights.sort(key=lambda flight: flight.departure)
     with ExitStack() as stack:
         bootstrap = options.bootstrap_servers
         if bootstrap is None:
@@ -319,6 +351,9 @@ def main() -> int:
         outcome = uvloop.run(run(bootstrap, options.topic, flights, progress))
         progress.stop()
         exact = report(console, flights, outcome)
+        if exact and not options.without_spark:
+            output = options.output or options.cache / "spark"
+            exact = analyse(console, bootstrap, options.topic, outcome, output)
     if options.svg:
         console.save_svg(str(options.svg), title="make run")
     return 0 if exact else 1

@@ -41,11 +41,16 @@ NUMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One row as it goes to the topic: the key is the aircraft, the value is JSON."""
+    """One row as it goes to the topic: the key is the aircraft, the value is JSON.
+
+    Attributes:
+        departure: the hour of the scheduled one, as text that sorts by time.
+    """
 
     row: int
     tail_number: bytes | None
     value: bytes
+    departure: str
 
 
 def fetch(cache: Path) -> Path:
@@ -95,4 +100,5 @@ def read_flights(path: Path, limit: int | None = None) -> Iterator[Flight]:
                         record[column] = int(float(value)) if is_number else value
                 tail_number = record[columns[tail]]
                 key = tail_number.encode() if isinstance(tail_number, str) else None
-                yield Flight(row, key, json.dumps(record, separators=(",", ":")).encode())
+                document = json.dumps(record, separators=(",", ":")).encode()
+                yield Flight(row, key, document, str(record["time_hour"]))

@@ -12,6 +12,8 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import uvloop
 
@@ -22,8 +24,17 @@ SESSION_TIMEOUT_MS = 6_000
 was killed; Kafka's brokers take no less."""
 
 
-def tell(document: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+teller = ThreadPoolExecutor(1)
+"""A parent that is busy leaves the pipe full: heartbeats must not wait for it."""
+
+
+def tell(document: dict[str, object]) -> Future[None]:
+    """Done when it is written; documents are written in the order of the calls."""
+    return teller.submit(_write, json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line)
     sys.stdout.flush()
 
 
@@ -48,6 +59,14 @@ def flights(batch: aiokq.RecordBatch[aiokq.Record]) -> list[list[object]]:
     return rows
 
 
+def assigned(partitions: Collection[aiokq.TopicPartition]) -> None:
+    tell({"assigned": len(partitions)})
+
+
+def revoked(partitions: Collection[aiokq.TopicPartition]) -> None:
+    tell({"revoked": len(partitions)})
+
+
 async def run(bootstrap: str, topic: str, group: str) -> None:
     async with aiokq.Consumer(
         topic,
@@ -57,8 +76,8 @@ async def run(bootstrap: str, topic: str, group: str) -> None:
         heartbeat_interval_ms=1_000,
         auto_commit_interval_ms=500,
         partition_assignment_strategy=("cooperative-sticky",),
-        on_assigned=lambda partitions: tell({"assigned": len(partitions)}),
-        on_revoked=lambda partitions: tell({"revoked": len(partitions)}),
+        on_assigned=assigned,
+        on_revoked=revoked,
     ) as consumer:
         closing: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
@@ -66,7 +85,8 @@ async def run(bootstrap: str, topic: str, group: str) -> None:
             signal.SIGTERM, lambda: closing.append(loop.create_task(consumer.close()))
         )
         async for batch in consumer.batches():
-            tell({"partition": batch.partition, "flights": flights(batch)})
+            told = tell({"partition": batch.partition, "flights": flights(batch)})
+            await asyncio.wrap_future(told)
 
 
 if __name__ == "__main__":

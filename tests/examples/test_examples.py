@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights.spark_session import why_absent
+
 ROOT = Path(__file__).resolve().parents[2]
 
 EXPECTED = {
@@ -46,8 +48,24 @@ def test_the_example_prints_what_it_promises(name: str) -> None:
 
 
 def test_the_flights_job_proves_that_none_are_lost_or_doubled() -> None:
-    """What `make run` does, on the first ten thousand flights: one member is killed."""
-    result = run("examples.flights", "--limit", "10000", timeout=110)
+    """What `make run` does until Spark, on the first ten thousand flights: one member is killed."""
+    result = run("examples.flights", "--limit", "10000", "--without-spark", timeout=110)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Member 2 is killed" in result.stdout
     assert "None lost, none doubled" in result.stdout
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)  # starts two JVMs: on a busy machine each takes a minute
+def test_the_flights_job_goes_on_into_spark(tmp_path: Path) -> None:
+    """All that `make run` does, on the first two thousand flights."""
+    output = ("--output", str(tmp_path / "spark"))
+    result = run("examples.flights", "--limit", "2000", *output, timeout=800)
+    assert result.returncode == 0, result.stdout + result.stderr
+    words = " ".join(result.stdout.split())
+    reason = why_absent()
+    if reason is not None:
+        assert f"The part with Spark is left out: {reason}" in words
+        pytest.skip(f"SPARK IS NOT TESTED: {reason}")
+    assert "The same flights in the log, in the files, in the batch and in the stream" in words
+    assert (tmp_path / "spark" / "delays.svg").read_text().startswith("<?xml")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import struct
 from collections.abc import Callable
 from types import ModuleType
@@ -66,6 +67,36 @@ def test_checksums_agree(data: bytes, value: int) -> None:
     assert compiled.partition_for_key(data, 97) == pure.partition_for_key(data, 97)
 
 
+def columns_of(accumulator: type, rows: list[Any]) -> Any:
+    """(key, value, headers, microseconds, partition) as columns, for the core it is of."""
+    (core,) = (core for core in CORES if core.Accumulator is accumulator)
+
+    def bits(column: list[Any]) -> bytes:
+        number = sum((item is not None) << at for at, item in enumerate(column))
+        return number.to_bytes(len(column) // 8 + 1, "little")
+
+    def binary(column: list[Any]) -> tuple[bytes, bytes, bytes]:
+        ends = [0, *itertools.accumulate(len(item or b"") for item in column)]
+        return bits(column), struct.pack(f"={len(ends)}i", *ends), b"".join(filter(None, column))
+
+    keys, values, heads, times, partitions = zip(*rows, strict=True) if rows else ((),) * 5
+    pairs = [pair for head in heads for pair in head or ()]
+    ends = [0, *itertools.accumulate(len(head or ()) for head in heads)]
+    _, name_offsets, names = binary([name.encode() for name, _ in pairs])
+    return core.RecordColumns(
+        len(rows),
+        value=binary(values),
+        key=binary(keys) if any(keys) else None,
+        headers=(
+            bits(heads),
+            struct.pack(f"={len(ends)}i", *ends),
+            *(name_offsets, names, *binary([value for _, value in pairs])),
+        ),
+        timestamp=(bits(times), struct.pack(f"={len(times)}q", *(t or 0 for t in times))),
+        partition=(bits(partitions), struct.pack(f"={len(rows)}i", *(p or 0 for p in partitions))),
+    )
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
@@ -121,6 +152,12 @@ class Side:
             self.many.append(deliveries)
         self.deliveries.extend(deliveries[:])
         return consumed, [d.partition for d in deliveries[:]]
+
+    def append_columns(self, topic: str, rows: list[Any], waited: bool) -> Any:
+        columns = columns_of(type(self.accumulator), rows)
+        deliveries, consumed = self.accumulator.append_columns(topic, columns, waited=waited)
+        self.deliveries.extend(deliveries[:])
+        return consumed, [(d.partition, d.timestamp_ms) for d in deliveries[:]]
 
     def callback(self, n: int) -> None:
         delivery = self.pick(self.deliveries, n)
@@ -220,6 +257,21 @@ record = st.one_of(
 steps = st.one_of(
     st.tuples(st.just("append"), topics, payloads, payloads, partitions, timestamps, headers),
     st.tuples(st.just("append"), topics, payloads, payloads, st.none(), st.none(), st.none()),
+    st.tuples(
+        st.just("append_columns"),
+        topics,
+        st.lists(
+            st.tuples(
+                payloads,
+                payloads,
+                headers,
+                st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+                st.one_of(st.none(), st.integers(-1, 4)),
+            ),
+            max_size=12,
+        ),
+        st.booleans(),
+    ),
     st.tuples(st.just("append_many"), topics, st.lists(record, max_size=12), partitions),
     st.tuples(st.just("callback"), number),
     st.tuples(st.just("stamp"), number, st.integers(-1, 9)),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.peers.apache_kafka import ApacheKafka, apache_kafka
+from tests.peers.apache_kafka import why_absent as why_no_kafka
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.spark.topics import Topics
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 CONNECTOR = ROOT / ".cache" / "connector"
+APACHE = {
+    "log_retention_ms": "-1",
+    "auto_create_topics_enable": "false",
+    "file_delete_delay_ms": "100",
+    "log_cleaner_backoff_ms": "200",
+    "log_initial_task_delay_ms": "500",
+}
 _numbers = itertools.count()
 
 
@@ -49,6 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                # A stream starts six processes: seconds, and minutes where a machine is loaded.
+                item.add_marker(pytest.mark.timeout(600))
             # The first job of a session waits 10 s for a JVM and five kinds of workers.
             item.add_marker(pytest.mark.filterwarnings("default"))
 
@@ -87,6 +99,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        # A worker connects late where the machine does other things.
+        .config("spark.python.authenticate.socketTimeout", "60s")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
@@ -110,9 +124,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Our broker as a process of its own, for all tests of the run; makes topics on first use.
 
-    It keeps records of any age.
+    It keeps records of any age, and compacts soon.
     """
-    keep = ("--set", "log.retention.ms=-1")
+    keep = ("--set", "log.retention.ms=-1", "--set", "log.cleaner.backoff.ms=200")
     with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev", *keep) as process:
         yield process
 
@@ -125,4 +139,27 @@ def topic() -> str:
 
 @pytest.fixture
 def topics(broker: BrokerProcess) -> Topics:
+    return Topics(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """One node of Apache Kafka, for all tests of the run that want one; makes no topics itself."""
+    reason = why_no_kafka()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+    with apache_kafka(heap="512M", **APACHE) as kafka:
+        yield kafka
+
+
+BROKERS = ["ours", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.full])]
+
+
+@pytest.fixture(params=BROKERS)
+def either(request: pytest.FixtureRequest) -> Topics:
+    """The topics of our broker, and of Apache Kafka."""
+    if request.param == "apache":
+        apache: ApacheKafka = request.getfixturevalue("apache")
+        return Topics(apache.bootstrap_servers)
+    broker: BrokerProcess = request.getfixturevalue("broker")
     return Topics(broker.bootstrap_servers)

@@ -1,10 +1,13 @@
-"""What is in a topic, read by this library's own client, without Spark."""
+"""What is in a topic, read without Spark: by this library's own client, or by another make's."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import confluent_kafka
+
 import aiokq
+from tests.spark.streams import Row
 from tests.spark.topics import Topics
 
 
@@ -47,3 +50,34 @@ def log(topics: Topics, topic: str) -> list[Logged]:
 def values(topics: Topics, topic: str) -> list[str]:
     """Only the values, as text."""
     return [(record.value or b"").decode() for record in log(topics, topic)]
+
+
+def places(topics: Topics, topic: str, isolation_level: str = "read_uncommitted") -> list[Row]:
+    """Partition, offset and value of all records, read by confluent-kafka."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": topics.bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation_level,
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    found: list[Row] = []
+    try:
+        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        unread = set(partitions)
+        begin = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition(topic, p, begin) for p in partitions])
+        while unread:
+            message = consumer.poll(30)
+            assert message is not None, "confluent-kafka gets nothing"
+            error = message.error()
+            if error is None:
+                found.append((message.partition(), message.offset(), message.value().decode()))
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                unread.discard(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found)

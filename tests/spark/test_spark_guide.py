@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-async def test_the_guide_runs_as_it_stands(spark: SparkSession, broker: BrokerProcess):
+async def test_the_guide_runs_as_it_stands(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Whoever copies a block gets what the page says."""
+    monkeypatch.chdir(tmp_path)
     text = (GUIDES / "spark.md").read_text()
     codes = [code for name, code in BLOCK.findall(text) if name == "py"]
     codes = [code.replace(ADDRESS, broker.bootstrap_servers) for code in codes]

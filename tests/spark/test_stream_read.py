@@ -1,84 +1,27 @@
-"""Streaming reads end to end, and the traps of Spark's interface, one test each."""
+"""Streaming reads end to end, and the traps of Spark's interface, one test each.
+
+Traps 3 and 4, polls without pause and errors that end a query, are in test_scenarios_broker.py, and
+in tests/unit/spark/test_progress.py.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
 import aiokq
-from tests.peers.broker_process import BrokerProcess
-from tests.peers.ports import free_ports
+from aiokq.spark.stream_reader import HAS_LIMITS
 from tests.spark.conftest import CONNECTOR
+from tests.spark.streams import PATIENCE, Stream, needs_limits, wait_for
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-
-
-class Stream:
-    """A query whose batches are kept as text files, by the number of the batch."""
-
-    def __init__(self, spark: SparkSession, topics: Topics, topic: str, home: Path) -> None:
-        self.spark = spark
-        self.topics = topics
-        self.topic = topic
-        self.home = home
-
-    def writer(self, format_: str = "aiokq", **options: str) -> DataStreamWriter:
-        frame = (
-            self.spark.readStream.format(format_)
-            .option("kafka.bootstrap.servers", self.topics.bootstrap_servers)
-            .option("subscribe", self.topic)
-            .options(**options)
-            .load()
-        )
-
-        def keep(batch: DataFrame, number: int) -> None:
-            rows = batch.selectExpr("partition", "offset", "string(value) as value").collect()
-            text = json.dumps([list(row) for row in rows])
-            (self.home / "writing").write_text(text)
-            (self.home / "writing").rename(self.home / f"batch-{number}.json")
-
-        self.home.mkdir(exist_ok=True)
-        return frame.writeStream.foreachBatch(keep).option(
-            "checkpointLocation", str(self.home / "checkpoint")
-        )
-
-    def available_now(self, format_: str = "aiokq", **options: str) -> StreamingQuery:
-        """Read what is there; the query that did."""
-        query = self.writer(format_, **options).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
-        return query
-
-    def rows(self) -> list[tuple[int, int, str]]:
-        return sorted(row for batch in self.batches().values() for row in batch)
-
-    def batches(self) -> Mapping[int, list[tuple[int, int, str]]]:
-        """The rows of each batch that was run."""
-        return {
-            int(path.stem.split("-")[1]): [tuple(row) for row in json.loads(path.read_text())]
-            for path in sorted(self.home.glob("batch-*.json"))
-        }
-
-    def offsets(self, batch: int) -> dict[str, Any]:
-        """What the checkpoint has as the end of a batch."""
-        lines = (self.home / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()
-        offset: dict[str, Any] = json.loads(lines[2])
-        return offset
-
-
-def wait_for(done: Callable[[], bool], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
+    from pyspark.sql import SparkSession
 
 
 def test_what_is_there_is_read_once_and_the_next_run_goes_on(
@@ -112,12 +55,14 @@ def test_a_crash_in_the_first_batch_does_not_move_the_beginning(
     crashing = stream.writer().foreachBatch(lambda batch, number: 1 / 0)
     failed = crashing.trigger(availableNow=True).start()
     with pytest.raises(PySparkException):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     assert not (stream.home / "checkpoint" / "commits" / "0").exists()
     assert stream.offsets(0)[f"__aiokq_initial__.{topic}"] == {"0": 5}
     topics.send(topic, [b"meanwhile"])
 
     stream.available_now()
+    if not HAS_LIMITS:
+        stream.available_now()  # PySpark 4.1 makes one batch a run, and that was the first again
 
     assert stream.rows() == [(0, 5, "meanwhile")]
     topics.send(topic, [b"later"])
@@ -158,37 +103,7 @@ def test_offsets_in_another_order_make_no_batches(
     assert len(stream.rows()) == 6
 
 
-@pytest.mark.full
-def test_an_outage_of_the_broker_does_not_end_the_query(
-    spark: SparkSession, topic: str, tmp_path: Path
-) -> None:
-    """Traps 3 and 4: Spark polls without pause, and an error would be the end."""
-    (port,) = free_ports(1)
-    broker = BrokerProcess(tmp_path / "data", "--profile", "dev", port=port)
-    broker.start()
-    try:
-        topics = Topics(broker.bootstrap_servers)
-        topics.create(topic)
-        topics.fill(topic, 3)
-        stream = Stream(spark, topics, topic, tmp_path / "query")
-        query = stream.writer(startingOffsets="earliest").start()
-        try:
-            wait_for(lambda: len(stream.rows()) == 3)
-            broker.stop()
-            time.sleep(3)
-            assert query.isActive
-            broker.start()
-            topics.send(topic, [b"after"])
-            wait_for(lambda: len(stream.rows()) == 4)
-            assert query.exception() is None
-        finally:
-            query.stop()
-    finally:
-        broker.stop()
-
-    assert stream.rows()[-1] == (0, 3, "after")
-
-
+@needs_limits
 def test_a_group_shows_the_progress_one_batch_behind(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -220,8 +135,13 @@ def test_a_query_that_was_stopped_goes_on_where_it_was(
     stream = Stream(spark, topics, topic, tmp_path / "query")
     for expected in (3, 4):
         query = stream.writer(startingOffsets="earliest").start()
-        wait_for(lambda expected=expected: len(stream.rows()) == expected)
+        wait_for(
+            lambda expected=expected, query=query: (
+                len(stream.rows()) == expected or not query.isActive
+            )
+        )
         query.stop()
+        assert query.exception() is None
         topics.send(topic, [b"more"])
 
     assert len(stream.rows()) == 4
@@ -241,10 +161,14 @@ def test_streams_read_without_pushdown_where_it_is_on(
 
 
 @pytest.mark.full
-def test_few_records_wait_until_the_delay_is_over(
+@needs_limits
+def test_few_records_wait_for_more(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Trap 8: Spark's limits do not combine, and its least number of rows has no delay."""
+    """Trap 8: Spark's limits do not combine, and its least number of rows has no delay.
+
+    That the delay ends the wait is in tests/unit/spark/test_progress.py.
+    """
     topics.create(topic)
     topics.fill(topic, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -252,20 +176,24 @@ def test_few_records_wait_until_the_delay_is_over(
         startingOffsets="earliest",
         minOffsetsPerTrigger="5",
         maxOffsetsPerTrigger="100",
-        maxTriggerDelay="6s",
+        maxTriggerDelay="1h",
     ).start()
     try:
-        wait_for(lambda: len(stream.rows()) == 2)
+        wait_for(lambda: len(stream.rows()) == 2 or not query.isActive)
         topics.send(topic, [b"waits"])
         time.sleep(2)
-        waited = len(stream.rows()) == 2
-        wait_for(lambda: len(stream.rows()) == 3)
+        waited = stream.rows()
+        topics.send(topic, [b"more"] * 4)
+        wait_for(lambda: len(stream.rows()) == 7 or not query.isActive)
     finally:
         query.stop()
 
-    assert waited
+    assert query.exception() is None
+    assert len(waited) == 2
+    assert len(stream.rows()) == 7
 
 
+@needs_limits
 def test_available_now_keeps_to_limits_and_ends(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -319,7 +247,7 @@ def test_a_users_schema_chooses_the_columns_of_a_stream(
         .start()
     )
 
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     rows = spark.sql(f"select * from q_{topic}").collect()
     assert sorted(bytes(row.value) for row in rows) == [b"0:0", b"0:1", b"0:2"]
 
@@ -333,6 +261,8 @@ def test_a_checkpoint_of_the_jvm_connector_goes_on_with_ours(
     """A job moves by changing the format's name, without reading anything twice."""
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
+    if spark.version.startswith("4.1."):
+        pytest.skip("the connector that `make connector` fetches is of Spark 4.2")
     topics.create(topic, 2)
     topics.fill(topic, 10, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
@@ -381,7 +311,7 @@ def test_a_topic_made_again_is_noticed_by_its_id(
 
     failed = stream.writer().trigger(availableNow=True).start()
     with pytest.raises(PySparkException, match="TOPIC_RECREATED"):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     stream.available_now(failOnDataLoss="false")
 
     assert [row[2] for row in stream.rows() if "second" in row[2]] == [
@@ -403,7 +333,7 @@ def test_records_that_aged_out_are_a_loss_or_a_warning(
 
     failed = stream.writer().trigger(availableNow=True).start()
     with pytest.raises(PySparkException, match="START_OFFSET_RESET"):
-        failed.awaitTermination(60)
+        failed.awaitTermination(PATIENCE)
     stream.available_now(failOnDataLoss="false")
 
     assert stream.rows()[3:] == [(0, 4, "left")]

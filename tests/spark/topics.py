@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import aiokq
@@ -24,27 +24,48 @@ class Topics:
 
         return asyncio.run(main())
 
-    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+    def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        **configs: str,
+    ) -> None:
+        new = aiokq.NewTopic(
+            name,
+            -1 if assignments else partitions,
+            -1 if assignments else 1,
+            assignments=assignments,
+            configs={k.replace("_", "."): v for k, v in configs.items()},
+        )
+
         async def work(cluster: aiokq.Cluster) -> None:
             async with cluster.admin() as admin:
-                await admin.create_topics(
-                    [
-                        aiokq.NewTopic(
-                            name,
-                            partitions,
-                            1,
-                            configs={k.replace("_", "."): v for k, v in configs.items()},
-                        )
-                    ],
-                    raise_errors=True,
-                )
+                await admin.create_topics([new], raise_errors=True)
+                await self._until(lambda: self._known(admin, name))
 
         self.run(work)
+
+    async def _until(self, done: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Apache Kafka's brokers learn of what its controller did a moment later."""
+        async with asyncio.timeout(30):
+            while True:
+                if await done():
+                    return
+                await asyncio.sleep(0.02)
+
+    async def _known(self, admin: aiokq.Admin, name: str) -> bool:
+        described = (await admin.describe_topics(name))[name]
+        return described.error is None and all(p.leader >= 0 for p in described.partitions)
+
+    async def _gone(self, admin: aiokq.Admin, name: str) -> bool:
+        return name not in await admin.list_topics()
 
     def delete(self, name: str) -> None:
         async def work(cluster: aiokq.Cluster) -> None:
             async with cluster.admin() as admin:
                 await admin.delete_topics([name], raise_errors=True)
+                await self._until(lambda: self._gone(admin, name))
 
         self.run(work)
 

@@ -10,6 +10,7 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.errors import ConnectionLost, KafkaError, TopicAuthorization
+from aiokq.spark.data_loss import DataLoss
 from aiokq.spark.lookup import Ends, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset
 from aiokq.spark.options import ReadOptions
@@ -116,6 +117,27 @@ def test_the_first_batch_is_read_from_where_the_query_began() -> None:
     now = SourceOffset({T0: 20}, {T0: 20}, {"t": ID}).to_map()
 
     assert query.read(now, query.offset) == [(0, 7, 9)]
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"t":{"0":-1}}'])
+def test_a_first_batch_of_the_jvm_connector_from_the_end_is_not_passed_over(starting: str) -> None:
+    """Only it knows where it began: what it planned would be skipped, without a word."""
+    query = Query({T0: 9}, startingOffsets=starting)
+    planned = {"t": {"0": 9}}
+
+    with pytest.raises(DataLoss, match="INITIAL_OFFSET_UNKNOWN"):
+        query.read(query.offset, planned)
+
+    tolerant = Query({T0: 9}, startingOffsets=starting, failOnDataLoss="false")
+    assert tolerant.read(tolerant.offset, planned) == []
+
+
+def test_a_first_batch_of_the_jvm_connector_from_the_beginning_is_read() -> None:
+    """Where that is can be found out again."""
+    query = Query({T0: 0}, startingOffsets="earliest")
+    query.cluster.ends = {T0: 12}
+
+    assert query.read(query.offset, {"t": {"0": 9}}) == [(0, 0, 9)]
 
 
 def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
@@ -335,3 +357,20 @@ def test_a_refusal_ends_the_query_at_once() -> None:
 
     with pytest.raises(TopicAuthorization):
         TimedWatermarks(Client(refused)).latest()
+
+
+def test_where_a_query_begins_is_asked_for_once() -> None:
+    """Spark asks twice at its start: the second "latest" was later than the end of the batch."""
+    ends = iter((7, 9))
+
+    def answer() -> Any:
+        positions = {T0: next(ends)}
+        return SourceOffset(positions, positions, {"t": ID})
+
+    progress = Progress(options(), watermarks=TimedWatermarks(Client(answer)))
+
+    assert (
+        progress.initial()
+        == progress.initial()
+        == SourceOffset({T0: 7}, {T0: 7}, {"t": ID}).to_map()
+    )

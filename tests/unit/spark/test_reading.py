@@ -219,9 +219,9 @@ def test_a_log_that_ends_before_the_range_is_not_waited_for_forever(cluster: Clu
 
 
 def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
-    """Its records are others, though the offsets fit."""
+    """Its records are others, though the offsets fit; a later batch reads them all."""
     cluster.metadata.topic = lambda name: SimpleNamespace(topic_id=UUID(int=2))
 
     with pytest.raises(DataLoss, match="TOPIC_RECREATED"):
         rows(part(0, 0, 10))
-    assert rows(part(0, 0, 10), failOnDataLoss="false") == list(range(10))
+    assert rows(part(0, 0, 10), failOnDataLoss="false") == []

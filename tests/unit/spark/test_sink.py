@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aiokq import RecordColumns
 from aiokq.errors import ConfigError, NotEnoughReplicas
 
 types = pytest.importorskip("pyspark.sql.types")
@@ -51,24 +53,23 @@ class Taking:
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
-        self.taken: list[tuple[str, int, int | None]] = []
+        self.taken: list[tuple[str, int]] = []
         self.refusal: Exception | None = None
 
-    async def send_many(
-        self, topic: str, records: list[object], partition: int | None
-    ) -> list[Outcome]:
+    async def send_columns(self, topic: str, columns: RecordColumns) -> list[Outcome]:
         if self.refusal is not None:
             raise self.refusal
-        self.taken.append((topic, len(records), partition))
-        return [self.outcomes.pop(0)] * len(records)
+        self.taken.append((topic, len(columns)))
+        return [self.outcomes.pop(0)] * len(columns)
 
 
 def feed(producer: Taking) -> _Feed:
     return _Feed(cast("Producer", producer))
 
 
-def chunk(rows: int, partition: int | None = None) -> Chunk:
-    return Chunk("t", partition, [(None, b"v")] * rows)
+def chunk(rows: int, topic: str = "t") -> Chunk:
+    offsets = b"".join(n.to_bytes(4, sys.byteorder) for n in range(rows + 1))
+    return Chunk(topic, RecordColumns(rows, value=(None, offsets, b"v" * rows)))
 
 
 def test_an_overwrite_is_refused_for_batches_only() -> None:
@@ -109,21 +110,21 @@ async def test_chunks_go_in_one_after_another() -> None:
     """In any other order the rows of a partition would change places."""
     producer = Taking(Outcome(), Outcome(done=False))
 
-    await feed(producer).accept([chunk(2), chunk(1, partition=3)])
+    await feed(producer).accept([chunk(2), chunk(1, "u")])
 
-    assert producer.taken == [("t", 2, None), ("t", 1, 3)]
+    assert producer.taken == [("t", 2), ("u", 1)]
 
 
 async def test_a_task_ends_soon_after_a_record_was_not_delivered() -> None:
     """Else hours of rows would be written behind one that is missing."""
     producer = Taking(Outcome(NotEnoughReplicas("too few")), Outcome())
     task = feed(producer)
-    await task.accept([chunk(1, partition=3)])
+    await task.accept([chunk(1)])
 
     with pytest.raises(NotEnoughReplicas) as caught:
         await task.accept([chunk(1)])
 
-    assert caught.value.__notes__ == ["while writing to topic 't', partition 3"]
+    assert caught.value.__notes__ == ["while writing to topic 't'"]
     assert len(producer.taken) == 1
 
 

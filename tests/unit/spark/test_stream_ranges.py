@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from aiokq import TopicPartition
+from aiokq.errors import ConfigError
 from aiokq.spark.data_loss import DataLoss, Losses
 from aiokq.spark.lookup import Ends, Partitions
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
-from aiokq.spark.stream_ranges import stream_ranges
+from aiokq.spark.stream_ranges import beginning, stream_ranges
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = UUID(int=1), UUID(int=2)
@@ -47,6 +48,20 @@ def test_what_lies_between_is_read() -> None:
 def test_a_partition_that_was_added_is_read_from_its_beginning() -> None:
     """Records that came before it was noticed belong to the query."""
     assert ranges({T0: 5}, {T0: 5, T1: 3}) == [(1, 0, 3)]
+
+
+def test_a_query_begins_at_the_ends_of_its_logs_at_the_latest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An offset beyond would be in the checkpoint, and fail the first batch again and again."""
+    ends = Ends({T0: 0, T1: 0}, {T0: 5, T1: 5})
+    assert beginning({T0: 5, T1: 2}, ends, Losses(True)) == {T0: 5, T1: 2}
+
+    with pytest.raises(ConfigError, match=r"option startingOffsets: t-0 ends at 5, before 6"):
+        beginning({T0: 6, T1: 2}, ends, Losses(True))
+    with caplog.at_level(logging.WARNING):
+        assert beginning({T0: 6, T1: 2}, ends, Losses(False)) == {T0: 5, T1: 2}
+    assert "t-0" in caplog.text
 
 
 LOST = [
@@ -113,7 +128,7 @@ LOST = [
     pytest.param(
         {"begun": {T0: 5}, "until": {T0: 9}, "ends": {T0: 2}, "ids": (OLD, OLD, NEW)},
         "TOPIC_RECREATED",
-        [(0, 0, 2)],
+        [],
         id="made again since the batch was planned",
     ),
 ]
@@ -132,6 +147,17 @@ def test_a_loss_is_an_error_or_a_warning(
     with caplog.at_level(logging.WARNING):
         assert ranges(**case, fail=False) == left  # type: ignore[arg-type]
     assert reason in caplog.text
+
+
+def test_what_took_a_topics_place_is_read_by_the_batch_that_ends_in_it() -> None:
+    """Read by the one before, too, it would be read twice: that one's end says the old id."""
+    again = [
+        ranges({T0: 5}, {T0: 9}, ends={T0: 12}, ids=(OLD, OLD, NEW), fail=False),
+        ranges({T0: 9}, {T0: 12}, ids=(OLD, NEW, NEW), fail=False),
+        ranges({T0: 12}, {T0: 14}, ids=(NEW, NEW, NEW), fail=False),
+    ]
+
+    assert again == [[], [(0, 0, 12)], [(0, 12, 14)]]
 
 
 def test_topics_without_ids_are_compared_by_offsets_alone() -> None:

@@ -28,6 +28,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.started_at: list[object] = []
+        self.planned: list[object] = []
 
     def initial(self) -> OffsetMap:
         return {"t": {"0": 5}}
@@ -37,6 +38,7 @@ class Progress:
         return {"t": {"0": 1 + (5 if start is None else start["t"]["0"])}}
 
     def ranges(self, start: OffsetMap, end: OffsetMap) -> list[object]:
+        self.planned.append(start)
         return []
 
 
@@ -101,3 +103,57 @@ def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
     reader.partitions({"t": {"0": 8}}, {"t": {"0": 9}})
 
     assert reader.latestOffset() == {"t": {"0": 10}}
+
+
+def test_such_a_spark_asks_for_the_end_before_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where "latest" was is in the end of the first batch: after a crash in it there was a gap."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+    reader = module.stream_reader(options(), SCHEMA, 2)
+    assert isinstance(reader, module.UnlimitedStreamReader)
+    progress = Progress()
+    monkeypatch.setattr(reader, "_progress", progress)
+
+    end = reader.latestOffset()
+
+    assert progress.started_at == [{"t": {"0": 5}}]
+    assert reader.initialOffset() == {"t": {"0": 5}}
+    assert end == {"t": {"0": 6}}
+
+
+def test_a_first_batch_without_rows_is_no_beginning_to_such_a_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After it and a restart, what came meanwhile was passed over."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+    reader = module.stream_reader(options(), SCHEMA, 2)
+    progress = Progress()
+    monkeypatch.setattr(reader, "_progress", progress)
+    began = "__aiokq_initial__.t"
+
+    end = reader.latestOffset()
+    reader.partitions({"t": {"0": 4}, began: {"0": 4}}, end)
+    reader.partitions(reader.initialOffset(), end)
+
+    assert progress.planned == [{"t": {"0": 4}}, {"t": {"0": 5}}]
+
+
+def test_options_that_no_longer_fit_are_nothing_to_a_query_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition was added: startingOffsets do not name it, and need not."""
+    monkeypatch.setattr(module, "HAS_LIMITS", False)
+    reader = module.stream_reader(options(), SCHEMA, 2)
+    assert isinstance(reader, module.UnlimitedStreamReader)
+    progress = Progress()
+    monkeypatch.setattr(reader, "_progress", progress)
+
+    def refuse() -> None:
+        raise ConfigError("partitions specified don't match")
+
+    monkeypatch.setattr(progress, "initial", refuse)
+
+    reader.latestOffset()
+
+    assert progress.started_at == [None]

@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 
-from aiokq import Cluster
+from aiokq import Cluster, ClusterSettings
+from aiokq.errors import BootstrapFailed
 from aiokq.spark import worker
 from aiokq.spark.worker import WorkerClient, loop_thread
 
@@ -77,3 +78,20 @@ def test_clients_and_loops_refuse_to_be_sent_to_workers() -> None:
 def test_equal_settings_are_one_client() -> None:
     """Their order does not matter."""
     assert worker._key({"a": "1", "b": "2"}) == worker._key({"b": "2", "a": "1"})
+
+
+def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever gave kafka.bootstrap.servers finds no bootstrap_servers in his job."""
+
+    async def away(_: ClusterSettings) -> Cluster:
+        raise BootstrapFailed([("host:9092", "refused")])
+
+    monkeypatch.setattr(worker, "_started", away)
+    with pytest.raises(BootstrapFailed) as error:
+        worker.worker_client({"bootstrap.servers": "host:9092"})
+
+    assert "host:9092: refused" in str(error.value)
+    assert "Check kafka.bootstrap.servers" in str(error.value)
+    assert "kafka.security.protocol" in str(error.value)

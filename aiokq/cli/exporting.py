@@ -1,0 +1,194 @@
+"""Exporting: one run of `aiokq spark export`, as it is shown; aiokq.spark does the export."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from aiokq.cli.output import Json, Output
+from aiokq.cli.session import Session, Terminated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq import Cluster, NewTopic, ProducerSettings
+    from aiokq.spark.exporting.mapping import ExportColumns
+    from aiokq.spark.exporting.run import Exported, ExportProgress
+
+__all__ = ["Exporting"]
+
+
+class Exporting:
+    """Runs an export, with a bar on a terminal, and says what it has done.
+
+    Args:
+        cluster: not entered yet; closed at the end.
+        settings: of the producer and the cluster.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        sources: Sequence[str],
+        topic: str,
+        columns: ExportColumns,
+        out: Output,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._sources = sources
+        self._topic = topic
+        self._columns = columns
+        self._out = out
+        self._progress: ExportProgress | None = None
+
+    def run(
+        self, session: Session, *, create: NewTopic | None, resume: Path | None, verify: bool
+    ) -> None:
+        """Until it is done; the exit code is in the output.
+
+        Raises:
+            KafkaError, OSError: as `aiokq.spark.export`.
+            KeyboardInterrupt, Terminated: it was interrupted; it said how far it was.
+        """
+        started = perf_counter()
+        try:
+            with self._shown() as told:
+                done = session.run(self._export(told, create, resume, verify))
+        except (KeyboardInterrupt, Terminated):
+            self._interrupted(resume)
+            raise
+        seconds = perf_counter() - started
+        if self._out.as_json:
+            self._out.json_line(self._document(done, seconds))
+        else:
+            self._summary(done, seconds)
+        self._judge(done)
+        self._out.flush()
+
+    async def _export(
+        self,
+        told: Callable[[ExportProgress], None],
+        create: NewTopic | None,
+        resume: Path | None,
+        verify: bool,
+    ) -> Exported:
+        from aiokq import ClusterSettings
+        from aiokq.spark.exporting.run import export
+
+        settings = self._settings
+        own = {
+            name: getattr(settings, name)
+            for name in settings.explicit
+            if name not in ClusterSettings.model_fields
+        }
+        async with self._cluster as cluster:
+            return await export(
+                cluster,
+                self._sources,
+                self._topic,
+                columns=self._columns,
+                producer=own,
+                create=create,
+                resume=resume,
+                verify=verify,
+                told=told,
+            )
+
+    @contextmanager
+    def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
+        """What is called with the progress: it moves a bar, where a person looks on."""
+        if self._out.as_json or not sys.stderr.isatty():
+            yield self._note
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            Remaining(),
+            console=console,
+            transient=True,
+        )
+        task = bar.add_task(self._topic, total=None)
+
+        def told(progress: ExportProgress) -> None:
+            if self._progress is None:
+                console.print(progress.columns)
+            self._note(progress)
+            bar.update(task, total=progress.total, completed=progress.done)
+
+        with bar:
+            yield told
+
+    def _note(self, progress: ExportProgress) -> None:
+        self._progress = progress
+
+    def _interrupted(self, resume: Path | None) -> None:
+        if self._progress is None:
+            return
+        more = (
+            f"the same command goes on there, by {resume}"
+            if resume is not None
+            else "the same command writes all of them again (with --resume FILE it would go on)"
+        )
+        self._out.note(
+            f"aiokq: interrupted: {self._progress.done} of {self._progress.total} rows are "
+            f"acknowledged; {more}"
+        )
+
+    def _summary(self, done: Exported, seconds: float) -> None:
+        sent = done.rows - done.resumed
+        files = f"{done.files} file{'' if done.files == 1 else 's'}"
+        before = f", {done.resumed} by earlier runs" if done.resumed else ""
+        self._out.line(
+            f"{done.rows} row{'' if done.rows == 1 else 's'} of {files} acknowledged by "
+            f"{self._topic}{before}; {sent} now ({done.size} bytes) in {seconds:.2f} s"
+        )
+        found = done.checked
+        if found is not None and done.verified:
+            others = f", and {found.others} records of others" if found.others else ""
+            self._out.line(f"verified: {found.rows} rows are in the log, as they are here{others}")
+
+    def _judge(self, done: Exported) -> None:
+        found = done.checked
+        if found is None or done.verified:
+            return
+        if found.rows < done.rows:
+            self._out.trouble(
+                f"{done.rows - found.rows} of {done.rows} acknowledged rows are not in the log: "
+                "retention or compaction has removed them, or somebody deleted records (see "
+                f"`aiokq topics describe {self._topic}`: retention counts from the time of a "
+                "record)"
+            )
+        else:
+            self._out.trouble(
+                f"{self._topic} has other keys or values than the rows: is it another topic by now?"
+            )
+
+    def _document(self, done: Exported, seconds: float) -> Json:
+        found = done.checked
+        return {
+            "topic": self._topic,
+            "created": done.created,
+            "columns": None if self._progress is None else self._progress.columns,
+            "files": done.files,
+            "rows": done.rows,
+            "resumed": done.resumed,
+            "sent": done.rows - done.resumed,
+            "bytes": done.size,
+            "seconds": round(seconds, 3),
+            "partitions": {str(p): count for p, count in done.partitions.items()},
+            "verified": done.verified,
+            "in_log": None if found is None else found.rows,
+            "others": None if found is None else found.others,
+        }

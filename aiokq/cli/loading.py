@@ -1,0 +1,235 @@
+"""Loading: one run of `aiokq spark load`: signals, a progress bar, a summary. It loads nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from aiokq.cli.output import Json, Output
+from aiokq.cli.session import Terminated
+from aiokq.cli.settings import client_settings
+from aiokq.cluster.settings import ClusterSettings
+from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.progress import Progress
+
+    from aiokq.spark.loading.options import LoadOptions
+    from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+
+__all__ = ["Loading", "document", "kafka_options", "refused"]
+
+FLAGS: Final[Mapping[str, str]] = {
+    "topics": "TOPIC",
+    "starting": "--from",
+    "starting_timestamp_ms": "--from",
+    "cluster": "--bootstrap-servers",
+    "fail_on_data_loss": "--skip-lost",
+}
+"""Options of a load that are called otherwise on the command line."""
+
+
+@contextlib.contextmanager
+def refused(*, usage: bool) -> Iterator[None]:
+    """Options are called as they are on the command line.
+
+    Args:
+        usage: what is refused was given wrong, whatever the world is like.
+    """
+    from aiokq.spark.loading.options import OptionError
+
+    try:
+        yield
+    except OptionError as error:
+        flag = FLAGS.get(error.option, f"--{error.option.replace('_', '-')}")
+        message = f"{flag}: {error.problem}"
+        if usage:
+            raise typer.BadParameter(message) from None
+        raise ConfigError(message) from None
+
+
+def kafka_options(bootstrap_servers: str | None, config: Path | None) -> dict[str, str]:
+    """The settings of a command as options by Kafka's names, for processes of Spark's.
+
+    Raises:
+        ConfigError: a setting is unknown or refused.
+        typer.BadParameter: no bootstrap servers were given anywhere.
+    """
+    settings = client_settings(ClusterSettings, bootstrap_servers, config)
+    values = settings.model_dump(include=set(settings.explicit), mode="python")
+    return {name.replace("_", "."): _text(value) for name, value in values.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    secret: Callable[[], str] | None = getattr(value, "get_secret_value", None)
+    return str(value) if secret is None else secret()
+
+
+class Loading:
+    """Loads, tells how far it is, and ends on Ctrl-C or SIGTERM when the batch at work is done.
+
+    Args:
+        master: of Spark.
+        conf: of Spark.
+        quiet: nobody sees what Spark writes.
+    """
+
+    def __init__(
+        self,
+        options: LoadOptions,
+        out: Output,
+        master: str,
+        conf: Mapping[str, str],
+        *,
+        quiet: bool,
+    ) -> None:
+        self._options = options
+        self._out = out
+        self._master = master
+        self._conf = conf
+        self._quiet = quiet
+        self._stop = threading.Event()
+        self._signal: int | None = None
+
+    def __call__(self) -> LoadSummary:
+        """Run it.
+
+        Raises:
+            KeyboardInterrupt, Terminated: it was told to end, and has.
+            KafkaError: it failed.
+        """
+        from aiokq.spark.loading.run import load
+
+        with _bar(self._options, self._out) as tell, self._signals(), refused(usage=False):
+            return load(
+                self._options,
+                progress=tell,
+                stop=self._stop,
+                master=self._master,
+                conf=self._conf,
+                quiet=self._quiet,
+            )
+
+    def end(self) -> None:
+        """As a signal has it, if there was one.
+
+        Raises:
+            KeyboardInterrupt, Terminated: there was.
+        """
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._signal == signal.SIGTERM:
+            raise Terminated
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self._caught)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        self._signal = number
+        self._stop.set()
+        print("aiokq: ending after this batch; once more to end at once", file=sys.stderr)
+
+    def print(self, summary: LoadSummary) -> None:
+        """What was done, as text."""
+        plural = "" if summary.rows == 1 else "s"
+        dead = f", {summary.dead_letters} not decoded (dead letters)" * bool(summary.dead_letters)
+        self._out.line(
+            f"{summary.rows} record{plural} loaded to {summary.to} in {summary.seconds:.1f} s "
+            f"({summary.rate:.0f}/s): {summary.batches} batches, {summary.files} files, "
+            f"{summary.size} bytes{dead}"
+        )
+        if len(summary.topics) > 1:
+            rows = [[name, t.rows, t.dead_letters] for name, t in summary.topics.items()]
+            self._out.table(["topic", "records", "dead letters"], rows)
+
+
+def document(summary: LoadSummary) -> dict[str, Json]:
+    """What was done, for programs."""
+    return {
+        "to": str(summary.to),
+        "query_id": summary.query,
+        "batches": summary.batches,
+        "rows": summary.rows,
+        "dead_letters": summary.dead_letters,
+        "files": summary.files,
+        "bytes": summary.size,
+        "seconds": round(summary.seconds, 3),
+        "rows_per_second": round(summary.rate, 1),
+        "interrupted": summary.interrupted,
+        "topics": {
+            name: {"rows": topic.rows, "dead_letters": topic.dead_letters}
+            for name, topic in summary.topics.items()
+        },
+    }
+
+
+@contextlib.contextmanager
+def _bar(options: LoadOptions, out: Output) -> Iterator[Callable[[LoadProgress], None] | None]:
+    """A progress bar on a terminal, to stderr."""
+    if out.as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Teller(bar, options.root.name)
+
+
+class _Teller:
+    def __init__(self, bar: Progress, name: str) -> None:
+        self._bar = bar
+        self._name = name
+        self._task = bar.add_task("starting Spark", total=None)
+
+    def __call__(self, progress: LoadProgress) -> None:
+        batch = "" if progress.batch is None else f", batch {progress.batch}"
+        self._bar.update(
+            self._task,
+            description=f"{self._name}: {progress.rows} records{batch}",
+            completed=progress.offsets,
+            total=progress.total,
+        )

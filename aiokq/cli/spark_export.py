@@ -1,0 +1,262 @@
+"""`aiokq spark export`: Parquet to a topic. Its options; the run is exporting.py's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, assigned
+from aiokq.cli.output import Output
+from aiokq.cli.session import Session
+
+if TYPE_CHECKING:
+    from aiokq import NewTopic
+
+__all__ = ["export"]
+
+COLUMNS = "Columns"
+TOPIC = "Topic"
+RUN = "Run"
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        help="Parquet files, directories of them (also those of `aiokq spark load`), and patterns "
+        "in quotes, with * and **.",
+        show_default=False,
+    ),
+]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="TOPIC", help="The topic to write to.", show_default=False),
+]
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--key-column",
+        metavar="COLUMN",
+        help="The key: bytes and text as they are, other types as JSON. Default: rows have no key.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+ValueColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--value-column",
+        metavar="COLUMN",
+        help="The value, likewise; null deletes its key in a compacted topic.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+ValueColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--value-columns",
+        metavar="COLUMN,...",
+        help="Instead: the value is the JSON object of these. Default: of all columns.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header-column",
+        "-H",
+        metavar="NAME=COLUMN",
+        help="A header of that name; repeatable. Null is no header.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+HeadersColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--headers-column",
+        metavar="COLUMN",
+        help="All headers: a list of key and value, as Spark's Kafka source has it.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+TimestampColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp-column",
+        metavar="COLUMN",
+        help="The time of the record: a timestamp, a date, or milliseconds. Default: now. Beware: "
+        "the topic's retention counts from it.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+PartitionColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--partition-column",
+        metavar="COLUMN",
+        help="The number of the partition. Default: by the key.",
+        rich_help_panel=COLUMNS,
+        show_default=False,
+    ),
+]
+Create = Annotated[
+    bool,
+    typer.Option("--create", help="Create the topic if there is none.", rich_help_panel=TOPIC),
+]
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions",
+        min=1,
+        metavar="N",
+        help="Of the new topic. Default: the broker's.",
+        rich_help_panel=TOPIC,
+        show_default=False,
+    ),
+]
+ReplicationFactor = Annotated[
+    int | None,
+    typer.Option(
+        "--replication-factor",
+        min=1,
+        metavar="N",
+        help="Of the new topic. Default: the broker's.",
+        rich_help_panel=TOPIC,
+        show_default=False,
+    ),
+]
+CompressionType = Annotated[
+    str | None,
+    typer.Option(
+        "--compression-type",
+        "-z",
+        metavar="CODEC",
+        help="none, gzip, snappy, lz4 or zstd. Default: none.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="FILE",
+        help="Keep in FILE what is done: a run that ended early is gone on with by the same "
+        "command, and one that was done writes nothing again.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
+]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="Read the topic back at the end, and count: exit code 1 if a row is missing or "
+        "differs.",
+        rich_help_panel=RUN,
+    ),
+]
+
+
+def export(
+    ctx: typer.Context,
+    sources: Sources,
+    to: To,
+    key_column: KeyColumn = None,
+    value_column: ValueColumn = None,
+    value_columns: ValueColumns = None,
+    header_columns: Header = None,
+    headers_column: HeadersColumn = None,
+    timestamp_column: TimestampColumn = None,
+    partition_column: PartitionColumn = None,
+    create: Create = False,
+    partitions: Partitions = None,
+    replication_factor: ReplicationFactor = None,
+    assignments: Assignments = None,
+    compression_type: CompressionType = None,
+    resume: Resume = None,
+    verify: Verify = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Write the rows of Parquet files to a topic, in their order, each acknowledged.
+
+    Rows that are Kafka records, as `aiokq spark load` writes them, become what they were: key,
+    value, headers and time. The value of other rows is the JSON of all their columns.
+
+    At least once: a run that is killed and started again writes all rows again, and with --resume
+    at most the last 80,000. Needs no Java and no Spark.
+    """
+    from aiokq.cli.exporting import Exporting
+    from aiokq.cli.settings import client_settings
+    from aiokq.cluster.settings import ClusterSettings
+    from aiokq.producer.settings import ProducerSettings
+    from aiokq.spark.exporting.mapping import ExportColumns
+
+    if value_column is not None and value_columns is not None:
+        raise typer.BadParameter("--value-column and --value-columns exclude each other")
+    columns = ExportColumns(
+        key=key_column,
+        value=value_column,
+        fields=_listed(value_columns),
+        headers=headers_column,
+        header_columns=_headers(header_columns),
+        timestamp=timestamp_column,
+        partition=partition_column,
+    )
+    new = _new_topic(to, create, partitions, replication_factor, assignments)
+    session: Session = ctx.obj
+    settings = client_settings(
+        ProducerSettings, bootstrap_servers, config, compression_type=compression_type
+    )
+    cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
+    out = Output(as_json=as_json)
+    exporting = Exporting(cluster, settings, sources, to, columns, out)
+    exporting.run(session, create=new, resume=resume, verify=verify)
+    raise typer.Exit(out.exit_code)
+
+
+def _new_topic(
+    name: str,
+    create: bool,
+    partitions: int | None,
+    replication_factor: int | None,
+    assignments: list[str] | None,
+) -> NewTopic | None:
+    from aiokq.admin.topics import NewTopic
+
+    if not create:
+        for option, value in (
+            ("--partitions", partitions),
+            ("--replication-factor", replication_factor),
+            ("--set", assignments),
+        ):
+            if value:
+                raise typer.BadParameter(f"{option} is of a new topic: give --create, too")
+        return None
+    return NewTopic(name, partitions or -1, replication_factor or -1, configs=assigned(assignments))
+
+
+def _listed(names: str | None) -> tuple[str, ...] | None:
+    """The names between commas; none of them, and "*", are all."""
+    if names is None:
+        return None
+    found = tuple(name.strip() for name in names.split(",") if name.strip())
+    return () if found == ("*",) else found
+
+
+def _headers(given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given or []:
+        name, equals, column = text.partition("=")
+        if not equals or not name or not column:
+            raise typer.BadParameter(f"--header-column takes NAME=COLUMN, not {text!r}")
+        found[name] = column
+    return found

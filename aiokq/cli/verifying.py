@@ -1,0 +1,82 @@
+"""Verifying: what `aiokq spark load --verify` prints. It counts nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiokq.cli.loading import refused
+from aiokq.cli.output import Json, Output
+
+if TYPE_CHECKING:
+    from aiokq.spark.loading.verify import Verification
+
+__all__ = ["Verifying"]
+
+
+class Verifying:
+    """Recounts a target, and complains of each thing that is wrong: exit code 1."""
+
+    def __init__(
+        self,
+        out: Output,
+        to: str,
+        kafka: Mapping[str, str],
+        dead_letter: str | None,
+        table: str | None,
+        catalog: Mapping[str, str],
+    ) -> None:
+        self._out = out
+        self._to = to
+        self._kafka = kafka
+        self._dead_letter = dead_letter
+        self._table = table
+        self._catalog = catalog
+
+    def __call__(self) -> Verification:
+        """Do it; `print` tells the rest.
+
+        Raises:
+            ConfigError: nothing was ever loaded there.
+        """
+        from aiokq.spark.loading.verify import verify_load
+
+        with refused(usage=False):
+            found = verify_load(
+                self._to,
+                kafka=self._kafka,
+                dead_letter=self._dead_letter,
+                table=self._table,
+                catalog=self._catalog,
+            )
+        for problem in found.problems:
+            self._out.trouble(problem)
+        return found
+
+    def print(self, found: Verification) -> None:
+        """What was found, as text."""
+        for note in found.notes:
+            self._out.note(f"aiokq: {note}")
+        dead = f" and {found.dead_letters} dead letters" * bool(found.dead_letters)
+        gaps = f", {found.gaps} of them without a record (compaction, transactions)" * bool(
+            found.gaps
+        )
+        verdict = "sound" if found.sound else "NOT SOUND"
+        self._out.line(
+            f"{self._to}: {verdict}; {found.rows} rows{dead} in {found.batches} batches, "
+            f"of {found.offsets} offsets{gaps}"
+        )
+
+    def document(self, found: Verification) -> Json:
+        """The same for programs."""
+        return {
+            "to": self._to,
+            "sound": found.sound,
+            "batches": found.batches,
+            "rows": found.rows,
+            "dead_letters": found.dead_letters,
+            "offsets": found.offsets,
+            "gaps": found.gaps,
+            "problems": list(found.problems),
+            "notes": list(found.notes),
+        }

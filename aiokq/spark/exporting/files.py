@@ -1,0 +1,224 @@
+"""ParquetFiles: the files of an export in their order, and their rows, a piece at a time."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokq.errors import ConfigError
+from aiokq.spark.exporting.mapping import ExportColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["ParquetFiles", "Piece"]
+
+PIECE_ROWS: Final = 10_000
+PIECE_BYTES: Final = 4 << 20
+"""A piece is no larger than both; a row is never cut."""
+
+LOADED_BATCH: Final = "batch_id"
+"""Of the directories that `aiokq spark load` writes: no column of the rows."""
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file.
+
+    Attributes:
+        rows: so many, by its footer.
+        size: bytes.
+        constants: columns whose value the path has (``date=2026-01-31/part-0.parquet``).
+        names: of its columns, those of the path behind them.
+    """
+
+    path: Path
+    rows: int
+    size: int
+    names: tuple[str, ...]
+    constants: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows that follow each other in one file.
+
+    Attributes:
+        file: number of the file, in the order of the export.
+        first: number of the first row in it, from 0.
+    """
+
+    file: int
+    first: int
+    batch: pa.RecordBatch
+
+    @property
+    def until(self) -> int:
+        """Number of the row behind the last."""
+        return self.first + int(self.batch.num_rows)
+
+
+class ParquetFiles:
+    """All files of an export.
+
+    Attributes:
+        files: in their order: as given, those of a directory or a pattern by name, with numbers in
+            names by value.
+        columns: what becomes of which column.
+    """
+
+    def __init__(self, files: Sequence[ParquetFile], columns: ExportColumns) -> None:
+        self.files = tuple(files)
+        self.columns = columns
+
+    @classmethod
+    def find(cls, sources: Sequence[str | Path], columns: ExportColumns) -> ParquetFiles:
+        """Look the files up, and at what they have.
+
+        Args:
+            sources: files, directories, and patterns as of a shell with ``**``. Names that begin
+                with "_" or "." are left out in directories, as Spark does.
+
+        Raises:
+            ConfigError: there are none, one cannot be read, or lacks a column.
+        """
+        if find_spec("pyarrow") is None:
+            raise ConfigError("Parquet is read by pyarrow: pip install 'aiokq[arrow]'")
+        found: dict[Path, ParquetFile] = {}
+        for source in sources:
+            for path, constants in _paths(source):
+                if path not in found:
+                    found[path] = _look(path, constants)
+        if not found:
+            raise ConfigError("there is no Parquet file to export")
+        files = list(found.values())
+        mapping = columns.of(files[0].names)
+        for file in files:
+            mapping.check(_schema(file.path), str(file.path), file.constants)
+        return cls(files, mapping)
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for file in self.files)
+
+    def pieces(self, begin: tuple[int, int] = (0, 0)) -> Iterator[Piece]:
+        """The rows, from a row of a file on.
+
+        Args:
+            begin: number of the file, and of the row in it.
+
+        Raises:
+            ConfigError: a file has changed, or is damaged.
+        """
+        for number in range(begin[0], len(self.files)):
+            yield from self._of(number, begin[1] if number == begin[0] else 0)
+
+    def _of(self, number: int, skip: int) -> Iterator[Piece]:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        file = self.files[number]
+        wanted = [name for name in self.columns.used if name not in file.constants]
+        try:
+            with parquet.ParquetFile(file.path) as opened:
+                row = 0
+                for group in range(opened.metadata.num_row_groups):
+                    size = opened.metadata.row_group(group).num_rows
+                    if row + size <= skip:
+                        row += size
+                        continue
+                    for batch in opened.iter_batches(
+                        PIECE_ROWS, row_groups=[group], columns=wanted, use_threads=False
+                    ):
+                        for piece in _cut(batch, max(0, skip - row)):
+                            first = row + piece[0]
+                            yield Piece(number, first, _with_constants(piece[1], file.constants))
+                        row += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError(f"{file.path}: cannot be read: {error}") from error
+
+
+def _cut(batch: pa.RecordBatch, skip: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A batch in slices of about `PIECE_BYTES`, without its first rows; nothing is copied."""
+    rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+    for start in range(skip, batch.num_rows, rows):
+        yield start, batch.slice(start, rows)
+
+
+def _with_constants(batch: pa.RecordBatch, constants: dict[str, str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    for name, value in constants.items():
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.repeat(pa.scalar(value), batch.num_rows))
+    return batch
+
+
+def _paths(source: str | Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """The files of one source, and what their path says below it.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = Path(source)
+    if path.is_dir():
+        paths = [each for each in path.rglob("*.parquet") if _is_visible(each.relative_to(path))]
+        root = path
+    elif path.exists():
+        paths, root = [path], path.parent
+    else:
+        text = str(source)
+        fixed = re.split(r"[*?\[]", text, maxsplit=1)[0]
+        if fixed == text:
+            raise ConfigError(f"{text}: there is no such file or directory")
+        root = Path(fixed).parent if not fixed.endswith("/") else Path(fixed)
+        paths = []
+        for each in map(Path, glob.glob(text, recursive=True)):
+            if each.is_dir():
+                paths += [p for p in each.rglob("*.parquet") if _is_visible(p.relative_to(each))]
+            else:
+                paths.append(each)
+    if not paths:
+        raise ConfigError(f"{source}: there is no Parquet file in it")
+    for each in sorted(set(paths), key=_by_numbers):
+        named = (part.partition("=") for part in each.relative_to(root).parts[:-1])
+        yield (
+            each,
+            {name: value for name, equals, value in named if equals and name != LOADED_BATCH},
+        )
+
+
+def _is_visible(path: Path) -> bool:
+    return not any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """So that batch_id=10 comes behind batch_id=9."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _look(path: Path, constants: dict[str, str]) -> ParquetFile:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        metadata = parquet.read_metadata(path)
+        names = metadata.schema.to_arrow_schema().names
+        size = path.stat().st_size
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read as Parquet: {error}") from error
+    path_columns = {name: value for name, value in constants.items() if name not in names}
+    return ParquetFile(path, metadata.num_rows, size, (*names, *path_columns), path_columns)
+
+
+def _schema(path: Path) -> pa.Schema:
+    from pyarrow import parquet
+
+    return parquet.read_schema(path)

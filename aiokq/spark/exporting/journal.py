@@ -1,0 +1,217 @@
+"""Journal: which rows are acknowledged, and at which offsets; if wanted, in a file, too.
+
+The file is one JSON document a line: what is exported whither, then a line per piece, in the order
+of the rows. A line that was cut off by a kill counts as not written: its rows are sent again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+from uuid import UUID
+
+from aiokq.errors import ConfigError
+from aiokq.spark.exporting.files import ParquetFiles
+
+if TYPE_CHECKING:
+    from aiokq import RecordMetadata
+
+__all__ = ["Acknowledged", "Destination", "Journal", "checksum"]
+
+VERSION: Final = 1
+
+
+def checksum(key: bytes | None, value: bytes | None) -> int:
+    """Of a record; of several it is the sum, whatever their order."""
+    sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
+    return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where an export goes; another one is another export.
+
+    Attributes:
+        starts: the end of each partition when the export began.
+    """
+
+    cluster_id: str | None
+    topic: str
+    topic_id: UUID
+    starts: Mapping[int, int]
+
+
+@dataclass
+class Acknowledged:
+    """What is in the log for some rows.
+
+    Attributes:
+        rows: so many.
+        checksum: the sum of theirs.
+        offsets: of each partition, in ascending order, first and last of offsets without a gap.
+    """
+
+    rows: int = 0
+    checksum: int = 0
+    offsets: dict[int, list[list[int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, delivered: Iterable[RecordMetadata], total: int) -> Acknowledged:
+        """Of records that were delivered, and the sum of their checksums."""
+        places = sorted((metadata.partition, metadata.offset) for metadata in delivered)
+        found = cls(len(places), total)
+        for partition, offset in places:
+            _extend(found.offsets.setdefault(partition, []), offset, offset)
+        return found
+
+    def add(self, other: Acknowledged) -> None:
+        """Further rows."""
+        self.rows += other.rows
+        self.checksum += other.checksum
+        for partition, ranges in other.offsets.items():
+            mine = self.offsets.setdefault(partition, [])
+            for first, last in ranges:
+                _extend(mine, first, last)
+
+
+def _extend(ranges: list[list[int]], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1][1] = last
+    else:
+        ranges.append([first, last])
+
+
+class Journal:
+    """Of one export.
+
+    Attributes:
+        done: all that is acknowledged, by this run and by those before.
+        before: rows of these that earlier runs have sent.
+        position: number of the file and of the row to go on at.
+        destination: as the first run found it.
+    """
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.done = Acknowledged()
+        self.before = 0
+        self.position = (0, 0)
+        self._file: IO[bytes] | None = None
+
+    @classmethod
+    def open(cls, path: Path | None, files: ParquetFiles, destination: Destination) -> Journal:
+        """Begin, or go on where the file says.
+
+        Args:
+            path: of the file; None to keep nothing.
+
+        Raises:
+            ConfigError: the file is of another export, is in use, or is no such file.
+            OSError: it cannot be written.
+        """
+        journal = cls(destination)
+        if path is not None:
+            journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
+            try:
+                journal._load(path, files)
+            except BaseException:
+                journal.close()
+                raise
+        return journal
+
+    def add(self, file: int, until: int, acknowledged: Acknowledged) -> None:
+        """The next rows are acknowledged: those of a file before row `until`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._note(file, until, acknowledged)
+        self._write({"file": file, "until": until, **asdict(acknowledged)})
+
+    def close(self) -> None:
+        """What was written is on the disk after this."""
+        if self._file is not None:
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            finally:
+                self._file.close()
+                self._file = None
+
+    def _note(self, file: int, until: int, acknowledged: Acknowledged) -> None:
+        self.done.add(acknowledged)
+        self.position = (file, until)
+
+    def _write(self, document: Mapping[str, object]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+            self._file.flush()
+
+    def _load(self, path: Path, files: ParquetFiles) -> None:
+        assert self._file is not None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"{path}: another export is at work with this file") from error
+        self._file.seek(0)
+        written = self._file.read()
+        whole = written[: written.rfind(b"\n") + 1]
+        head = _head(files, self.destination)
+        if not whole:
+            if written and not written.startswith(b'{"aiokq_export"'):
+                raise ConfigError(f"{path}: not the progress of an export")
+            self._file.truncate(0)
+            self._write(head)
+            return
+        try:
+            first, *lines = map(json.loads, whole.splitlines())
+            self._check(path, first, head)
+            starts = {int(partition): offset for partition, offset in first["starts"].items()}
+            for line in lines:
+                offsets = {int(p): ranges for p, ranges in line["offsets"].items()}
+                acknowledged = Acknowledged(line["rows"], line["checksum"], offsets)
+                self._note(line["file"], line["until"], acknowledged)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}: not the progress of an export: {error!r}") from error
+        # A line that was cut off must not be gone on with.
+        self._file.truncate(len(whole))
+        here = self.destination
+        self.destination = Destination(here.cluster_id, here.topic, here.topic_id, starts)
+        self.before = self.done.rows
+
+    def _check(self, path: Path, found: dict[str, object], head: Mapping[str, object]) -> None:
+        """Whether the file is of this export."""
+        reasons = {
+            "aiokq_export": "of another version of aiokq",
+            "cluster_id": "of an export to another cluster",
+            "topic": f"of an export to topic {found.get('topic')}",
+            "topic_id": "of a topic that was deleted since, and is there anew",
+            "columns": "of an export of other columns",
+            "files": "of other files, or these have changed",
+        }
+        for name, reason in reasons.items():
+            if found.get(name) != head[name]:
+                raise ConfigError(
+                    f"{path}: the progress is {reason}; give another file, or delete this one to "
+                    "export all rows again"
+                )
+
+
+def _head(files: ParquetFiles, destination: Destination) -> dict[str, object]:
+    each: Sequence[list[object]] = [[str(f.path), f.rows, f.size] for f in files.files]
+    columns = json.loads(json.dumps(asdict(files.columns)))
+    return {
+        "aiokq_export": VERSION,
+        "cluster_id": destination.cluster_id,
+        "topic": destination.topic,
+        "topic_id": str(destination.topic_id),
+        "starts": {str(p): offset for p, offset in destination.starts.items()},
+        "columns": columns,
+        "files": list(each),
+    }

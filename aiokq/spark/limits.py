@@ -1,0 +1,141 @@
+"""Limit: where a read starts or ends, by offset or by time; and limits that contradict.
+
+Pure: what a limit is in offsets of the log is asked by lookup.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from aiokq.errors import ConfigError
+from aiokq.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    PartitionOffsets,
+    parse_partition_offsets,
+    parse_partition_timestamps,
+    partitions_text,
+)
+from aiokq.spark.option_values import of_option
+
+__all__ = [
+    "ByOffset",
+    "ByTime",
+    "ByTimeEach",
+    "Limit",
+    "check_batch_limits",
+    "parse_limit",
+    "starts_at_an_end",
+]
+
+
+@dataclass(frozen=True)
+class ByOffset:
+    """Offsets for each partition, -2 and -1 for the ends of the log; or one end for all."""
+
+    offsets: PartitionOffsets | Literal[-2, -1]
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """The first record at or after a time, of all partitions; milliseconds since the epoch."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class ByTimeEach:
+    """The same, with a time for each partition."""
+
+    timestamps_ms: PartitionOffsets
+
+
+Limit: TypeAlias = ByOffset | ByTime | ByTimeEach
+
+
+def parse_limit(
+    given: Mapping[str, str], which: Literal["starting", "ending"], default: Literal[-2, -1]
+) -> Limit:
+    """From the options, their names in lower case; of several the first in Spark's order counts.
+
+    Raises:
+        ConfigError: it is not of the form of its option.
+    """
+    if (text := given.get(f"{which}timestamp")) is not None:
+        try:
+            return ByTime(int(text.strip()))
+        except ValueError:
+            raise ConfigError(
+                f"option {which}Timestamp: Expected a single long value, got {text.strip()}"
+            ) from None
+    if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
+        with of_option(f"{which}OffsetsByTimestamp"):
+            return ByTimeEach(parse_partition_timestamps(text.strip()))
+    text = given.get(f"{which}offsets")
+    if text is None:
+        return ByOffset(default)
+    match text.strip().lower():
+        case "latest":
+            return ByOffset(LATEST)
+        case "earliest":
+            return ByOffset(EARLIEST)
+        case _:
+            with of_option(f"{which}Offsets"):
+                return ByOffset(parse_partition_offsets(text.strip()))
+
+
+def check_batch_limits(starting: Limit, ending: Limit) -> None:
+    """A batch begins and ends where records are.
+
+    Raises:
+        ConfigError: it would not, or would end before it begins.
+    """
+    if isinstance(starting, ByOffset):
+        with of_option("startingOffsets"):
+            _check_not(LATEST, starting, "starting offset", "startingOffsets", "latest")
+    if isinstance(ending, ByOffset):
+        with of_option("endingOffsets"):
+            _check_not(EARLIEST, ending, "ending offset", "ending offset", "earliest")
+    match starting, ending:
+        case ByOffset(dict() as first), ByOffset(dict() as last):
+            with of_option("endingOffsets"):
+                _check_order(first, last, "offset")
+        case ByTimeEach(first), ByTimeEach(last):
+            with of_option("endingOffsetsByTimestamp"):
+                _check_order(first, last, "timestamp")
+
+
+def _check_not(end: int, limit: ByOffset, of_all: str, of_one: str, word: str) -> None:
+    if limit.offsets == end:
+        raise ConfigError(f"{of_all} can't be {word} for batch queries on Kafka")
+    if isinstance(limit.offsets, dict):
+        for tp, offset in limit.offsets.items():
+            if offset == end:
+                raise ConfigError(f"{of_one} for {tp} can't be {word} for batch queries on Kafka")
+
+
+def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> None:
+    if first.keys() != last.keys():
+        raise ConfigError(
+            "The specified start offset and end offset should have the same topic-partitions.\n"
+            f"Topic-partitions for start offset: {partitions_text(first)}, topic-partitions for "
+            f"end offset: {partitions_text(last)}."
+        )
+    for tp, start in first.items():
+        # The ends of the log are negative, and compare with nothing.
+        if start > last[tp] >= 0 <= start:
+            raise ConfigError(
+                f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "
+                f"for topic {tp.topic} partition {tp.partition}."
+            )
+
+
+def starts_at_an_end(starting: Limit) -> bool:
+    """Whether it is the end of a log, which is elsewhere when it is asked for again."""
+    if not isinstance(starting, ByOffset):
+        return False
+    if isinstance(starting.offsets, dict):
+        return LATEST in starting.offsets.values()
+    return starting.offsets == LATEST

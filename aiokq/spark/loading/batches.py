@@ -1,0 +1,189 @@
+"""Batches: how one becomes visible as a whole, whatever dies meanwhile. It knows no tables.
+
+1. Tasks write all files of the batch to a temporary directory.
+2. The manifest is written as prepared: from here on the batch is done.
+3. The rows are made visible, by a rename or by the table's own transaction; the dead letters, too.
+4. The manifest is published.
+
+A batch that was killed before 2 never was, and is run again by Spark, which has its offsets; after
+2 whoever opens the target next finishes it, and when Spark runs it again it is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.spark.loading.checkpoint import BatchOffsets
+from aiokq.spark.loading.failures import LoadFailed
+from aiokq.spark.loading.manifest import (
+    LoadedFile,
+    LoadedPartition,
+    Manifest,
+    sync_directory,
+)
+from aiokq.spark.loading.tables import Table
+from aiokq.spark.loading.target import Target
+from aiokq.spark.loading.task_files import (
+    DEAD_LETTERS,
+    ROWS,
+    UNFINISHED,
+    Kind,
+    PartitionCount,
+    TaskReport,
+    TaskSpec,
+)
+from aiokq.spark.loading.task_source import write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Batches", "batch_directory", "move"]
+
+BATCH: Final = "batch_id="
+
+Run: TypeAlias = "Callable[[DataFrame, TaskSpec], TaskReport]"
+
+
+def batch_directory(batch: int) -> str:
+    """The name of a batch's directory."""
+    return f"{BATCH}{batch}"
+
+
+class Batches:
+    """The batches of one query.
+
+    Args:
+        target: opened.
+        spec: what tasks are told, but for the directories.
+        run: writes a frame by tasks.
+    """
+
+    def __init__(
+        self, target: Target, table: Table, spec: TaskSpec, run: Run = write_files
+    ) -> None:
+        self._target = target
+        self._table = table
+        self._spec = spec
+        self._run = run
+
+    def recover(self) -> list[Manifest]:
+        """Finish the batches whose files were complete when a load was killed."""
+        prepared = self._target.manifests.prepared()
+        for manifest in prepared:
+            self._finish(manifest)
+        return prepared
+
+    def store(self, batch: int, query: str, offsets: BatchOffsets, frame: DataFrame) -> Manifest:
+        """Load a batch, unless it was loaded before.
+
+        Args:
+            frame: its records, with the columns of format("aiokq").
+
+        Raises:
+            LoadFailed: it was loaded with other offsets.
+            OSError: its files cannot be written.
+            PySparkException: a task has failed.
+        """
+        known = self._target.manifests.published(batch)
+        if known is not None:
+            if not known.covers(offsets.first, offsets.until) or known.query != query:
+                raise LoadFailed(
+                    f"{self._target.root}: batch {batch} was loaded before, of other offsets: the "
+                    "checkpoint is older than the target, as after a restore or a power cut; load "
+                    "to another directory"
+                )
+            return known
+        name = f"{batch}-{uuid.uuid4().hex[:12]}"
+        directories = self._directories(name)
+        for directory in directories.values():
+            directory.mkdir(parents=True)
+        spec = replace(self._spec, directories={k: str(d) for k, d in directories.items()})
+        try:
+            report = self._run(frame, spec)
+            for kind, directory in directories.items():
+                _keep_only(directory, [file.path for file in report.files if file.kind == kind])
+            manifest = _manifest(batch, query, offsets, report, name)
+            self._target.manifests.prepare(manifest)
+        except BaseException:
+            # On a full disk this is the room that somebody else waits for.
+            if not self._target.manifests.is_prepared(batch):
+                _remove(directories)
+            raise
+        self._finish(manifest)
+        return manifest
+
+    def _directories(self, name: str) -> dict[Kind, Path]:
+        directories: dict[Kind, Path] = {ROWS: self._target.temporary(name) / ROWS}
+        dead = self._target.temporary_dead_letters(name)
+        if dead is not None:
+            directories[DEAD_LETTERS] = dead / DEAD_LETTERS
+        return directories
+
+    def _finish(self, manifest: Manifest) -> None:
+        directories = self._directories(manifest.temporary)
+        if manifest.dead_letters:
+            assert self._target.dead_letters is not None
+            move(
+                directories[DEAD_LETTERS],
+                self._target.dead_letters / batch_directory(manifest.batch),
+            )
+        if manifest.files:
+            self._table.publish(manifest, directories[ROWS])
+        self._target.manifests.publish(manifest)
+        _remove(directories)
+
+
+def _remove(directories: Mapping[Kind, Path]) -> None:
+    for directory in directories.values():
+        shutil.rmtree(directory.parent, ignore_errors=True)
+
+
+def move(source: Path, goal: Path) -> None:
+    """A directory to where readers find it, unless it is there already."""
+    if not goal.exists():
+        source.rename(goal)
+        sync_directory(goal.parent)
+
+
+def _keep_only(directory: Path, paths: Sequence[str]) -> None:
+    """Files get their names, others go: they are of attempts that did not count."""
+    wanted = {directory / (path + UNFINISHED) for path in paths}
+    for path in sorted(directory.rglob(f"*{UNFINISHED}")):
+        if path not in wanted:
+            path.unlink()
+    for path in wanted:
+        path.rename(path.with_name(path.name.removesuffix(UNFINISHED)))
+    parents = sorted({path for path in directory.rglob("*") if path.is_dir()}, reverse=True)
+    for parent in parents:
+        if any(parent.iterdir()):
+            sync_directory(parent)
+        else:
+            parent.rmdir()
+    sync_directory(directory)
+    sync_directory(directory.parent)
+
+
+def _manifest(
+    batch: int, query: str, offsets: BatchOffsets, report: TaskReport, temporary: str
+) -> Manifest:
+    nothing = PartitionCount()
+    partitions = {
+        tp: LoadedPartition(
+            offsets.first[tp],
+            until,
+            report.counts.get(tp, nothing).rows,
+            report.counts.get(tp, nothing).dead,
+        )
+        for tp, until in offsets.until.items()
+    }
+    files: dict[Kind, list[LoadedFile]] = {ROWS: [], DEAD_LETTERS: []}
+    for file in report.files:
+        files[file.kind].append(LoadedFile(file.path, file.rows, file.size))
+    return Manifest(
+        batch, query, partitions, tuple(files[ROWS]), tuple(files[DEAD_LETTERS]), temporary
+    )

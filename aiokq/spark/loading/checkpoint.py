@@ -1,0 +1,92 @@
+"""Checkpoint: what Spark keeps of a query, as far as a load has to know. It only reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiokq.errors import ConfigError
+from aiokq.spark.offsets import PartitionOffsets, SourceOffset
+
+__all__ = ["BatchOffsets", "Checkpoint"]
+
+
+@dataclass(frozen=True)
+class BatchOffsets:
+    """What a batch reads.
+
+    Attributes:
+        first: of each partition, the offset to read from.
+        until: the offset to read to, which is not in it.
+    """
+
+    first: PartitionOffsets
+    until: PartitionOffsets
+
+
+class Checkpoint:
+    """The directory of a query's checkpoint; it need not exist yet."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def query_id(self) -> str | None:
+        """Of the query; None if it never ran.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        path = self.directory / "metadata"
+        try:
+            return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}: not what Spark writes there: {error!r}") from error
+
+    def batch(self, number: int) -> BatchOffsets:
+        """The offsets of a batch, which Spark has written down before it runs it.
+
+        Raises:
+            ConfigError: the checkpoint has no such batch.
+        """
+        end = self._offset(number)
+        if end is None:
+            raise ConfigError(f"{self.directory}: the checkpoint has no batch {number}")
+        before = self._offset(number - 1) if number > 0 else None
+        begun = end.initial or {} if before is None else before.positions
+        # A partition that was added is read from its beginning.
+        first = {tp: begun.get(tp, 0) for tp in end.positions}
+        return BatchOffsets(first, end.positions)
+
+    def positions(self) -> PartitionOffsets | None:
+        """Up to where all batches are done; None if there is none."""
+        done = [int(path.name) for path in self._numbered("commits")]
+        offset = self._offset(max(done)) if done else None
+        return None if offset is None else offset.positions
+
+    def is_committed(self, number: int) -> bool:
+        """Whether Spark knows that a batch is done."""
+        return (self.directory / "commits" / str(number)).exists()
+
+    def _offset(self, number: int) -> SourceOffset | None:
+        path = self.directory / "offsets" / str(number)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        if len(lines) != 3 or lines[0] != "v1":
+            raise ConfigError(
+                f"{path}: not the offsets of a query on one source: is the checkpoint of another?"
+            )
+        try:
+            return SourceOffset.parse(json.loads(lines[2]))
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+    def _numbered(self, kind: str) -> list[Path]:
+        directory = self.directory / kind
+        if not directory.is_dir():
+            return []
+        return [path for path in directory.iterdir() if path.name.isdigit()]

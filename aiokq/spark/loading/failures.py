@@ -1,0 +1,59 @@
+"""LoadFailed, and what Spark's long errors are in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aiokq.errors import KafkaError
+
+__all__ = ["LoadFailed", "one_line_of"]
+
+
+class LoadFailed(KafkaError):
+    """A load ended before it was done; the same call again goes on where it was."""
+
+
+_PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
+"""The last line of a traceback."""
+
+_NO_MODULE: Final = re.compile(r"No module named '?(aiokq|pyarrow|fastavro|numpy)\b")
+_AROUND: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_STATE: Final = re.compile(r"( SQLSTATE: \w+)+$")
+_NOISE: Final = ("PythonException", "StreamingQueryException", "SparkException", "Py4JException")
+
+
+def one_line_of(error: BaseException) -> str:
+    """The cause of an error of Spark's, without the tracebacks of two languages around it."""
+    text = str(error)
+    missing = _NO_MODULE.search(text)
+    if missing is not None:
+        extra = "'aiokq[spark,avro]'" if missing[1] == "fastavro" else "'aiokq[spark]'"
+        return (
+            f"an executor has no package {missing[1]}: pip install {extra} for the Python of the "
+            "executors (PYSPARK_PYTHON)"
+        )
+    found: list[str] = []
+    # Errors of clearing up hide what they come of: that stands first.
+    lines = text.partition("During handling of the above exception")[0].splitlines()
+    for number, line in enumerate(lines):
+        matched = _PYTHON.match(line.strip())
+        if matched is None or matched[1] in _NOISE:
+            continue
+        if not matched[1].endswith(("Error", "Exception")) and "." not in line.split(":")[0]:
+            continue
+        found.append(_message(matched, lines[number + 1 :]))
+    if found:
+        return found[-1]
+    first = next((line.strip() for line in lines if line.strip()), type(error).__name__)
+    return _STATE.sub("", _AROUND.sub("", first))
+
+
+def _message(matched: re.Match[str], following: list[str]) -> str:
+    """The message with its further lines, up to where Java begins again."""
+    words = [matched[2]]
+    for line in following:
+        if not line.strip() or line.startswith(("\tat ", "Traceback", "JVM stacktrace", "==")):
+            break
+        words.append(line.strip())
+    return _STATE.sub("", " ".join(words))

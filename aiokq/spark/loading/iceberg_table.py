@@ -1,0 +1,121 @@
+"""IcebergTable: an Iceberg table by `pyiceberg`, no jar; the extra ``iceberg``.
+
+A batch is one snapshot, whose properties note query and batch: one that is there already is not
+appended again. A batch is held in memory while it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokq.spark.loading.failures import LoadFailed
+from aiokq.spark.loading.manifest import Manifest
+from aiokq.spark.loading.options import OptionError, PartitionColumn
+from aiokq.spark.loading.tables import POSITION, Found, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyiceberg.catalog
+    import pyiceberg.table
+
+__all__ = ["IcebergTable"]
+
+QUERY: Final = "aiokq.query-id"
+BATCH: Final = "aiokq.batch-id"
+
+
+class IcebergTable:
+    """An Iceberg table; made, with its namespace, if it is not there.
+
+    Args:
+        root: of the load; without properties of a catalog, one in SQLite and the table are in it.
+        name: ``namespace.name``; None for ``aiokq.load``.
+        properties: of the catalog.
+        schema: of the rows.
+        partition_by: topic itself, and the day of the timestamp.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        name: str | None,
+        properties: Mapping[str, str],
+        schema: pa.Schema,
+        partition_by: Sequence[PartitionColumn],
+    ) -> None:
+        self._name = name or "aiokq.load"
+        self._properties = dict(properties) or {
+            "type": "sql",
+            "uri": f"sqlite:///{root / 'catalog.db'}",
+            "warehouse": root.as_uri(),
+        }
+        self._schema = schema
+        self._partition_by = partition_by
+        self._table: pyiceberg.table.Table | None = None
+
+    def publish(self, manifest: Manifest, rows: Path) -> None:
+        """See `Table.publish`."""
+        import pyarrow as pa
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+        table = self._opened()
+        table.refresh()
+        if self._has(table, manifest):
+            return
+        found = pa.Table.from_batches(rows_of(manifest, rows), self._schema)
+        note = {QUERY: manifest.query, BATCH: str(manifest.batch)}
+        try:
+            table.append(found, snapshot_properties=note)
+        except (CommitFailedException, CommitStateUnknownException, ValueError) as error:
+            raise LoadFailed(f"{self._name}: the Iceberg table refuses a batch: {error}") from error
+
+    def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
+        """See `Table.find`; the table as a whole."""
+        table = self._opened()
+        yield Found(manifests, table.scan(selected_fields=POSITION).to_arrow())
+
+    def _opened(self) -> pyiceberg.table.Table:
+        """The table; made if it is not there.
+
+        Raises:
+            OptionError: the catalog refuses.
+        """
+        if self._table is not None:
+            return self._table
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            catalog = load_catalog("aiokq", **self._properties)
+            try:
+                self._table = catalog.load_table(self._name)
+            except NoSuchTableError:
+                self._table = self._made(catalog)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise OptionError("catalog", f"{self._name}: {error}") from error
+        return self._table
+
+    def _made(self, catalog: pyiceberg.catalog.Catalog) -> pyiceberg.table.Table:
+        from pyiceberg.transforms import DayTransform, IdentityTransform
+
+        catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        # With its partitions at once: whoever is killed between leaves none.
+        with catalog.create_table_transaction(self._name, self._schema) as made:
+            if self._partition_by:
+                with made.update_spec() as spec:
+                    for column in self._partition_by:
+                        if column == "topic":
+                            spec.add_field("topic", IdentityTransform(), "topic_id")
+                        else:
+                            spec.add_field("timestamp", DayTransform(), "date")
+        return catalog.load_table(self._name)
+
+    def _has(self, table: pyiceberg.table.Table, manifest: Manifest) -> bool:
+        """Whether a snapshot says so; the newest first, for that is nearly always the one."""
+        for snapshot in reversed(table.metadata.snapshots):
+            summary = snapshot.summary
+            if summary is not None and summary.get(QUERY) == manifest.query:
+                return int(summary.get(BATCH) or -1) >= manifest.batch
+        return False

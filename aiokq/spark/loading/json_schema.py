@@ -1,0 +1,206 @@
+"""JSON Schema and Spark's schemas as Arrow types. Types only: of values nothing else is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["arrow_of_json_schema", "arrow_of_spark"]
+
+DEEPEST: Final = 64
+"""Levels of a schema; a definition that has itself within has no end."""
+
+
+def arrow_of_spark(kind: object) -> pa.DataType:
+    """A type as Spark's JSON has it, ``{"type": "struct", "fields": [...]}`` or ``"long"``.
+
+    Raises:
+        ValueError: it is none, or one that files cannot have.
+    """
+    import pyarrow as pa
+
+    simple = {
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+        "binary": pa.binary(),
+    }
+    if isinstance(kind, str):
+        if kind in simple:
+            return simple[kind]
+        if found := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind):
+            return pa.decimal128(int(found[1]), int(found[2]))
+        if re.fullmatch(r"(var)?char\(\d+\)", kind):
+            return pa.string()
+        raise ValueError(f"there is no type {kind!r} for values")
+    if not isinstance(kind, Mapping):
+        raise ValueError(f"{kind!r} is no type of Spark's")
+    try:
+        match kind["type"]:
+            case "struct":
+                return pa.struct([_spark_field(field) for field in kind["fields"]])
+            case "array":
+                element = arrow_of_spark(kind["elementType"])
+                return pa.list_(pa.field("element", element, kind["containsNull"]))
+            case "map":
+                if kind["keyType"] != "string":
+                    raise ValueError("keys of a map in JSON are strings")
+                item = arrow_of_spark(kind["valueType"])
+                return pa.map_(pa.string(), pa.field("value", item, kind["valueContainsNull"]))
+            case other:
+                raise ValueError(f"there is no type {other!r} for values")
+    except KeyError as error:
+        raise ValueError(f"a type has no {error}: {dict(kind)!r}") from None
+
+
+def _spark_field(field: Mapping[str, object]) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(
+        str(field["name"]), arrow_of_spark(field["type"]), bool(field.get("nullable", True))
+    )
+
+
+def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
+    """The type of values that fit a JSON Schema.
+
+    Objects are structs of their ``properties`` or, where these are not given, maps of
+    ``additionalProperties``; what is ``required`` is not null. Strings may have the format
+    date-time or date, or ``"contentEncoding": "base64"``.
+
+    Raises:
+        ValueError: it has no type, or one that is not the same for all values.
+    """
+    return _JsonSchema(schema).type(schema, "$", 0)
+
+
+class _JsonSchema:
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
+
+    def type(self, schema: object, where: str, depth: int) -> pa.DataType:
+        import pyarrow as pa
+
+        schema = self._resolved(schema, where, depth)
+        match self._type_name(schema, where):
+            case "object":
+                return self._object(schema, where, depth)
+            case "array":
+                if not isinstance(schema.get("items"), Mapping):
+                    raise ValueError(f"{where}: an array needs items, a schema")
+                items = self.type(schema["items"], f"{where}[]", depth + 1)
+                return pa.list_(pa.field("element", items))
+            case "string":
+                return self._string(schema)
+            case "integer":
+                return pa.int64()
+            case "number":
+                return pa.float64()
+            case "boolean":
+                return pa.bool_()
+            case other:
+                raise ValueError(f"{where}: there is no type {other!r}")
+
+    def _object(self, schema: Mapping[str, object], where: str, depth: int) -> pa.DataType:
+        import pyarrow as pa
+
+        properties = schema.get("properties")
+        if properties is None:
+            items = schema.get("additionalProperties")
+            if not isinstance(items, Mapping):
+                raise ValueError(
+                    f"{where}: an object needs properties, or additionalProperties, a schema"
+                )
+            return pa.map_(pa.string(), self.type(items, f"{where}.*", depth + 1))
+        if not isinstance(properties, Mapping):
+            raise ValueError(f"{where}: properties is no object")
+        required = schema.get("required", ())
+        if not isinstance(required, Sequence):
+            raise ValueError(f"{where}: required is no array")
+        return pa.struct(
+            [
+                pa.field(
+                    name,
+                    self.type(member, f"{where}.{name}", depth + 1),
+                    name not in required or self._may_be_null(member, where, depth),
+                )
+                for name, member in properties.items()
+            ]
+        )
+
+    def _string(self, schema: Mapping[str, object]) -> pa.DataType:
+        import pyarrow as pa
+
+        if schema.get("contentEncoding") == "base64":
+            return pa.binary()
+        match schema.get("format"):
+            case "date-time":
+                return pa.timestamp("us", tz="UTC")
+            case "date":
+                return pa.date32()
+        return pa.string()
+
+    def _resolved(self, schema: object, where: str, depth: int) -> Mapping[str, object]:
+        """Behind references, and without the alternative null."""
+        if depth > DEEPEST:
+            raise ValueError(f"{where[:80]}: it has itself within, or more than {DEEPEST} levels")
+        if not isinstance(schema, Mapping):
+            raise ValueError(f"{where}: {schema!r} is no schema")
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            return self._resolved(self._referred(reference, where), where, depth + 1)
+        for word in ("anyOf", "oneOf"):
+            options = schema.get(word)
+            if isinstance(options, Sequence):
+                others = [option for option in options if option != {"type": "null"}]
+                if len(others) != 1:
+                    raise ValueError(f"{where}: {word} of several types; a column has one")
+                return self._resolved(others[0], where, depth + 1)
+        return schema
+
+    def _referred(self, reference: str, where: str) -> object:
+        found: object = self._root
+        if not reference.startswith("#"):
+            raise ValueError(f"{where}: $ref {reference!r} is in another document")
+        for part in reference.removeprefix("#").strip("/").split("/"):
+            if part and (not isinstance(found, Mapping) or part not in found):
+                raise ValueError(f"{where}: $ref {reference!r} is not there")
+            found = found[part] if part else found  # type: ignore[index]  # a Mapping
+        return found
+
+    def _type_name(self, schema: Mapping[str, object], where: str) -> object:
+        name = schema.get("type")
+        if isinstance(name, list):
+            others = [other for other in name if other != "null"]
+            if len(others) != 1:
+                raise ValueError(f"{where}: several types ({name}); a column has one")
+            return others[0]
+        if name is None and "properties" in schema:
+            return "object"
+        if name is None:
+            values = schema.get("enum")
+            if isinstance(values, list) and all(isinstance(value, str) for value in values):
+                return "string"
+            raise ValueError(f"{where}: it has no type")
+        return name
+
+    def _may_be_null(self, schema: object, where: str, depth: int) -> bool:
+        if not isinstance(schema, Mapping):
+            return False
+        name = schema.get("type")
+        if isinstance(name, list) and "null" in name:
+            return True
+        options = schema.get("anyOf", schema.get("oneOf"))
+        return isinstance(options, list) and {"type": "null"} in options

@@ -1,0 +1,247 @@
+"""Values that are JSON: checked against Arrow types, strictly, one reader for each type.
+
+Nothing is guessed: a number where a string belongs is bad, and so is 1.5 where an integer does.
+Members that the schema does not have are left out; missing ones are null, where they may be.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+from aiokq.spark.loading.values import Reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["JsonReaders"]
+
+Convert: TypeAlias = Callable[[object, str], object]
+"""A JSON value, and where in the document it is, as what `pyarrow.array` takes."""
+
+_WORDS: Final = {
+    bool: "true or false",
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    Decimal: "a number",
+    type(None): "null",
+}
+
+
+@dataclass(frozen=True)
+class JsonReaders:
+    """Makes readers of one type; is sent to the tasks."""
+
+    kind: pa.DataType
+    nullable: bool = True
+
+    def __call__(self) -> Reader:
+        """A reader."""
+        convert = _converter(self.kind)
+        parse_float = Decimal if _has_decimals(self.kind) else float
+
+        def read(value: bytes) -> object:
+            try:
+                # As Decimal, where a decimal would lose digits as a float.
+                document = json.loads(
+                    value, parse_float=parse_float, parse_constant=_refuse_constant
+                )
+            except RecursionError:
+                raise ValueError("it is nested too deeply") from None
+            except ValueError as error:
+                raise ValueError(f"it is no JSON: {error}") from error
+            if document is None:
+                return None
+            return convert(document, "$")
+
+        return read
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"there is no {name}")
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):
+        return True
+    return any(_has_decimals(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _converter(kind: pa.DataType) -> Convert:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_struct(kind):
+        return _struct(kind)
+    if types.is_map(kind):
+        return _map(_converter(kind.item_type))
+    if types.is_list(kind):
+        return _list(_converter(kind.value_type))
+    if types.is_string(kind):
+        return _of(str)
+    if types.is_boolean(kind):
+        return _of(bool)
+    if types.is_integer(kind):
+        return _integer(kind.bit_width)
+    if types.is_floating(kind):
+        return _floating
+    if types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale)
+    if types.is_timestamp(kind):
+        return _timestamp(zoned=kind.tz is not None)
+    if types.is_date(kind):
+        return _parsed(datetime.date.fromisoformat, "a date, 2026-01-31")
+    if types.is_time(kind):
+        return _parsed(datetime.time.fromisoformat, "a time, 12:30:00")
+    assert types.is_binary(kind), kind
+    return _parsed(_base64, "base64")
+
+
+def _wrong(value: object, where: str, wanted: str) -> ValueError:
+    return ValueError(f"{where} is {_WORDS.get(type(value), 'something else')}, not {wanted}")
+
+
+def _of(kind: type) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if type(value) is not kind:
+            raise _wrong(value, where, _WORDS[kind])
+        return value
+
+    return convert
+
+
+def _integer(bits: int) -> Convert:
+    limit = 2 ** (bits - 1)
+
+    def convert(value: object, where: str) -> object:
+        if isinstance(value, float | Decimal) and value == value // 1:
+            value = int(value)
+        if type(value) is not int:
+            raise _wrong(value, where, "an integer")
+        if not -limit <= value < limit:
+            raise ValueError(f"{where} is out of the range of {bits} bits")
+        return value
+
+    return convert
+
+
+def _floating(value: object, where: str) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _wrong(value, where, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{where} is out of the range of a double") from None
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+            raise _wrong(value, where, "a number")
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            raise ValueError(f"{where} is no decimal number") from None
+        _, digits, exponent = number.as_tuple()
+        if not isinstance(exponent, int):
+            raise ValueError(f"{where} is no decimal number")
+        number = number.normalize() if exponent < -scale else number
+        _, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        if -exponent > scale or len(digits) + exponent > precision - scale:
+            raise ValueError(f"{where} does not fit decimal({precision},{scale})")
+        return number
+
+    return convert
+
+
+def _timestamp(*, zoned: bool) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if not isinstance(value, str):
+            raise _wrong(value, where, "a time as a string, 2026-01-31T12:00:00Z")
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"{where} is no time: {value!r}") from None
+        if zoned:
+            # Without a zone it is UTC, as everything here is.
+            return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        if moment.tzinfo is not None:
+            raise ValueError(f"{where} has a time zone, and its type has none: {value!r}")
+        return moment
+
+    return convert
+
+
+def _parsed(parse: Callable[[str], object], what: str) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if not isinstance(value, str):
+            raise _wrong(value, where, f"a string with {what}")
+        try:
+            return parse(value)
+        except ValueError:
+            raise ValueError(f"{where} is not {what}: {value[:80]!r}") from None
+
+    return convert
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _list(item: Convert) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if not isinstance(value, list):
+            raise _wrong(value, where, "an array")
+        return [
+            None if element is None else item(element, f"{where}[{number}]")
+            for number, element in enumerate(value)
+        ]
+
+    return convert
+
+
+def _map(item: Convert) -> Convert:
+    def convert(value: object, where: str) -> object:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        return [
+            (key, None if element is None else item(element, f"{where}.{key}"))
+            for key, element in value.items()
+        ]
+
+    return convert
+
+
+def _struct(kind: pa.StructType) -> Convert:
+    fields = [(field.name, _converter(field.type), field.nullable) for field in kind]
+
+    def convert(value: object, where: str) -> object:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        found: dict[str, object] = {}
+        for name, member, nullable in fields:
+            element = value.get(name)
+            if element is not None:
+                found[name] = member(element, f"{where}.{name}")
+            elif nullable:
+                found[name] = None
+            else:
+                raise ValueError(f"{where}.{name} is missing, and required")
+        return found
+
+    return convert

@@ -1,0 +1,240 @@
+"""Manifest: what a batch has put where; one JSON file a batch. It moves no data.
+
+A manifest exists in two states. *Prepared* (``<batch>.json.prepared``) is the point of no return:
+all files of the batch are complete in the temporary directory, and whoever finds it finishes the
+batch. *Published* (``<batch>.json``) says that the files are where readers find them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from aiokq import TopicPartition
+from aiokq.errors import ConfigError
+from aiokq.spark.offsets import PartitionOffsets
+
+__all__ = ["LoadedFile", "LoadedPartition", "Manifest", "Manifests", "write_atomically"]
+
+VERSION: Final = 1
+PREPARED: Final = ".prepared"
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """A file of a batch.
+
+    Attributes:
+        path: below the directory of the batch, with slashes.
+        rows: so many.
+        size: bytes.
+    """
+
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class LoadedPartition:
+    """What a batch has of a partition.
+
+    Attributes:
+        first: the offset it reads from.
+        until: the offset it reads to, which is not in it.
+        rows: records in the files.
+        dead: records whose value could not be decoded.
+    """
+
+    first: int
+    until: int
+    rows: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One batch.
+
+    Attributes:
+        batch: its number.
+        query: the id of the streaming query, as in its checkpoint.
+        partitions: what it has of each.
+        files: with records; none if there were none.
+        dead_letters: files with records that could not be decoded.
+        temporary: name of the directory that its files were written to.
+    """
+
+    batch: int
+    query: str
+    partitions: Mapping[TopicPartition, LoadedPartition]
+    files: Sequence[LoadedFile] = ()
+    dead_letters: Sequence[LoadedFile] = ()
+    temporary: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Records in its files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def dead(self) -> int:
+        """Records in its dead letters."""
+        return sum(file.rows for file in self.dead_letters)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+    def covers(self, first: PartitionOffsets, until: PartitionOffsets) -> bool:
+        """Whether it is of exactly these offsets."""
+        return {tp: (p.first, p.until) for tp, p in self.partitions.items()} == {
+            tp: (first[tp], until[tp]) for tp in until
+        }
+
+    def to_json(self) -> str:
+        """As text, sorted."""
+        topics: dict[str, dict[str, dict[str, int]]] = {}
+        for tp, loaded in sorted(self.partitions.items()):
+            topics.setdefault(tp.topic, {})[str(tp.partition)] = {
+                "from": loaded.first,
+                "until": loaded.until,
+                "rows": loaded.rows,
+                "dead_letters": loaded.dead,
+            }
+        document = {
+            "version": VERSION,
+            "query_id": self.query,
+            "batch_id": self.batch,
+            "rows": self.rows,
+            "dead_letters": self.dead,
+            "bytes": self.size,
+            "partitions": topics,
+            "files": [_file(file) for file in self.files],
+            "dead_letter_files": [_file(file) for file in self.dead_letters],
+            "temporary": self.temporary,
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> Manifest:
+        """From the text of a file.
+
+        Raises:
+            ConfigError: it is no manifest, or of a newer version.
+        """
+        try:
+            document = json.loads(text)
+            if document["version"] != VERSION:
+                raise ConfigError(
+                    f"{path}: a manifest of version {document['version']}, this is {VERSION}: it "
+                    "was written by a newer aiokq"
+                )
+            return cls(
+                batch=int(document["batch_id"]),
+                query=str(document["query_id"]),
+                partitions={
+                    TopicPartition(topic, int(number)): LoadedPartition(
+                        p["from"], p["until"], p["rows"], p["dead_letters"]
+                    )
+                    for topic, partitions in document["partitions"].items()
+                    for number, p in partitions.items()
+                },
+                files=tuple(_read_file(file) for file in document["files"]),
+                dead_letters=tuple(_read_file(file) for file in document["dead_letter_files"]),
+                temporary=document["temporary"],
+            )
+        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ConfigError(f"{path}: this is no manifest: {error!r}") from error
+
+
+def _file(file: LoadedFile) -> dict[str, str | int]:
+    return {"path": file.path, "rows": file.rows, "bytes": file.size}
+
+
+def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
+    return LoadedFile(str(document["path"]), int(document["rows"]), int(document["bytes"]))
+
+
+@dataclass
+class Manifests:
+    """The manifests of a target.
+
+    Args:
+        directory: where they are; it is made by `prepare`.
+    """
+
+    directory: Path
+    _known: dict[int, Manifest] = field(default_factory=dict)
+
+    def published(self, batch: int) -> Manifest | None:
+        """That of a batch; None if it is not published."""
+        if batch not in self._known:
+            found = self._read(self.directory / f"{batch}.json")
+            if found is None:
+                return None
+            self._known[batch] = found
+        return self._known[batch]
+
+    def prepared(self) -> list[Manifest]:
+        """Those that are not published yet, in order."""
+        names = self.directory.glob(f"*.json{PREPARED}")
+        found = (self._read(path) for path in names)
+        return sorted((m for m in found if m is not None), key=lambda m: m.batch)
+
+    def all(self) -> list[Manifest]:
+        """All published ones, in order."""
+        batches = sorted(
+            int(path.stem) for path in self.directory.glob("*.json") if path.stem.isdigit()
+        )
+        return [m for m in map(self.published, batches) if m is not None]
+
+    def prepare(self, manifest: Manifest) -> None:
+        """From here on the batch is done, whatever happens."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._prepared_path(manifest.batch), manifest.to_json())
+
+    def is_prepared(self, batch: int) -> bool:
+        """Whether a batch is done, but not published."""
+        return self._prepared_path(batch).exists()
+
+    def publish(self, manifest: Manifest) -> None:
+        """Readers have its files."""
+        self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
+        sync_directory(self.directory)
+        self._known[manifest.batch] = manifest
+
+    def _prepared_path(self, batch: int) -> Path:
+        return self.directory / f"{batch}.json{PREPARED}"
+
+    def _read(self, path: Path) -> Manifest | None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return Manifest.from_json(text, path)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """A file that is there whole or not at all, also after a power cut."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Names in it outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

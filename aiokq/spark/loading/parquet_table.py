@@ -1,0 +1,88 @@
+"""ParquetTable: a directory of Parquet files, one directory a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiokq.spark.loading.batches import batch_directory, move
+from aiokq.spark.loading.manifest import LoadedFile, Manifest
+from aiokq.spark.loading.tables import POSITION, Found
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["ParquetTable", "find_files"]
+
+
+class ParquetTable:
+    """Rows become visible by a rename of their directory.
+
+    Args:
+        root: the directory that readers are given.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def publish(self, manifest: Manifest, rows: Path) -> None:
+        """See `Table.publish`."""
+        move(rows, self._root / batch_directory(manifest.batch))
+
+    def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
+        """See `Table.find`; batch by batch, and directories that no manifest knows."""
+        yield from find_files(self._root, {m.batch: (m, m.files) for m in manifests})
+
+
+def find_files(
+    root: Path, batches: dict[int, tuple[Manifest, Sequence[LoadedFile]]]
+) -> Iterator[Found]:
+    """What is in a directory of directories of batches.
+
+    Args:
+        batches: by number, and which files should be there.
+    """
+    import pyarrow as pa
+
+    known = {batch_directory(number) for number, (_, files) in batches.items() if files}
+    strange = [path.name for path in sorted(root.glob("batch_id=*")) if path.name not in known]
+    nothing = pa.table({"topic": pa.array([], pa.string()), "partition": pa.array([], pa.int32()),
+                        "offset": pa.array([], pa.int64())})  # fmt: skip
+    if strange:
+        problems = [f"{root / name}: no manifest has this batch" for name in strange]
+        yield Found((), nothing, problems)
+    for number, (manifest, files) in batches.items():
+        directory = root / batch_directory(number)
+        problems = []
+        tables = [nothing]
+        wanted = {directory / file.path: file for file in files}
+        for path, file in wanted.items():
+            try:
+                table = _positions(path, directory)
+            except (OSError, pa.ArrowException) as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if len(table) != file.rows:
+                problems.append(f"{path}: {len(table)} rows, its manifest says {file.rows}")
+            tables.append(table)
+        problems += [
+            f"{path}: its manifest does not have this file"
+            for path in sorted(directory.rglob("*.parquet"))
+            if path not in wanted
+        ]
+        yield Found((manifest,), pa.concat_tables(tables), problems)
+
+
+def _positions(path: Path, directory: Path) -> pa.Table:
+    """Which records a file has; a topic that is the name of a directory is not in it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        there = [name for name in POSITION if name in file.schema_arrow.names]
+        table = file.read(columns=there)
+    if "topic" not in there:
+        parts = dict(part.split("=", 1) for part in path.relative_to(directory).parts[:-1])
+        table = table.append_column("topic", pa.array([parts["topic"]] * len(table), pa.string()))
+    return table.select(POSITION)

@@ -1,0 +1,63 @@
+"""What is asked of the cluster before Spark is started, so that what is wrong is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokq import TopicPartition
+from aiokq.spark.loading.options import LoadOptions, OptionError
+from aiokq.spark.lookup import Lookup
+from aiokq.spark.offsets import PartitionOffsets
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.worker import WorkerClient, worker_client
+
+__all__ = ["Preflight", "look"]
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the cluster has.
+
+    Attributes:
+        cluster: its id; None where it has none.
+        missing: offsets from where the load goes on to the ends of the logs, by partition.
+    """
+
+    cluster: str | None
+    missing: Mapping[TopicPartition, int]
+
+
+def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
+    """Ask the cluster.
+
+    Args:
+        positions: where the load is; None if it begins.
+
+    Raises:
+        BootstrapFailed: no address answers.
+        ConfigError: an option is refused.
+        KafkaError: a topic does not exist, or may not be read.
+    """
+    read = ReadOptions.parse(options.read_options(), streaming=True)
+    client = worker_client(read.kafka)
+    return client.run(_look(client, options, read, positions))
+
+
+async def _look(
+    client: WorkerClient,
+    options: LoadOptions,
+    read: ReadOptions,
+    positions: PartitionOffsets | None,
+) -> Preflight:
+    lookup = Lookup(client.cluster, read)
+    partitions = (await lookup.partitions()).leaders
+    if not partitions and options.available_now:
+        raise OptionError("topics_pattern", f"no topic matches {options.topics_pattern!r}")
+    ends = await lookup.ends(partitions)
+    if positions is None:
+        begun = await lookup.resolve(read.starting, partitions, ends, "starting")
+    else:
+        begun = ends.starts | positions
+    missing = {tp: max(0, end - begun.get(tp, end)) for tp, end in ends.ends.items()}
+    return Preflight(client.cluster.metadata.cluster_id, missing)

@@ -1,0 +1,283 @@
+"""`load`: one run of a load, from its options to its summary. What a batch does is not here."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.errors import ConfigError, KafkaError
+from aiokq.spark.loading.batches import Batches
+from aiokq.spark.loading.checkpoint import Checkpoint
+from aiokq.spark.loading.failures import LoadFailed, one_line_of
+from aiokq.spark.loading.manifest import Manifest
+from aiokq.spark.loading.options import LoadOptions
+from aiokq.spark.loading.preflight import Preflight, look
+from aiokq.spark.loading.session import spark_session
+from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+from aiokq.spark.loading.table_choice import codec_of, require_extras, table_of
+from aiokq.spark.loading.target import Identity, Target
+from aiokq.spark.loading.task_files import TaskSpec
+from aiokq.spark.loading.task_files import schema as task_schema
+from aiokq.spark.loading.value_schema import ValueSchema
+from aiokq.spark.loading.values import ValueDecoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["load"]
+
+logger = logging.getLogger("aiokq.spark")
+
+Tell: TypeAlias = Callable[[LoadProgress], None]
+
+LOOK_AGAIN: Final = 0.2
+"""Seconds between two looks at whether to stop."""
+
+STARTS: Final = 5
+LATE: Final = "Python worker failed to connect back"
+"""What Spark says where a Python takes more than ten seconds to start, as on a machine that does
+many other things; these seconds are no setting of Spark's.
+"""
+
+COMMIT_PATIENCE: Final = 5.0
+"""Seconds that a stop waits for Spark to write down that the last batch is done."""
+
+
+def load(
+    options: LoadOptions,
+    *,
+    spark: SparkSession | None = None,
+    progress: Tell | None = None,
+    stop: threading.Event | None = None,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = True,
+) -> LoadSummary:
+    """Load topics to a directory of files, each record exactly once.
+
+    It blocks; whatever ends it, the process's death included, the same call goes on where it was.
+    Without ``available_now`` it goes on until `stop` is set.
+
+    Args:
+        spark: the session; the active one, or else one of its own, if not given.
+        progress: told after each batch, in another thread.
+        stop: set, it ends the load after the batch that is being loaded.
+        master: of a session of its own.
+        conf: settings of Spark for a session of its own.
+        quiet: nobody sees what a session of its own writes to stderr.
+
+    Raises:
+        BootstrapFailed: the cluster cannot be reached.
+        ConfigError: an option is refused; `OptionError` names it.
+        KafkaError: a topic does not exist, or may not be read.
+        LoadFailed: it ended before it was done.
+        OSError: a file cannot be written, as on a full disk.
+    """
+    require_extras(options)
+    values = ValueSchema(options)
+    target = Target.of(options)
+    found = look(options, target.checkpoint.positions())
+    with (
+        target.opened(_identity(options, values, found)),
+        _session(spark, master, conf or {}, quiet=quiet) as session,
+    ):
+        decoder = values.decoder()
+        run = _Load(options, target, session, decoder, found, progress, stop or threading.Event())
+        return run.run()
+
+
+@contextlib.contextmanager
+def _session(
+    spark: SparkSession | None, master: str, conf: Mapping[str, str], *, quiet: bool
+) -> Iterator[SparkSession]:
+    if spark is None:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+    if spark is not None:
+        if not hasattr(spark, "_jvm"):
+            raise ConfigError("a session of Spark Connect cannot load: give a classic one")
+        yield spark
+        return
+    with spark_session("aiokq load", master=master, conf=conf, quiet=quiet) as session:
+        yield session
+
+
+def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Identity:
+    """What must be the same from run to run, for what is in the target to fit together."""
+    return {
+        "version": 1,
+        "cluster": found.cluster,
+        "topics": None if options.topics_pattern is not None else sorted(options.topics),
+        "topics_pattern": options.topics_pattern,
+        "format": options.target_format,
+        "partition_by": list(options.partition_by),
+        "value_format": options.value_format,
+        "value_schema": values.identity(),
+        "confluent_prefix": options.confluent_prefix,
+        "headers": options.headers,
+        "read_committed": options.read_committed,
+    }
+
+
+class _Stopped(Exception):
+    """A batch was begun after the load was told to stop."""
+
+
+class _Load:
+    """One run."""
+
+    def __init__(
+        self,
+        options: LoadOptions,
+        target: Target,
+        spark: SparkSession,
+        decoder: ValueDecoder | None,
+        found: Preflight,
+        tell: Tell | None,
+        stop: threading.Event,
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._spark = spark
+        self._tell = tell
+        self._stop = stop
+        self._total = sum(found.missing.values()) if options.available_now else None
+        self._batches = _batches(options, target, decoder)
+        self._loaded: list[Manifest] = []
+        self._offsets = 0
+        self._failure: BaseException | None = None
+        self._at_work = threading.Lock()
+        self._stopping = False
+
+    def run(self) -> LoadSummary:
+        """From here on files are written."""
+        started = time.monotonic()
+        self._loaded += self._batches.recover()
+        self._report(None)
+        query = self._ended_query()
+        interrupted = self._stopping and (self._total is None or self._offsets < self._total)
+        return LoadSummary.of(
+            self._target.root,
+            query.id,
+            self._loaded,
+            time.monotonic() - started,
+            interrupted=interrupted,
+        )
+
+    def _ended_query(self) -> StreamingQuery:
+        """Run the query to its end; again, if Spark could not start a Python for it in time.
+
+        Raises:
+            LoadFailed: it has failed.
+        """
+        for start in range(1, STARTS + 1):
+            query = self._writer().start()
+            try:
+                self._wait(query)
+                break
+            except LoadFailed as error:
+                if LATE not in str(error) or start == STARTS or self._stop.is_set():
+                    raise
+                logger.warning("starting the query again error=%s", error)
+                self._failure = None
+            finally:
+                if query.isActive:
+                    self._end(query)
+        return query
+
+    def _writer(self) -> DataStreamWriter:
+        from aiokq.spark.loading.task_source import LoadFilesSource
+        from aiokq.spark.source import AiokqDataSource
+        from aiokq.spark.stream_reader import HAS_LIMITS
+
+        self._spark.dataSource.register(LoadFilesSource)
+        options = self._options.read_options()
+        options["maxTasks"] = str(self._spark.sparkContext.defaultParallelism)
+        # PySpark 4.1 has no limits; a batch is whatever is there.
+        if self._options.records_per_batch is not None and HAS_LIMITS:
+            options["maxOffsetsPerTrigger"] = str(self._options.records_per_batch)
+        frame = self._spark.readStream.format(AiokqDataSource.name()).options(**options).load()
+        writer = (
+            frame.writeStream.foreachBatch(self._store)
+            .queryName(f"aiokq load {self._target.root}")
+            .option("checkpointLocation", str(self._target.checkpoint.directory))
+        )
+        if self._options.available_now:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{round(self._options.every * 1000)} milliseconds")
+
+    # -- in a thread of Spark's
+
+    def _store(self, frame: DataFrame, batch: int) -> None:
+        with self._at_work:
+            if self._stopping:
+                raise _Stopped
+            try:
+                query = self._target.checkpoint.query_id()
+                assert query is not None
+                offsets = self._target.checkpoint.batch(batch)
+                manifest = self._batches.store(batch, query, offsets, frame)
+            except BaseException as error:
+                self._failure = error
+                raise
+            self._loaded = [m for m in self._loaded if m.batch != batch] + [manifest]
+            self._offsets += sum(offsets.until[tp] - offsets.first[tp] for tp in offsets.until)
+            self._report(batch)
+
+    def _report(self, batch: int | None) -> None:
+        if self._tell is not None:
+            rows = sum(manifest.rows for manifest in self._loaded)
+            self._tell(LoadProgress(batch, self._offsets, self._total, rows))
+
+    # -- in the caller's thread
+
+    def _wait(self, query: StreamingQuery) -> None:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            # It takes fractions of a second, though its types do not say so.
+            while not query.awaitTermination(LOOK_AGAIN):  # type: ignore[arg-type]
+                if self._stop.is_set():
+                    self._end(query)
+                    return
+        except StreamingQueryException as error:
+            raise self._explained(error) from None
+
+    def _end(self, query: StreamingQuery) -> None:
+        """After the batch that is being loaded, so that no work is lost."""
+        self._stopping = True
+        with self._at_work:
+            last = self._loaded[-1].batch if self._loaded else None
+        deadline = time.monotonic() + COMMIT_PATIENCE
+        checkpoint: Checkpoint = self._target.checkpoint
+        while last is not None and not checkpoint.is_committed(last):
+            if time.monotonic() > deadline or not query.isActive:
+                break
+            time.sleep(0.05)
+        query.stop()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """What the query died of, as it was raised here where it was; else in one line."""
+        failure = self._failure
+        if isinstance(failure, KafkaError | OSError):
+            return failure
+        return LoadFailed(one_line_of(error if failure is None else failure))
+
+
+def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:
+    spec = TaskSpec(
+        # Tables make directories of their own.
+        partition_by=options.partition_by if options.target_format == "parquet" else (),
+        compression=codec_of(options),
+        rows_per_file=options.rows_per_file,
+        headers=options.headers,
+        decoder=decoder,
+    )
+    return Batches(target, table_of(options, task_schema(spec)), spec)

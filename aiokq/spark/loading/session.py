@@ -1,0 +1,150 @@
+"""A Spark session for a command: small, quiet, on this machine unless told otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.failures import LoadFailed, one_line_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_session"]
+
+PACKAGE: Final = Path(__file__).resolve().parents[3]
+"""Where the package aiokq is."""
+
+
+@contextlib.contextmanager
+def spark_session(
+    app: str,
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = True,
+) -> Iterator[SparkSession]:
+    """A session that is stopped at the end.
+
+    Args:
+        app: its name.
+        master: as Spark has it.
+        conf: of Spark, by its names.
+        quiet: nobody sees what Spark and its workers write to stderr.
+
+    Raises:
+        ConfigError: PySpark or Java is missing.
+        LoadFailed: Spark does not start.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError("PySpark is not installed: pip install 'aiokq[spark]'")
+    _check_java()
+    warehouse = tempfile.mkdtemp(prefix="aiokq-spark-")
+    try:
+        with _environment(master):
+            session = _start(app, master, conf or {}, warehouse, quiet=quiet)
+        try:
+            yield session
+        finally:
+            session.stop()
+    finally:
+        shutil.rmtree(warehouse, ignore_errors=True)
+
+
+def _start(
+    app: str, master: str, conf: Mapping[str, str], warehouse: str, *, quiet: bool
+) -> SparkSession:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app)
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Ten seconds are not much for a Python to start in, where many do.
+        "spark.python.authenticate.socketTimeout": "60s",
+        "spark.sql.warehouse.dir": warehouse,
+    }
+    if master.startswith("local"):
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in {**defaults, **conf}.items():
+        builder = builder.config(key, value)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+    # Ctrl-C goes to all processes of a terminal: the driver ends the work, its workers must not
+    # break it off. What is blocked here stays so in the JVM and all that it starts.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # The JVM keeps the stderr that it is started with.
+        with _no_stderr() if quiet else contextlib.nullcontext():
+            session = builder.getOrCreate()
+    except (PySparkException, Py4JError, RuntimeError) as error:
+        raise LoadFailed(f"Spark does not start: {one_line_of(error)}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        # Spark takes Ctrl-C for itself.
+        if main and before is not None:
+            signal.signal(signal.SIGINT, before)
+    if quiet:
+        session.sparkContext.setLogLevel("OFF")
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    return session
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    sys.stderr.flush()
+    before = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """What workers need: this Python, and this package, be it installed or a checkout."""
+    changes = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    if master.startswith("local"):
+        changes["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+        changes["PYSPARK_PYTHON"] = sys.executable
+        path = os.environ.get("PYTHONPATH")
+        changes["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *([path] if path else [])])
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise ConfigError(
+            f"Spark needs Java 17 or newer, and there is none {where} "
+            "(Debian: apt-get install default-jre-headless)"
+        )

@@ -1,0 +1,101 @@
+"""LoadSummary: what a load has done; and what it tells while it is at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokq.spark.loading.manifest import Manifest
+
+__all__ = ["LoadProgress", "LoadSummary", "TopicLoad"]
+
+
+@dataclass(frozen=True)
+class TopicLoad:
+    """What was loaded of a topic: records, and those that could not be decoded."""
+
+    rows: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """Told after each batch.
+
+    Attributes:
+        batch: its number.
+        offsets: that are done by this run.
+        total: offsets that were there at its start; None if it does not end there.
+        rows: that this run has loaded.
+    """
+
+    batch: int | None
+    offsets: int
+    total: int | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class LoadSummary:
+    """What one run of a load has done.
+
+    Attributes:
+        to: the directory.
+        query: id of the streaming query; None if it never ran.
+        batches: that it has loaded, also those it found nearly done.
+        rows: in the files of these batches.
+        dead_letters: records whose value could not be decoded.
+        files: with rows.
+        size: bytes of these files.
+        seconds: from the start of the query to its end.
+        topics: by name.
+        interrupted: it was stopped before all was loaded that was there at its start.
+    """
+
+    to: Path
+    query: str | None
+    batches: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    files: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    topics: Mapping[str, TopicLoad] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return (self.rows + self.dead_letters) / self.seconds if self.seconds else 0.0
+
+    @classmethod
+    def of(
+        cls,
+        to: Path,
+        query: str | None,
+        manifests: list[Manifest],
+        seconds: float,
+        *,
+        interrupted: bool,
+    ) -> LoadSummary:
+        """Of the batches that a run has loaded."""
+        topics: dict[str, TopicLoad] = {}
+        for manifest in manifests:
+            for tp, loaded in manifest.partitions.items():
+                before = topics.get(tp.topic, TopicLoad())
+                topics[tp.topic] = TopicLoad(
+                    before.rows + loaded.rows, before.dead_letters + loaded.dead
+                )
+        return cls(
+            to=to,
+            query=query,
+            batches=len(manifests),
+            rows=sum(m.rows for m in manifests),
+            dead_letters=sum(m.dead for m in manifests),
+            files=sum(len(m.files) for m in manifests),
+            size=sum(m.size for m in manifests),
+            seconds=seconds,
+            topics=dict(sorted(topics.items())),
+            interrupted=interrupted,
+        )

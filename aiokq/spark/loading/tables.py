@@ -1,0 +1,69 @@
+"""Table: where the rows of a batch become visible, and how they are found there again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokq.spark.loading.manifest import Manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["POSITION", "Found", "Table", "rows_of", "with_date"]
+
+POSITION: Final = ("topic", "partition", "offset")
+"""The columns that say which record a row is."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows that a reader of the table sees.
+
+    Attributes:
+        batches: that they should be all rows of.
+        positions: with the columns `POSITION`.
+        problems: what is wrong, but for the rows.
+    """
+
+    batches: Sequence[Manifest]
+    positions: pa.Table
+    problems: Sequence[str] = ()
+
+
+class Table(Protocol):
+    """A kind of target."""
+
+    def publish(self, manifest: Manifest, rows: Path) -> None:
+        """Make the rows of a batch visible, all at once, unless they are already.
+
+        Args:
+            rows: the directory with the files of the manifest; gone if they were moved before.
+        """
+
+    def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
+        """What readers see.
+
+        Args:
+            manifests: all that are published.
+        """
+
+
+def rows_of(manifest: Manifest, rows: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, from its temporary files."""
+    from pyarrow import parquet
+
+    for file in manifest.files:
+        with parquet.ParquetFile(rows / file.path) as reader:
+            yield from reader.iter_batches()
+
+
+def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With a column of the day of each record's timestamp, in UTC."""
+    import pyarrow as pa
+
+    # Days since 1970 is how both have it.
+    dates = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+    return batch.append_column(pa.field("date", pa.date32()), dates)

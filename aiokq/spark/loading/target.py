@@ -1,0 +1,198 @@
+"""Target: the directory of a load, what in it is ours, and whose it is. It knows no data.
+
+    DIR/batch_id=0/part-00000-0-0.parquet    rows, for any reader
+    DIR/_aiokq_load.json                     what is loaded here
+    DIR/_aiokq_manifest/0.json               what batch 0 has put where
+    DIR/_aiokq_checkpoint/                   Spark's, of the query
+    DIR/_aiokq_temporary/                    batches that are not finished
+
+Readers of files in directories leave out names that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.checkpoint import Checkpoint
+from aiokq.spark.loading.manifest import Manifests, write_atomically
+from aiokq.spark.loading.options import LoadOptions, OptionError
+
+__all__ = ["Identity", "Target"]
+
+LOAD: Final = "_aiokq_load.json"
+LOCK: Final = "_aiokq_load.lock"
+MANIFESTS: Final = "_aiokq_manifest"
+CHECKPOINT: Final = "_aiokq_checkpoint"
+TEMPORARY: Final = "_aiokq_temporary"
+
+Identity: TypeAlias = Mapping[str, object]
+"""What may not change from one run of a load to the next, by option."""
+
+
+class Target:
+    """The directory of a load.
+
+    Args:
+        root: absolute; made by `opened`.
+        dead_letters: directory of records that could not be decoded; None where none can be.
+        checkpoint: of the query; within `root` if None.
+    """
+
+    def __init__(
+        self, root: Path, dead_letters: Path | None = None, checkpoint: Path | None = None
+    ) -> None:
+        self.root = root
+        self.dead_letters = dead_letters
+        self.checkpoint = Checkpoint(root / CHECKPOINT if checkpoint is None else checkpoint)
+        self.manifests = Manifests(root / MANIFESTS)
+
+    @classmethod
+    def of(cls, options: LoadOptions) -> Target:
+        """Of a load."""
+        checkpoint = options.checkpoint
+        return cls(
+            options.root,
+            None if options.value_format == "bytes" else options.dead_letter_root,
+            None if checkpoint is None else Path(checkpoint).expanduser().absolute(),
+        )
+
+    def identity(self) -> Identity | None:
+        """What is loaded here; None if nothing is yet.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        path = self.root / LOAD
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            raise ConfigError(f"{path}: it is damaged: {error}") from error
+        if not isinstance(found, dict):
+            raise ConfigError(f"{path}: it is damaged")
+        return found
+
+    @contextmanager
+    def opened(self, identity: Identity) -> Iterator[None]:
+        """Nobody else loads to it meanwhile; what killed loads left unfinished is gone.
+
+        Raises:
+            OptionError: the directory cannot be written, is in use, is not ours, or another load's.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = open(self.root / LOCK, "a")  # noqa: SIM115  held below
+        except OSError as error:
+            raise OptionError("to", f"{self.root}: {_reason(error)}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise OptionError("to", f"{self.root}: {_reason(error)}") from error
+                raise OptionError(
+                    "to", f"{self.root}: another load is writing to it; wait for it, or end it"
+                ) from error
+            try:
+                self._claim(identity)
+                self._check_checkpoint()
+                self._claim_dead_letters()
+                self._sweep()
+            except OSError as error:
+                raise OptionError("to", f"{self.root}: {_reason(error)}") from error
+            yield
+
+    def temporary(self, name: str) -> Path:
+        """The directory of an unfinished batch."""
+        return self.root / TEMPORARY / name
+
+    def temporary_dead_letters(self, name: str) -> Path | None:
+        """The same for its dead letters, on the disk where they will be."""
+        return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
+
+    def _claim(self, identity: Identity) -> None:
+        before = self.identity()
+        if before is None:
+            ours = {LOCK, f".{LOAD}.unfinished"}
+            strange = [path.name for path in self.root.iterdir() if path.name not in ours]
+            if strange:
+                raise OptionError(
+                    "to",
+                    f"{self.root}: there are files of others ({min(strange)} ...): give a new "
+                    "directory, or an empty one",
+                )
+            write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
+            return
+        # As JSON has it: without tuples.
+        now: Identity = json.loads(json.dumps(identity))
+        for option in {**before, **now}:
+            if before.get(option) != now.get(option):
+                raise OptionError(
+                    option,
+                    f"{self.root} was loaded with {json.dumps(before.get(option))}, not "
+                    f"{json.dumps(now.get(option))}: load to another directory",
+                )
+
+    def _claim_dead_letters(self) -> None:
+        """Batches of two loads have the same numbers."""
+        directory = self.dead_letters
+        if directory is None:
+            return
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / LOAD
+            if not path.exists():
+                text = json.dumps({"dead_letters_of": str(self.root)}, indent=1)
+                write_atomically(path, text + "\n")
+            of = json.loads(path.read_text(encoding="utf-8")).get("dead_letters_of")
+        except OSError as error:
+            raise OptionError("dead_letter", f"{directory}: {_reason(error)}") from error
+        except (AttributeError, ValueError) as error:
+            raise ConfigError(f"{path}: it is damaged: {error}") from error
+        if of != str(self.root):
+            raise OptionError(
+                "dead_letter", f"{directory}: it has those of another load ({of}): give its own"
+            )
+
+    def _check_checkpoint(self) -> None:
+        """Batches have numbers: with another checkpoint other records would have the same."""
+        query = self.checkpoint.query_id()
+        known = [*self.manifests.all(), *self.manifests.prepared()]
+        if known and known[-1].query != query:
+            raise OptionError(
+                "checkpoint",
+                f"{self.checkpoint.directory} is "
+                + ("not there" if query is None else f"of query {query}")
+                + f", {self.root} was loaded by query {known[-1].query}: give its checkpoint, or "
+                "load to another directory",
+            )
+        if not known and query is not None and self.checkpoint.positions() is not None:
+            raise OptionError(
+                "checkpoint",
+                f"{self.checkpoint.directory} is of a query that has loaded to another directory "
+                f"than {self.root}: what that has would be missing here",
+            )
+
+    def _sweep(self) -> None:
+        """Take away what killed loads have left, but for batches whose files are complete."""
+        kept = {manifest.temporary for manifest in self.manifests.prepared()}
+        for root in (self.root, self.dead_letters):
+            if root is None or not (root / TEMPORARY).is_dir():
+                continue
+            for path in (root / TEMPORARY).iterdir():
+                if path.name not in kept:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or os.strerror(error.errno or 0)

@@ -1,0 +1,126 @@
+"""The options value_format and value_schema as a decoder. How a value is read is elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokq.spark.loading.avro_values import AvroReaders, arrow_of_avro
+from aiokq.spark.loading.failures import one_line_of
+from aiokq.spark.loading.json_schema import arrow_of_json_schema, arrow_of_spark
+from aiokq.spark.loading.json_values import JsonReaders
+from aiokq.spark.loading.options import LoadOptions, OptionError
+from aiokq.spark.loading.values import RecordDecoder, ValueDecoder, text_reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["ValueSchema"]
+
+_FILES: Final = (".json", ".avsc", ".ddl", ".sql", ".txt")
+
+
+class ValueSchema:
+    """What values of a load are.
+
+    What can be wrong without Spark is found here; words of Spark's need a session to be read.
+
+    Raises:
+        OptionError: the schema cannot be read, or is none.
+    """
+
+    def __init__(self, options: LoadOptions) -> None:
+        self._options = options
+        self._text = None if options.value_schema is None else _text(options.value_schema)
+        self._document = _document(self._text)
+        self._kind: pa.DataType | None = None
+        if options.value_format == "avro":
+            if self._document is None:
+                raise OptionError("value_schema", "it is no JSON, as an Avro schema is")
+            self._kind = _checked(lambda: arrow_of_avro(self._document))
+        elif options.value_format == "json" and self._document is not None:
+            self._kind = _checked(self._of_json)
+
+    def identity(self) -> object:
+        """What must be the same from run to run: the schema, however it is laid out."""
+        if self._document is not None or self._text is None:
+            return self._document
+        return " ".join(self._text.split())
+
+    def decoder(self) -> ValueDecoder | None:
+        """For the tasks; with a session of Spark's active.
+
+        Raises:
+            OptionError: words are not a schema.
+        """
+        import pyarrow as pa
+
+        prefix = self._options.confluent_prefix
+        match self._options.value_format:
+            case "bytes":
+                return None
+            case "text":
+                return RecordDecoder(pa.string(), text_reader, prefix)
+            case "avro":
+                assert self._kind is not None
+                return RecordDecoder(self._kind, AvroReaders(self._document), prefix)
+        kind = self._kind if self._kind is not None else _checked(self._of_words)
+        return RecordDecoder(kind, JsonReaders(kind), prefix)
+
+    def _of_json(self) -> pa.DataType:
+        document = self._document
+        if not isinstance(document, Mapping):
+            raise ValueError("it is neither a JSON Schema nor a schema of Spark's")
+        if document.get("type") == "struct":
+            return arrow_of_spark(document)
+        return arrow_of_json_schema(document)
+
+    def _of_words(self) -> pa.DataType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        assert self._text is not None
+        try:
+            found = StructType.fromDDL(self._text)
+        except PySparkException as error:
+            raise ValueError(one_line_of(error)) from error
+        return arrow_of_spark(found.jsonValue())
+
+
+def _checked(make: Callable[[], pa.DataType]) -> pa.DataType:
+    try:
+        return make()
+    except ValueError as error:
+        raise OptionError("value_schema", str(error)) from error
+
+
+def _text(given: str | Path) -> str:
+    path = Path(given)
+    if isinstance(given, str) and not (given.endswith(_FILES) or _is_file(path)):
+        return given
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OptionError("value_schema", f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise OptionError("value_schema", f"{path} is not UTF-8 text") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # words are no path: too long, for one
+        return False
+
+
+def _document(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.lstrip().startswith(("{", "[")):
+            raise OptionError("value_schema", "it begins as JSON, and is none") from None
+        return None

@@ -1,0 +1,248 @@
+"""`verify`: whether the files of a load have what its manifests say, and these what the log has.
+
+It writes nothing. Rows are counted by record (topic, partition, offset), so that one that is there
+twice does not make up for one that is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from aiokq import Cluster, TopicPartition
+from aiokq.errors import ConfigError, KafkaError, UnknownTopicOrPartition
+from aiokq.spark.loading.manifest import LoadedPartition, Manifest
+from aiokq.spark.loading.options import LoadFormat, LoadOptions
+from aiokq.spark.loading.parquet_table import find_files
+from aiokq.spark.loading.table_choice import require_extras, table_of
+from aiokq.spark.loading.tables import Found, Table
+from aiokq.spark.loading.target import Target
+from aiokq.spark.worker import worker_client
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aiokq.spark.options import IsolationLevel
+
+__all__ = ["Verification", "verify_load"]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        batches: that are published.
+        rows: in the files.
+        dead_letters: in their files.
+        offsets: that the batches span.
+        gaps: of these, offsets that are no records: taken away by compaction, markers of
+            transactions, records of aborted ones; the log was asked.
+        problems: what is wrong, each in one line.
+        notes: what could not be asked any more.
+    """
+
+    batches: int
+    rows: int
+    dead_letters: int
+    offsets: int
+    gaps: int
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+
+def verify_load(
+    to: str | Path,
+    *,
+    kafka: Mapping[str, str],
+    dead_letter: str | Path | None = None,
+    table: str | None = None,
+    catalog: Mapping[str, str] | None = None,
+) -> Verification:
+    """Recount a target: its rows against its manifests, and these against the log.
+
+    Args:
+        to: as it was loaded to, as are the others; what else has to be known is in the target.
+        kafka: how to reach the cluster, by Kafka's names; asked where offsets have no rows.
+
+    Raises:
+        ConfigError: nothing was ever loaded to it, or a manifest is damaged.
+        BootstrapFailed: the cluster cannot be reached.
+    """
+    import pyarrow as pa
+
+    given = LoadOptions(
+        to=to, topics_pattern=".*", value_format="text", dead_letter=dead_letter, kafka=kafka
+    )
+    target = Target.of(given)
+    identity = target.identity()
+    if identity is None:
+        raise ConfigError(f"{target.root}: nothing was ever loaded to it")
+    options = replace(
+        given,
+        format=cast("LoadFormat", identity["format"]),
+        table=table,
+        catalog=catalog or {},
+    )
+    require_extras(options)
+    isolation: IsolationLevel = (
+        "read_committed" if identity["read_committed"] else "read_uncommitted"
+    )
+    found = table_of(options, pa.schema([]))
+    return _verified(target, found, kafka, isolation)
+
+
+def _verified(
+    target: Target, table: Table, kafka: Mapping[str, str], isolation_level: IsolationLevel
+) -> Verification:
+    manifests = target.manifests.all()
+    problems = [
+        f"batch {m.batch} is complete, but not published: the next load does it"
+        for m in target.manifests.prepared()
+    ]
+    problems += _chain(manifests)
+    rows = dead = 0
+    for found in table.find(manifests):
+        problems += [*found.problems, *_recount(found, dead=False)]
+        rows += len(found.positions)
+    if target.dead_letters is not None and any(m.dead_letters for m in manifests):
+        letters = {m.batch: (m, m.dead_letters) for m in manifests}
+        for found in find_files(target.dead_letters, letters):
+            problems += [*found.problems, *_recount(found, dead=True)]
+            dead += len(found.positions)
+    spans = _gaps(manifests)
+    client = worker_client(kafka) if spans else None
+    notes: list[str] = []
+    if client is not None:
+        asked = _Asked(client.cluster, isolation_level)
+        client.run(asked.compare(spans))
+        problems += asked.problems
+        notes += asked.notes
+    offsets = sum(p.until - p.first for m in manifests for p in m.partitions.values())
+    counted = sum(p.rows + p.dead for m in manifests for p in m.partitions.values())
+    return Verification(len(manifests), rows, dead, offsets, offsets - counted, problems, notes)
+
+
+def _chain(manifests: Sequence[Manifest]) -> list[str]:
+    """Each batch begins where the one before has ended."""
+    problems: list[str] = []
+    ends: dict[TopicPartition, int] = {}
+    for number, manifest in enumerate(manifests):
+        if manifest.batch != number:
+            problems.append(f"batch {number} has no manifest")
+            break
+        for tp, loaded in manifest.partitions.items():
+            if ends.get(tp, loaded.first) != loaded.first:
+                problems.append(
+                    f"batch {number}: {tp} begins at {loaded.first}, the batch before ended at "
+                    f"{ends[tp]}"
+                )
+            ends[tp] = loaded.until
+    return problems
+
+
+def _recount(found: Found, *, dead: bool) -> list[str]:
+    """Rows against manifests, by record."""
+    expected: Counter[TopicPartition] = Counter()
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for manifest in found.batches:
+        for tp, loaded in manifest.partitions.items():
+            expected[tp] += loaded.dead if dead else loaded.rows
+            first, until = spans.get(tp, (loaded.first, loaded.until))
+            spans[tp] = min(first, loaded.first), max(until, loaded.until)
+    what = f"batch {found.batches[0].batch}" if len(found.batches) == 1 else "the table"
+    problems: list[str] = []
+    counted: set[TopicPartition] = set()
+    for tp, rows, distinct, first, last in _counts(found.positions):
+        counted.add(tp)
+        begun, until = spans.get(tp, (0, 0))
+        if rows != expected[tp]:
+            problems.append(f"{what}: {tp} has {rows} rows, the manifest says {expected[tp]}")
+        if distinct != rows:
+            problems.append(f"{what}: {tp} has {rows - distinct} rows more than once")
+        if tp in spans and not begun <= first <= last < until:
+            problems.append(f"{what}: {tp} has offsets {first} to {last}, of {begun} to {until}")
+    problems += [
+        f"{what}: {tp} has no rows, the manifest says {rows}"
+        for tp, rows in expected.items()
+        if rows and tp not in counted
+    ]
+    return problems
+
+
+def _counts(positions: pa.Table) -> list[tuple[TopicPartition, int, int, int, int]]:
+    grouped = positions.group_by(["topic", "partition"]).aggregate(
+        [("offset", how) for how in ("count", "count_distinct", "min", "max")]
+    )
+    return [
+        (
+            TopicPartition(row["topic"], row["partition"]),
+            row["offset_count"],
+            row["offset_count_distinct"],
+            row["offset_min"],
+            row["offset_max"],
+        )
+        for row in grouped.to_pylist()
+    ]
+
+
+def _gaps(manifests: Sequence[Manifest]) -> list[tuple[TopicPartition, LoadedPartition]]:
+    """What has fewer records than offsets."""
+    return [
+        (tp, loaded)
+        for manifest in manifests
+        for tp, loaded in manifest.partitions.items()
+        if loaded.rows + loaded.dead != loaded.until - loaded.first
+    ]
+
+
+class _Asked:
+    """What the log says about offsets without rows."""
+
+    def __init__(self, cluster: Cluster, isolation_level: IsolationLevel) -> None:
+        self._cluster = cluster
+        self._isolation_level: IsolationLevel = isolation_level
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+
+    async def compare(self, spans: Sequence[tuple[TopicPartition, LoadedPartition]]) -> None:
+        for tp, loaded in spans:
+            try:
+                await self._compare(tp, loaded)
+            except UnknownTopicOrPartition:
+                self.notes.append(f"{tp} is not there any more: its gaps cannot be recounted")
+            except KafkaError as error:
+                self.problems.append(f"{tp}: the log cannot be read: {error}")
+
+    async def _compare(self, tp: TopicPartition, loaded: LoadedPartition) -> None:
+        where = f"{tp}, offsets {loaded.first} to {loaded.until - 1}"
+        beginning = await self._cluster.offsets(tp, "earliest")
+        start = 0 if beginning is None else beginning.offset
+        rows = loaded.rows + loaded.dead
+        if start > loaded.first:
+            self.notes.append(
+                f"{where}: {loaded.until - loaded.first - rows} offsets have no rows, and cannot "
+                f"be recounted: the log begins at {start} by now"
+            )
+            return
+        count = 0
+        reading = self._cluster.read(
+            tp, loaded.first, loaded.until, isolation_level=self._isolation_level
+        )
+        async for batch in reading:
+            count += len(batch)
+        if count > rows:
+            self.problems.append(f"{where}: the log has {count} records, the files {rows}")
+        elif count < rows:
+            self.notes.append(
+                f"{where}: the log has {count} records of the {rows} in the files by now: "
+                "compaction has taken the others"
+            )

@@ -1,0 +1,106 @@
+"""A source whose processes are killed, or fail, at a point that a test chose; else it is "aiokq".
+
+The option ``_die`` of format "dying" is JSON: ``at`` ("latestOffset", "partitions" or "read"),
+``how`` ("raise", "kill": this process, "killgroup": the driver with its JVM), ``from``: the first
+offset at which it happens, and ``once``: a file that is made, and whose being there prevents it.
+``_hold`` is a file that latestOffset waits for; ``_begun`` one that says that it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from aiokq.spark import AiokqDataSource
+from aiokq.spark.batch_reader import TaskRanges
+from aiokq.spark.offsets import OffsetMap, SourceOffset
+from aiokq.spark.options import ReadOptions
+from aiokq.spark.stream_reader import LimitedStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["DyingDataSource", "kill_driver"]
+
+Offset = Mapping[str, Mapping[str, int]]
+
+
+def kill_driver() -> None:
+    """The driver, its JVM and the processes of its streams: all of them at once, as they stand."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+    time.sleep(60)
+
+
+class DyingDataSource(AiokqDataSource):
+    """Reads topics until it is time."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return DyingStreamReader(
+            ReadOptions.parse(self.options, streaming=True), schema, 2, self.options
+        )
+
+
+class DyingStreamReader(LimitedStreamReader):
+    """Reads until it is time."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        max_tasks: int,
+        given: MutableMapping[str, str],
+    ) -> None:
+        super().__init__(options, schema, max_tasks)
+        self._die: dict[str, Any] = json.loads(given.get("_die", "{}"))
+        self._hold = given.get("_hold")
+        self._begun = given.get("_begun")
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> OffsetMap:
+        if self._begun is not None:
+            Path(self._begun).touch()
+        while self._hold is not None and not Path(self._hold).exists():
+            time.sleep(0.01)
+        end = super().latestOffset(start, limit)
+        if end != start:
+            self._at("latestOffset", sum(SourceOffset.parse(start).positions.values()))
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        tasks = super().partitions(start, end)
+        self._at("partitions", sum(SourceOffset.parse(start).positions.values()))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TaskRanges)
+        for batch in super().read(partition):
+            # Not before a part of the rows is given: they must not count.
+            yield batch
+            self._at("read", max(part.start for part in partition.ranges))
+
+    def _at(self, point: str, offset: int) -> None:
+        if self._die.get("at") != point or offset < self._die["from"]:
+            return
+        try:
+            os.close(os.open(self._die["once"], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        match self._die["how"]:
+            case "raise":
+                raise RuntimeError("injected")
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "killgroup":
+                kill_driver()

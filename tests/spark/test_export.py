@@ -1,0 +1,398 @@
+"""`aiokq spark export` end to end: what is in the log, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import aiokq
+from aiokq.cli.app import execute
+from aiokq.errors import ConfigError
+from aiokq.spark import ExportColumns, Exported, ExportFailed, ExportProgress, export
+from tests.peers.broker_process import broker_process
+from tests.spark.logs import log, values
+from tests.spark.topics import Topics
+
+HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass
+class Said:
+    """What a run of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, object]:
+        document: dict[str, object] = json.loads(self.out)
+        return document
+
+
+class CommandLine:
+    """`aiokq spark export`, in this process."""
+
+    def __init__(self, servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.servers = servers
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Said:
+        self._capsys.readouterr()
+        code = execute(["spark", "export", *map(str, arguments), "-b", self.servers])
+        said = self._capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+
+@pytest.fixture
+def cli(topics: Topics, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(topics.bootstrap_servers, capsys)
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """25,000 rows in two files: three pieces."""
+    for name, first, rows in (("a", 0, 15_000), ("b", 15_000, 10_000)):
+        ids = pa.array(range(first, first + rows), pa.int64())
+        parquet.write_table(pa.table({"id": ids}), tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+def exported(topics: Topics, source: Path, topic: str, **options: object) -> Exported:
+    """The library's function."""
+
+    async def work(cluster: aiokq.Cluster) -> Exported:
+        return await export(cluster, source, topic, **options)  # type: ignore[arg-type]
+
+    return topics.run(work)
+
+
+def test_rows_become_records_in_their_order_and_are_counted(
+    cli: CommandLine, topics: Topics, topic: str, numbers: Path
+) -> None:
+    """Rows of all files, JSON each, acknowledged, and found in the log again."""
+    done = cli(numbers, "--to", topic, "--create", "--key-column", "id", "--verify", "--json")
+    assert done.code == 0, done.err
+    found = done.json
+    assert (found["files"], found["rows"], found["sent"]) == (2, 25_000, 25_000)
+    assert (found["created"], found["verified"], found["in_log"]) == (True, True, 25_000)
+    assert found["others"] == 0
+    assert found["columns"] == "key: id; value: JSON of id"
+    records = log(topics, topic)
+    assert [(r.key, r.value) for r in records] == [
+        (b"%d" % n, b'{"id":%d}' % n) for n in range(25_000)
+    ]
+
+
+def test_the_summary_is_for_people(cli: CommandLine, topic: str, numbers: Path) -> None:
+    """One line of what was done, one of what was verified."""
+    done = cli(numbers / "b.parquet", "--to", topic, "--create", "--verify", "-z", "zstd")
+    assert done.code == 0, done.err
+    first, second = done.out.splitlines()
+    assert first.startswith(f"10000 rows of 1 file acknowledged by {topic}; 10000 now (")
+    assert second == "verified: 10000 rows are in the log, as they are here"
+
+
+def test_keys_headers_times_and_partitions_come_from_columns(
+    cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Each row says where it goes; a null value deletes its key, a null partition is by key."""
+    topics.create(topic, 3)
+    table = pa.table(
+        {
+            "k": ["a", None, "c", "d"],
+            "v": pa.array([b"1", b"\xff", None, b"4"]),
+            "t": pa.array([1_700_000_000_001_999] * 4, pa.timestamp("us", "UTC")),
+            "p": pa.array([2, 0, 2, 1], pa.int16()),
+            "h": pa.array([[{"key": "a", "value": b"x"}], None, None, None], HEADER),
+            "n": [5, None, None, None],
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    columns = ("--key-column", "k", "--value-column", "v", "--timestamp-column", "t")
+    more = ("--partition-column", "p", "--headers-column", "h", "-H", "n=n")
+    done = cli(tmp_path, "--to", topic, *columns, *more, "--verify")
+    assert done.code == 0, done.err
+    assert [tuple(record) for record in log(topics, topic)] == [
+        (0, None, b"\xff", (), 1_700_000_000_001),
+        (1, b"d", b"4", (), 1_700_000_000_001),
+        (2, b"a", b"1", (("a", b"x"), ("n", b"5")), 1_700_000_000_001),
+        (2, b"c", None, (), 1_700_000_000_001),
+    ]
+
+
+def test_rows_of_records_are_restored_as_they_were(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """A backup of a topic: no option but where to."""
+    table = pa.table(
+        {
+            "key": pa.array([b"k", None]),
+            "value": pa.array([b"v", None], pa.binary()),
+            "topic": ["old", "old"],
+            "partition": pa.array([7, 7], pa.int32()),
+            "offset": pa.array([1, 2], pa.int64()),
+            "timestamp": pa.array([1_700_000_000_000_000] * 2, pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0, 0], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": None}], None], HEADER),
+        }
+    )
+    batch = tmp_path / "batch_id=0"
+    batch.mkdir()
+    parquet.write_table(table, batch / "part-0.parquet")
+    topics.create(topic)
+    done = exported(topics, tmp_path, topic, verify=True)
+    assert done.verified
+    assert [tuple(record)[1:] for record in log(topics, topic)] == [
+        (b"k", b"v", (("h", None),), 1_700_000_000_000),
+        (None, None, (), 1_700_000_000_000),
+    ]
+
+
+def test_a_run_that_is_done_writes_nothing_again(
+    cli: CommandLine, topics: Topics, topic: str, numbers: Path, tmp_path: Path
+) -> None:
+    """The same command from cron: with --resume it goes on where it was, else begins again."""
+    progress = tmp_path / "progress"
+    for sent in (25_000, 0):
+        done = cli(numbers, "--to", topic, "--create", "--resume", progress, "--verify", "--json")
+        assert done.code == 0, done.err
+        assert (done.json["sent"], done.json["in_log"], done.json["others"]) == (sent, 25_000, 0)
+    done = cli(numbers, "--to", topic, "--verify", "--json")
+    assert (done.json["sent"], done.json["in_log"]) == (25_000, 25_000)
+    assert len(values(topics, topic)) == 50_000
+
+
+def test_a_run_that_was_killed_is_gone_on_with(
+    cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """SIGKILL in the middle: no row is lost, and at most eight pieces are there twice."""
+    rows = 300_000
+    parquet.write_table(pa.table({"id": range(rows)}), tmp_path / "a.parquet")
+    topics.create(topic, 2)
+    progress = tmp_path / "progress"
+    arguments = [str(tmp_path / "a.parquet"), "--to", topic, "--resume", str(progress)]
+    command = [sys.executable, "-m", "aiokq", "spark", "export", *arguments]
+    process = subprocess.Popen([*command, "-b", topics.bootstrap_servers])
+    try:
+        deadline = time.monotonic() + 60
+        while not progress.exists() or progress.read_bytes().count(b"\n") < 4:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    done = cli(*arguments, "--verify", "--json")
+    assert done.code == 0, done.err
+    assert done.json["rows"] == done.json["in_log"] == rows
+    assert done.json["resumed"] >= 30_000
+    assert done.json["resumed"] + done.json["sent"] == rows
+    times = Counter(values(topics, topic))
+    assert len(times) == rows
+    assert sum(times.values()) - rows == done.json["others"] <= 80_000
+
+
+def test_an_interrupted_run_says_how_far_it_is_and_goes_on(
+    topics: Topics, topic: str, numbers: Path, tmp_path: Path
+) -> None:
+    """Cancelled as by Ctrl-C: what was accepted is delivered and noted, so nothing comes twice."""
+    progress = tmp_path / "progress"
+
+    async def work(cluster: aiokq.Cluster) -> None:
+        def told(how_far: ExportProgress) -> None:
+            if how_far.done:
+                task.cancel()
+
+        task = asyncio.current_task()
+        assert task is not None
+        await export(cluster, numbers, topic, create=aiokq.NewTopic(""), resume=progress, told=told)
+
+    with pytest.raises(asyncio.CancelledError):
+        topics.run(work)
+    done = exported(topics, numbers, topic, resume=progress, verify=True)
+    assert done.verified
+    assert done.resumed >= 10_000
+    assert done.checked is not None
+    assert done.checked.others == 0
+
+
+def test_a_missing_topic_is_created_only_if_asked_for(
+    cli: CommandLine, topics: Topics, topic: str, numbers: Path
+) -> None:
+    """A slip of the pen in the topic: the broker of these tests would make one by itself."""
+    refused = cli(numbers, "--to", topic)
+    assert refused.code == 1
+    assert f"there is no topic {topic}: create it first, or let the export do it" in refused.err
+    assert "aiokq spark export" not in refused.out
+
+    async def names(cluster: aiokq.Cluster) -> list[str]:
+        async with cluster.admin() as admin:
+            return list(await admin.list_topics())
+
+    assert topic not in topics.run(names)
+    wanted = ("--create", "--partitions", "4", "--set", "cleanup.policy=compact,delete")
+    more = ("--replication-factor", "1", "--key-column", "id", "--json")
+    done = cli(numbers, "--to", topic, *wanted, *more)
+    assert done.code == 0, done.err
+    assert done.json["created"] is True
+
+    async def describe(cluster: aiokq.Cluster) -> tuple[int, str | None]:
+        async with cluster.admin() as admin:
+            described = await admin.describe_topics([topic], raise_errors=True)
+            resource = aiokq.ConfigResource(aiokq.ConfigResourceType.TOPIC, topic)
+            configs = await admin.describe_configs([resource], raise_errors=True)
+            policy = configs[resource].entries["cleanup.policy"].value
+            return len(described[topic].partitions), policy
+
+    assert topics.run(describe) == (4, "compact,delete")
+
+
+def test_a_missing_column_is_told_before_anything_is_sent(
+    cli: CommandLine, topics: Topics, topic: str, numbers: Path
+) -> None:
+    """The name of the column, the file, and what there is."""
+    topics.create(topic)
+    done = cli(numbers, "--to", topic, "--key-column", "ID")
+    assert done.code == 1
+    assert done.err == f"aiokq: {numbers}/a.parquet: there is no column 'ID'; there are id\n"
+    assert values(topics, topic) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--partitions", "3"), "--partitions is of a new topic: give --create, too"),
+        (("--value-column", "id", "--value-columns", "id"), "exclude each other"),
+        (("-H", "id"), "--header-column takes NAME=COLUMN"),
+    ],
+)
+def test_options_that_contradict_are_wrong_usage(
+    cli: CommandLine, topic: str, numbers: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    """Nothing is looked up for them."""
+    done = cli(numbers, "--to", topic, *options)
+    assert done.code == 2
+    assert complaint in done.err
+
+
+def test_a_row_that_is_too_large_is_named(
+    cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """One of a million: the file, the row, its size, and which limit to raise."""
+    topics.create(topic, max_message_bytes="2000")
+    texts = [b"x"] * 10 + [b"x" * 5_000] + [b"x"] * 10
+    parquet.write_table(pa.table({"v": texts}), tmp_path / "a.parquet")
+    done = cli(tmp_path, "--to", topic, "--value-column", "v")
+    assert done.code == 1
+    assert "a.parquet, row 11: a record of 5,000 bytes" in done.err
+    assert "max.message.bytes" in done.err
+    assert "Traceback" not in done.err
+    parquet.write_table(pa.table({"v": [b"x", b"x" * 2_000_000]}), tmp_path / "a.parquet")
+    done = cli(tmp_path, "--to", topic, "--value-column", "v")
+    assert done.code == 1
+    assert "a.parquet, row 2: a record of 2,000,000 bytes" in done.err
+    assert "max.request.size" in done.err
+
+
+def test_a_partition_that_is_not_there_is_named(
+    cli: CommandLine, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Rows of a topic that had more partitions."""
+    topics.create(topic, 2)
+    for partition in (5, -1):
+        table = pa.table({"p": pa.array([0, 1, partition])})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        done = cli(tmp_path, "--to", topic, "--partition-column", "p")
+        assert done.code == 1
+        assert f"a.parquet, row 3, partition {partition}: " in done.err
+
+
+def test_rows_that_retention_took_are_missed(
+    cli: CommandLine, topics: Topics, topic: str, numbers: Path, tmp_path: Path
+) -> None:
+    """--verify must not say that what is gone is there, nor what was written over."""
+    progress = tmp_path / "progress"
+    assert cli(numbers, "--to", topic, "--create", "--resume", progress).code == 0
+    topics.delete_records(topic, {0: 100})
+    done = cli(numbers, "--to", topic, "--resume", progress, "--verify", "--json")
+    assert done.code == 1
+    assert (done.json["verified"], done.json["in_log"]) == (False, 24_900)
+    assert "100 of 25000 acknowledged rows are not in the log" in done.err
+
+
+def test_acknowledgements_are_not_optional(topics: Topics, topic: str, numbers: Path) -> None:
+    """acks=0 in the file of settings: nobody would know what is in the log."""
+    with pytest.raises(ConfigError, match="acks=0"):
+        exported(topics, numbers, topic, producer={"acks": 0})
+
+
+def test_a_broker_that_is_away_is_told(
+    capsys: pytest.CaptureFixture[str], topic: str, numbers: Path, tmp_path: Path
+) -> None:
+    """At the beginning: no traceback, and where it was looked for."""
+    config = tmp_path / "client.properties"
+    config.write_text("bootstrap.timeout.ms=500\n")
+    cli = CommandLine("127.0.0.1:1", capsys)
+    done = cli(numbers, "--to", topic, "--config", config)
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_broker_that_goes_away_leaves_an_export_that_can_be_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    """In the middle: the row is named, and a later run ends with each row in the log."""
+    parquet.write_table(pa.table({"id": range(100_000)}), tmp_path / "a.parquet")
+    progress = tmp_path / "progress"
+    with broker_process(tmp_path / "data") as broker:
+        topics = Topics(broker.bootstrap_servers)
+        topics.create("t", 2)
+        broker_port = int(broker.bootstrap_servers.rpartition(":")[2])
+
+        def told(how_far: ExportProgress) -> None:
+            if how_far.done and broker.process is not None and broker.process.poll() is None:
+                broker.process.kill()
+                broker.process.wait()
+
+        async def work() -> None:
+            servers = broker.bootstrap_servers
+            async with aiokq.Cluster(servers, request_timeout_ms=1_000) as cluster:
+                limits = {"delivery_timeout_ms": 2_000}
+                await export(cluster, tmp_path, "t", producer=limits, resume=progress, told=told)
+
+        with pytest.raises(ExportFailed, match=r"a\.parquet, row.* of 100,000 rows are ack"):
+            asyncio.run(work())
+        broker.stop()
+        broker.port = broker_port
+        broker.start()
+        done = exported(topics, tmp_path, "t", resume=progress, verify=True)
+        assert done.rows == 100_000
+        assert done.resumed >= 10_000
+        assert done.checked is not None
+        assert done.checked.rows == 100_000
+        assert len(set(values(topics, "t"))) == 100_000
+
+
+def test_other_columns_need_another_file_of_progress(
+    topics: Topics, topic: str, numbers: Path, tmp_path: Path
+) -> None:
+    """The key was forgotten, and the command is given again with it."""
+    topics.create(topic)
+    progress = tmp_path / "progress"
+    exported(topics, numbers, topic, resume=progress)
+    with pytest.raises(ConfigError, match="other columns"):
+        exported(topics, numbers, topic, columns=ExportColumns(key="id"), resume=progress)

@@ -1,0 +1,156 @@
+"""Drivers that are killed, JVM and all, at each point of a batch: the log is read exactly once.
+
+The sink is idempotent by the number of the batch, so rows are there twice if a batch that is run
+again has other rows than it had, and are missing if a batch begins too late.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.conftest import CONNECTOR, ROOT
+from tests.spark.logs import places
+from tests.spark.streams import Stream, wait_for
+from tests.spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A driver starts six processes; half a minute where the machine does other things.
+pytestmark = pytest.mark.timeout(900)
+
+
+class Driver:
+    """A driver as a process of its own; it kills itself where it was told to.
+
+    Args:
+        given: before_sink or after_sink, the batch at which it does.
+    """
+
+    def __init__(self, stream: Stream, format_: str, options: dict[str, str], **given: int) -> None:
+        order = {
+            "bootstrap_servers": stream.topics.bootstrap_servers,
+            "topic": stream.topic,
+            "home": str(stream.home),
+            "format": format_,
+            "options": options,
+            **given,
+        }
+        stream.home.mkdir(exist_ok=True)
+        self.output = stream.home / "driver.out"
+        with open(self.output, "ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.killed_driver", json.dumps(order)],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def dies(self) -> None:
+        """Wait until it was killed."""
+        try:
+            code = self.process.wait(600)
+        finally:
+            self.process.kill()
+        assert code == -9, self.output.read_text()[-4000:]
+
+
+def dies(stream: Stream, format_: str = "dying", *, limit: int = 20, **given: Any) -> None:
+    """Run a driver until it kills itself."""
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(limit)}
+    Driver(stream, format_, options | given.pop("options", {}), **given).dies()
+
+
+def dying(stream: Stream, at: str, start: int) -> dict[str, Any]:
+    once = str(stream.home / f"{at}-{start}")
+    return {"_die": json.dumps({"at": at, "how": "killgroup", "from": start, "once": once})}
+
+
+def test_a_driver_killed_in_its_first_batch_began_where_it_began(
+    spark: SparkSession, either: Topics, topic: str, tmp_path: Path
+) -> None:
+    """With "latest": asked again, Spark's source would begin behind what was not read yet."""
+    either.create(topic, 2)
+    either.fill(topic, 5, 2)
+    stream = Stream(spark, either, topic, tmp_path / "query")
+    begun, arrived = tmp_path / "begun", tmp_path / "arrived"
+    options = {"startingOffsets": "latest", "_begun": str(begun), "_hold": str(arrived)}
+    driver = Driver(stream, "dying", options, before_sink=0)
+    try:
+        # It knows where it begins, and is about to ask how far it may go.
+        wait_for(begun.exists, 600)
+        either.fill(topic, 3, 2)
+        arrived.touch()
+        driver.dies()
+    finally:
+        driver.process.kill()
+    assert (stream.planned(), stream.done(), stream.batches()) == (0, -1, {})
+    either.fill(topic, 2, 2)
+
+    stream.available_now(startingOffsets="latest")
+
+    assert stream.rows() == [row for row in places(either, topic) if row[1] >= 5]
+    assert {row[1] for row in stream.batches()[0]} == {5, 6, 7}
+
+
+@pytest.mark.full
+def test_a_driver_killed_at_each_point_of_a_batch_goes_on_exactly_once(
+    spark: SparkSession, either: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Before the offset log, between it and the sink, between the sink and the commit log."""
+    either.create(topic, 3)
+    either.fill(topic, 40, 3)
+    stream = Stream(spark, either, topic, tmp_path / "query")
+
+    dies(stream, options=dying(stream, "latestOffset", 20))
+    before = (stream.planned(), stream.done())
+    assert before[0] == before[1] >= 0
+    either.fill(topic, 5, 3)
+
+    dies(stream, options=dying(stream, "partitions", 40))
+    planned = stream.planned()
+    assert stream.done() == planned - 1 >= before[0]
+    assert planned not in stream.batches()
+    either.fill(topic, 5, 3)
+
+    dies(stream, after_sink=planned + 1)
+    assert (stream.planned(), stream.done()) == (planned + 1, planned)
+    first = stream.batches()[planned + 1]
+    either.fill(topic, 5, 3)
+
+    stream.available_now(maxOffsetsPerTrigger="50")
+
+    assert stream.rows() == places(either, topic)
+    assert stream.runs(planned + 1) == [first, first]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["before_sink", "after_sink"])
+def test_a_batch_of_a_killed_jvm_connector_is_run_again_by_ours(
+    spark: SparkSession, either: Topics, topic: str, tmp_path: Path, point: str
+) -> None:
+    """It was planned by the one, and is read by the other: the same rows."""
+    if not any(CONNECTOR.glob("*.jar")):
+        pytest.skip("Spark's own connector is not there: make connector")
+    either.create(topic, 3)
+    either.fill(topic, 40, 3)
+    stream = Stream(spark, either, topic, tmp_path / "query")
+
+    dies(stream, "kafka", **{point: 2})
+    assert (stream.planned(), stream.done()) == (2, 1)
+    either.fill(topic, 5, 3)
+    stream.available_now(startingOffsets="earliest", maxOffsetsPerTrigger="30")
+
+    assert stream.rows() == places(either, topic)
+    runs = stream.runs(2)
+    assert runs == ([runs[0]] if point == "before_sink" else [runs[0], runs[0]])
+    assert len(runs[0]) in range(15, 24)

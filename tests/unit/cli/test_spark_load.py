@@ -1,0 +1,70 @@
+"""`aiokq spark load`: what is refused before Spark is started, and the recount."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+from tests.unit.cli.harness import CommandLine
+from tests.unit.spark.loading.worlds import World, options
+
+
+def run(alone: CommandLine, *arguments: object):
+    return alone("spark", "load", *map(str, arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--to", "x"], "TOPIC: name topics"),
+        (["t", "--to", "s3://x"], "--to: s3://x: a directory is needed"),
+        (["t", "--to", "x", "--partition-by", "hour"], "--partition-by: 'hour' is neither"),
+        (["t", "--to", "x", "--value-format", "avro"], "--value-schema: values as avro need"),
+        (["t", "--to", "x", "--from", "17"], "--from 17: partitions have offsets of their own"),
+        (["t", "--to", "x", "--catalog", "uri"], "--catalog takes NAME=VALUE"),
+        (["t", "--to", "x", "--table", "a.b"], "--table: only format iceberg"),
+    ],
+)
+def test_wrong_usage_names_the_option(
+    alone: CommandLine, arguments: list[str], complaint: str
+) -> None:
+    """As it is called on the command line; exit code 2."""
+    result = run(alone, *arguments)
+
+    assert result.code == 2
+    assert complaint in result.complaint
+
+
+def test_a_schema_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: Path) -> None:
+    """Before the cluster is looked for, and before Spark is started."""
+    schema = tmp_path / "flight.avsc"
+    schema.write_text('{"type": "recor')
+
+    result = run(
+        alone,
+        *("t", "--to", tmp_path / "out", "--value-format", "avro", "--value-schema", schema),
+    )
+
+    assert result.code == 1
+    assert "--value-schema: it begins as JSON, and is none" in result.complaint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_target_is_recounted_without_topics(alone: CommandLine, tmp_path: Path) -> None:
+    """--verify alone starts no Spark; what is wrong is exit code 1."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+
+    sound = run(alone, "--to", tmp_path / "out", "--verify")
+    next((tmp_path / "out" / "batch_id=0").iterdir()).unlink()
+    broken = run(alone, "--to", tmp_path / "out", "--verify", "--json")
+
+    assert (sound.code, sound.err) == (0, "")
+    assert sound.lines == [
+        f"{tmp_path / 'out'}: sound; 40 rows and 20 dead letters in 1 batches, of 60 offsets"
+    ]
+    assert broken.code == 1
+    assert not broken.json["sound"]
+    assert broken.json["rows"] == 0

@@ -1,0 +1,256 @@
+"""RecordColumns and append_columns: rows straight from Arrow's buffers, on both builds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import DeliveryFailed, RecordTooLarge, UnknownTopicOrPartition
+
+pa = pytest.importorskip("pyarrow")
+
+Make = Callable[..., Any]
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ROWS = [
+    (b"k0", b"v0", [("h", b"x"), ("n", None)], 1_000, None),
+    (None, b"v1", None, None, 2),
+    (b"", None, [("\u00fc" * 90, b"")], 3_000, None),
+    (b"k3", b"", [], 5_000, 0),
+    (b"k" * 200, b"v" * 9000, None, None, None),
+] * 7
+
+
+def arrow(rows: list[Any] = ROWS) -> Any:
+    """Rows of (key, value, headers, timestamp_ms, partition) as a batch of Arrow's."""
+    keys, values, headers, times, partitions = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(headers, HEADERS),
+            "timestamp": pa.array(
+                [None if t is None else 1000 * t + 999 for t in times], pa.timestamp("us", "UTC")
+            ),
+            "partition": pa.array(partitions, pa.int32()),
+        }
+    )
+
+
+def test_rows_are_those_of_the_batch(core: ModuleType) -> None:
+    """Nulls, empty values, and a time that is cut to milliseconds."""
+    columns = core.RecordColumns.from_arrow(arrow())
+
+    assert [columns.record(n) for n in range(len(columns))] == ROWS
+    assert repr(columns) == "<RecordColumns of 35 records>"
+    with pytest.raises(IndexError):
+        columns.record(35)
+
+
+@pytest.mark.parametrize("start", [1, 8, 13])
+def test_a_slice_has_its_own_rows(core: ModuleType, start: int) -> None:
+    """Arrow's slices share the buffers of the whole: validity bits begin inside a byte."""
+    columns = core.RecordColumns.from_arrow(arrow().slice(start, 11))
+
+    assert [columns.record(n) for n in range(11)] == ROWS[start : start + 11]
+
+
+def test_text_of_any_width_is_its_utf8(core: ModuleType) -> None:
+    """Spark has an option by which text has offsets of 64 bits."""
+    for kind in (pa.string(), pa.large_string()):
+        batch = pa.record_batch({"value": pa.array(["\u00e4", None], kind)})
+        columns = core.RecordColumns.from_arrow(batch)
+        assert [columns.record(n)[1] for n in range(2)] == ["\u00e4".encode(), None]
+
+
+def test_a_batch_that_was_read_goes_out_as_it_is(
+    core: ModuleType, encode: Make, cursor: Make
+) -> None:
+    """to_arrow() and from_arrow() are each other's opposite; offsets and topics are left out."""
+    records = [(b"k", b"v%d" % n, [("h", b"x")], n) for n in range(20)]
+    batch = cursor(encode(records), 0).columns().to_arrow()
+
+    columns = core.RecordColumns.from_arrow(batch)
+
+    assert [columns.record(n) for n in range(20)] == [(*record, 0) for record in records]
+
+
+def test_rows_become_the_bytes_that_records_become(core: ModuleType, bench: Make) -> None:
+    """Whatever the way in: partitions, batches and their bytes are the same."""
+    made = [bench(3, seed=5), bench(3, seed=5)]
+    rows = [
+        (key, value, heads, time or 7, partition) for key, value, heads, time, partition in ROWS
+    ]
+
+    columns = core.RecordColumns.from_arrow(arrow([(*row[:3], row[3], row[4]) for row in rows]))
+    deliveries, consumed = made[0].accumulator.append_columns("t", columns)
+    one_by_one = [
+        made[1].append("t", value, key, partition, time, heads)
+        for key, value, heads, time, partition in rows
+    ]
+
+    assert consumed == len(deliveries) == len(rows)
+    assert [(d.partition, d.timestamp_ms) for d in deliveries[:]] == [
+        (d.partition, d.timestamp_ms) for d in one_by_one
+    ]
+    assert [bytes(b.stamp()) for b in made[0].opened] == [bytes(b.stamp()) for b in made[1].opened]
+
+
+def test_rows_without_room_wait_and_go_on_where_they_were(core: ModuleType, bench: Make) -> None:
+    """A batch of Spark's may be larger than buffer_memory."""
+    made = bench(1, buffer_memory=20_000, batch_size=4096)
+    rows = [(None, b"%04d" % n * 100, None, None, None) for n in range(120)]
+    columns = core.RecordColumns.from_arrow(arrow(rows))
+    values = []
+
+    deliveries, done = made.accumulator.append_columns("t", columns)
+    while True:
+        assert len(deliveries) == done
+        for batch in made.opened:
+            values += [value for _, value, _, _ in batch.records()]
+            batch.complete(0)
+        made.opened.clear()
+        slot = made.route.slots[0]
+        slot.take_open()
+        if done == len(rows):
+            break
+        made.accumulator.waiting = 1
+        assert made.accumulator.append_columns("t", columns, start=done, into=deliveries) == (
+            deliveries,
+            done,
+        )
+        _, done = made.accumulator.append_columns(
+            "t", columns, start=done, into=deliveries, waited=True
+        )
+
+    assert values == [row[1] for row in rows]
+    with pytest.raises(ValueError, match="not those of the call before"):
+        made.accumulator.append_columns("t", columns, start=1, into=deliveries, waited=True)
+    with pytest.raises(ValueError, match="goes with `into`"):
+        made.accumulator.append_columns("t", columns, start=1)
+
+
+def test_rows_for_an_unknown_topic_wait_for_its_partitions(core: ModuleType, bench: Make) -> None:
+    """The first rows of a task come before the topic's metadata."""
+    made = bench(0)
+    rows = [row for row in ROWS if row[4] != 2]
+    columns = core.RecordColumns.from_arrow(arrow(rows))
+
+    deliveries, done = made.accumulator.append_columns("t", columns)
+    made.accumulator.set_route("t", 2, range(2), lambda slot: made.owner)
+
+    assert done == len(rows)
+    assert [d.timestamp_ms for d in deliveries[:3:2]] == [1000, 5000]
+    assert {d.partition for d in deliveries[:]} == {0, 1}
+
+
+async def test_a_failure_names_the_rows_it_is_about(core: ModuleType, bench: Make) -> None:
+    """Of one partition of three: the rows of the others were delivered."""
+    made = bench(3)
+    rows = [(None, b"v", None, n, n % 3) for n in range(9)]
+    columns = core.RecordColumns.from_arrow(arrow(rows))
+
+    deliveries, _ = made.accumulator.append_columns("t", columns)
+    for batch in made.opened:
+        if batch.partition == 1:
+            batch.fail(ValueError("no"))
+        else:
+            batch.complete(100 * batch.partition)
+
+    with pytest.raises(DeliveryFailed) as caught:
+        await deliveries
+    assert [error is None for error in caught.value.errors] == [n % 3 != 1 for n in range(9)]
+    assert (await deliveries[8]).offset == 202
+    assert (await deliveries[8]).timestamp_ms == 8
+
+
+def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
+    core: ModuleType, bench: Make
+) -> None:
+    """Half a batch in the log, and an error, is the worst of both."""
+    made = bench(2, max_record_bytes=5000)
+
+    def append(*rows: Any) -> None:
+        columns = core.RecordColumns.from_arrow(arrow([(None, b"v", None, None, None), *rows]))
+        made.accumulator.append_columns("t", columns)
+
+    with pytest.raises(UnknownTopicOrPartition, match="'t' has 2 partitions"):
+        append((None, b"v", None, None, 2))
+    with pytest.raises(RecordTooLarge, match="record 1 has 6000 bytes"):
+        append((None, bytes(6000), None, None, None))
+    with pytest.raises(ValueError, match="partition -1: partitions are numbered from 0"):
+        append((None, b"v", None, None, -1))
+    with pytest.raises(ValueError, match="timestamp of record 1"):
+        append((None, b"v", None, -5, None))
+    with pytest.raises(TypeError, match="a header's name is str, not NoneType"):
+        append((None, b"v", [(None, b"x")], None, None))
+    with pytest.raises(TypeError, match="columns are RecordColumns"):
+        made.accumulator.append_columns("t", arrow())
+    assert made.accumulator.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("offsets", "data", "text"),
+    [
+        ([0, 3, 2], b"abc", "value: offset 2 is 2, it is from 3 to 3"),
+        ([0, 1, 4], b"abc", "value: offset 2 is 4, it is from 1 to 3"),
+        ([-1, 1, 2], b"abc", "value: offset 0 is -1, it is from 0 to 3"),
+        ([0, 1], b"abc", "value: 8 bytes, and 12 are needed"),
+    ],
+)
+def test_offsets_outside_the_bytes_are_refused(
+    core: ModuleType, offsets: list[int], data: bytes, text: str
+) -> None:
+    """The compiled core would read beyond the buffer."""
+    packed = struct.pack(f"={len(offsets)}i", *offsets)
+
+    with pytest.raises(ValueError, match=text):
+        core.RecordColumns(2, value=(None, packed, data))
+
+
+def test_a_buffer_that_may_change_is_copied(core: ModuleType) -> None:
+    """Offsets are checked once: written to later they would lead anywhere."""
+    offsets, data = bytearray(struct.pack("=2i", 0, 3)), bytearray(b"abc")
+    columns = core.RecordColumns(1, value=(None, offsets, data))
+
+    offsets[:] = struct.pack("=2i", 0, 1 << 30)
+    data[:] = b"xyz"
+
+    assert columns.record(0)[1] == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("value", pa.array([1])),
+        ("key", pa.array([1.5])),
+        ("headers", pa.array(["h"])),
+        ("timestamp", pa.array([1])),
+        ("partition", pa.array([1], pa.int64())),
+    ],
+)
+def test_a_column_of_another_type_is_named(core: ModuleType, name: str, array: Any) -> None:
+    """Its bytes would be taken for something else."""
+    columns = {"value": pa.array([b"v"]), name: array}
+
+    with pytest.raises(TypeError, match=f"column {name} is "):
+        core.RecordColumns.from_arrow(pa.record_batch(columns))
+
+
+def test_values_are_needed(core: ModuleType) -> None:
+    """A batch of keys is most likely one whose column has another name."""
+    with pytest.raises(ValueError, match="records have a column `value`: there are key"):
+        core.RecordColumns.from_arrow(pa.record_batch({"key": pa.array([b"k"])}))
+
+
+def test_no_rows_are_no_records(core: ModuleType, bench: Make) -> None:
+    """An empty array of Arrow's may have no buffers at all."""
+    batch = arrow().slice(0, 0)
+    for empty in (batch, pa.record_batch({"value": pa.array([], pa.binary())})):
+        deliveries, done = bench(1).accumulator.append_columns(
+            "t", core.RecordColumns.from_arrow(empty)
+        )
+        assert (len(deliveries), done) == (0, 0)

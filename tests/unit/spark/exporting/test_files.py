@@ -1,0 +1,125 @@
+"""The files of an export, and their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from aiokq.errors import ConfigError
+from aiokq.spark.exporting import files as files_module
+from aiokq.spark.exporting.files import ParquetFiles
+from aiokq.spark.exporting.mapping import ExportColumns
+
+
+def write(path: Path, first: int, rows: int, row_group_size: int | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"n": pa.array(range(first, first + rows), pa.int64())})
+    parquet.write_table(table, path, row_group_size=row_group_size)
+
+
+def numbers(files: ParquetFiles, begin: tuple[int, int] = (0, 0)) -> list[int]:
+    return [n for piece in files.pieces(begin) for n in piece.batch.column("n").to_pylist()]
+
+
+def find(*sources: object, columns: ExportColumns | None = None) -> ParquetFiles:
+    return ParquetFiles.find([str(source) for source in sources], columns or ExportColumns())
+
+
+def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """batch_id=10 before batch_id=9: the last value of a key is an old one."""
+    for batch in (10, 9, 2):
+        write(tmp_path / f"batch_id={batch}" / "part-0.parquet", batch, 1)
+    assert numbers(find(tmp_path)) == [2, 9, 10]
+    assert numbers(find(f"{tmp_path}/**/*.parquet")) == [2, 9, 10]
+    assert numbers(find(tmp_path / "batch_id=9", tmp_path)) == [9, 2, 10]
+
+
+def test_what_a_load_has_not_finished_is_left_out(tmp_path: Path) -> None:
+    """Rows of a batch that is done again are there twice."""
+    write(tmp_path / "batch_id=0" / "part-0.parquet", 0, 1)
+    write(tmp_path / "_temporary" / "part-0.parquet", 1, 1)
+    write(tmp_path / ".hidden.parquet", 1, 1)
+    (tmp_path / "_SUCCESS").touch()
+    assert numbers(find(tmp_path)) == [0]
+
+
+def test_columns_of_the_path_are_columns(tmp_path: Path) -> None:
+    """Spark keeps the columns that it partitions by in names of directories only."""
+    write(tmp_path / "date=2026-01-31" / "a.parquet", 0, 1)
+    write(tmp_path / "date=2026-02-01" / "a.parquet", 1, 1)
+    files = find(tmp_path)
+    assert files.columns.fields == ("n", "date")
+    days = [value for piece in files.pieces() for value in piece.batch.column("date").to_pylist()]
+    assert days == ["2026-01-31", "2026-02-01"]
+    loaded = tmp_path / "batch_id=0" / "date=x"
+    write(loaded / "a.parquet", 2, 1)
+    assert find(tmp_path / "batch_id=0").columns.fields == ("n", "date")
+
+
+@pytest.mark.parametrize("begin", [(0, 0), (0, 1), (0, 6), (0, 7), (0, 10), (1, 3), (1, 10)])
+def test_an_export_goes_on_in_the_middle(
+    tmp_path: Path, begin: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a row group, at its end, at the end of a file: each row from there on, once."""
+    monkeypatch.setattr(files_module, "PIECE_ROWS", 2)
+    write(tmp_path / "0.parquet", 0, 10, row_group_size=3)
+    write(tmp_path / "1.parquet", 10, 10, row_group_size=4)
+    files = find(tmp_path)
+    assert files.rows == 20
+    assert numbers(files, begin) == list(range(begin[0] * 10 + begin[1], 20))
+    for piece in files.pieces(begin):
+        assert piece.batch.column("n")[0].as_py() == piece.file * 10 + piece.first
+        assert piece.until - piece.first == piece.batch.num_rows <= 2
+
+
+def test_rows_of_a_megabyte_make_small_pieces(tmp_path: Path) -> None:
+    """Ten thousand of them at once would be ten gigabytes."""
+    table = pa.table({"v": pa.array([bytes(1 << 20)] * 16)})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    sizes = [piece.batch.num_rows for piece in find(tmp_path).pieces()]
+    assert sum(sizes) == 16
+    assert max(sizes) <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", "there is no such file or directory"),
+        ("*.parquet", "no Parquet file in it"),
+        ("", "no Parquet file in it"),
+    ],
+)
+def test_nothing_to_export_is_an_error(tmp_path: Path, name: str, message: str) -> None:
+    """A script with a wrong path believes that it has exported."""
+    with pytest.raises(ConfigError, match=message):
+        find(f"{tmp_path}/{name}")
+    with pytest.raises(ConfigError, match="no Parquet file"):
+        find()
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 this is none"])
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+    """Spark leaves files of no bytes where it was killed."""
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"a\.parquet: cannot be read as Parquet"):
+        find(tmp_path)
+
+
+def test_a_file_without_a_column_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    """The schema changed in the middle of the year."""
+    write(tmp_path / "0.parquet", 0, 1)
+    parquet.write_table(pa.table({"m": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(ConfigError, match=r"1\.parquet: there is no column 'n'; there are m"):
+        find(tmp_path)
+
+
+def test_a_file_that_is_gone_meanwhile_is_named(tmp_path: Path) -> None:
+    """Somebody cleans up while it is read."""
+    write(tmp_path / "0.parquet", 0, 1)
+    files = find(tmp_path)
+    (tmp_path / "0.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"0\.parquet: cannot be read"):
+        list(files.pieces())

@@ -1,0 +1,106 @@
+"""Values as Avro, with the schema of a file."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from aiokq.spark.loading.avro_values import AvroReaders, arrow_of_avro
+from aiokq.spark.loading.values import RecordDecoder
+
+fastavro = pytest.importorskip("fastavro")
+
+pytestmark = pytest.mark.build_independent
+
+FLIGHT = {
+    "type": "record",
+    "name": "Flight",
+    "namespace": "air",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6,
+                                   "scale": 2}},
+        {"name": "uid", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "again", "type": "Kind"},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {"name": "legs", "type": {"type": "array", "items": {"type": "record", "name": "Leg",
+                                  "fields": [{"name": "to", "type": "string"}]}}},
+    ],
+}  # fmt: skip
+ROW = {
+    "id": 7,
+    "carrier": None,
+    "at": datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC),
+    "price": Decimal("12.50"),
+    "uid": "c0ffee00-0000-4000-8000-000000000001",
+    "kind": "A",
+    "again": "B",
+    "tags": {"a": 1},
+    "legs": [{"to": "SFO"}],
+}
+
+
+def encoded(row: dict, schema: object = FLIGHT) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), row)
+    return file.getvalue()
+
+
+def decoded(*values: bytes | None, prefix: bool = False):
+    decoder = RecordDecoder(arrow_of_avro(FLIGHT), AvroReaders(FLIGHT), prefix)
+    return decoder.decode(pa.array(values, pa.binary()))
+
+
+def test_each_type_is_read() -> None:
+    """Logical types too, as columns of their own types."""
+    found = decoded(encoded(ROW), None)
+
+    assert not found.errors
+    assert found.values.to_pylist() == [ROW | {"tags": [("a", 1)]}, None]
+
+
+def test_bytes_that_are_no_value_are_bad() -> None:
+    """Cut short, too long, or nonsense: each is told, and the others are read."""
+    good = encoded(ROW)
+    found = decoded(good, good[:-3], good + b"x", b"\xff" * 30, b"", good)
+
+    assert list(found.errors) == [1, 2, 3, 4]
+    assert "1 bytes are left over" in found.errors[2]
+    assert [row and row["id"] for row in found.values.to_pylist()] == [7, None, None, None, None, 7]
+
+
+def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
+    """As Confluent's serializers write it."""
+    found = decoded(b"\x00\x00\x00\x00\x01" + encoded(ROW), encoded(ROW), prefix=True)
+
+    assert found.values.to_pylist()[0]["id"] == 7
+    assert list(found.errors) == [1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("nothing", "no Avro schema"),
+        ({"type": "record", "name": "R"}, "no Avro schema"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]},
+            "a union of several types",
+        ),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]},
+            "R has itself within",
+        ),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, "but of micros"),
+    ],
+)
+def test_a_schema_without_columns_is_refused(schema: object, reason: str) -> None:
+    """Before anything is loaded."""
+    with pytest.raises(ValueError, match=reason):
+        arrow_of_avro(schema)

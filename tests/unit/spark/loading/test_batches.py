@@ -1,0 +1,228 @@
+"""Batches: each record once, for any reader, wherever a load dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.dataset as ds
+import pytest
+
+pytest.importorskip("pyspark")
+import aiokq.spark.loading.batches as batches_module
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.batches import Batches
+from aiokq.spark.loading.delta_table import DeltaTable
+from aiokq.spark.loading.failures import LoadFailed
+from aiokq.spark.loading.iceberg_table import IcebergTable
+from aiokq.spark.loading.manifest import Manifests
+from aiokq.spark.loading.parquet_table import ParquetTable
+from tests.unit.spark.loading.worlds import Crash, World, crashing, options
+
+pytestmark = pytest.mark.build_independent
+
+Position = tuple[str, int, int]
+
+
+def expected(batches: int, *, dead: bool = False) -> list[Position]:
+    """What was sent, of the good records or of the bad ones."""
+    return sorted(
+        ("t", p, n) for p in range(2) for n in range(30 * batches) if (n % 3 == 2) is dead
+    )
+
+
+def by_dataset(root: Path) -> list[Position]:
+    table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
+    rows = table.select(["topic", "partition", "offset"]).to_pylist()
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+def by_pandas(root: Path) -> list[Position]:
+    frame = pd.read_parquet(root)
+    return sorted(zip(frame["topic"], frame["partition"], frame["offset"], strict=True))
+
+
+def by_duckdb(root: Path) -> list[Position]:
+    duckdb = pytest.importorskip("duckdb")
+    query = f"select topic, partition, \"offset\" from '{root}/**/*.parquet'"
+    return sorted(duckdb.connect().execute(query).fetchall())
+
+
+def by_delta(root: Path) -> list[Position]:
+    deltalake = pytest.importorskip("deltalake")
+    rows = deltalake.DeltaTable(str(root)).to_pyarrow_table().to_pylist()
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+def by_iceberg(root: Path) -> list[Position]:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    catalog = catalogs.load_catalog(
+        "aiokq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=root.as_uri()
+    )
+    rows = catalog.load_table("aiokq.load").scan().to_arrow().to_pylist()
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+READERS = {
+    "parquet": [by_dataset, by_pandas, by_duckdb],
+    "delta": [by_delta],
+    "iceberg": [by_iceberg],
+}
+FORMATS = list(READERS)
+
+
+def check(world: World, batches: int) -> None:
+    """Every reader sees each good record once, and each bad one is a dead letter, once."""
+    for read in READERS[world.options.target_format]:
+        assert read(world.options.root) == expected(batches), read.__name__
+    assert by_dataset(world.options.dead_letter_root) == expected(batches, dead=True)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_batch_is_there_once_with_its_dead_letters(tmp_path: Path, format_: str) -> None:
+    """The plain way, and a batch that Spark runs again after it was done."""
+    world = World(options(tmp_path / "out", format=format_))
+
+    first = world.load(0)
+    world.load(1)
+    again = world.load(1)
+
+    check(world, 2)
+    assert world.runs == 2
+    assert (first.rows, first.dead, again.batch) == (40, 20, 1)
+    letters = ds.dataset(world.options.dead_letter_root, format="parquet").to_table().to_pylist()
+    assert {(row["value"], row["error"][:16]) for row in letters} == {(b"bad", "it is no JSON: E")}
+
+
+MOMENTS: dict[str, tuple[object, str, bool]] = {
+    "before the files are whole": (batches_module, "_keep_only", True),
+    "before the manifest": (Manifests, "prepare", True),
+    "after the manifest": (Manifests, "prepare", False),
+    "before the rows are seen": (ParquetTable, "publish", True),
+    "after the rows are seen": (ParquetTable, "publish", False),
+    "before it is published": (Manifests, "publish", True),
+    "after it is published": (Manifests, "publish", False),
+    "at the end": (Batches, "store", False),
+}
+TABLES = {"parquet": ParquetTable, "delta": DeltaTable, "iceberg": IcebergTable}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, moment: str
+) -> None:
+    """Twice at the same moment, and in the meantime no reader sees a record twice either."""
+    world = World(options(tmp_path / "out", format=format_))
+    world.load(0)
+    owner, name, before = MOMENTS[moment]
+    owner = TABLES[format_] if owner is ParquetTable else owner
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            call: Callable[..., object] = getattr(owner, name)
+            patched.setattr(owner, name, crashing(call, before=before))
+            try:
+                world.load(1)
+            except Crash:
+                seen = READERS[format_][-1](world.options.root)
+                assert len(set(seen)) == len(seen)
+
+    world.load(1)
+
+    check(world, 2)
+    assert not list((world.options.root / "_aiokq_temporary").iterdir())
+    assert sorted(p.name for p in (world.options.root / "_aiokq_manifest").iterdir()) == [
+        "0.json",
+        "1.json",
+    ]
+
+
+def test_rows_are_in_directories_of_topic_and_date(tmp_path: Path) -> None:
+    """Within the batch; what is a directory is not in the file, as Spark has it."""
+    world = World(options(tmp_path / "out", partition_by=("topic", "date"), rows_per_file=4))
+
+    manifest = world.load(0)
+
+    places = {file.path.rpartition("/")[0] for file in manifest.files}
+    assert places == {f"topic=t/date=1970-01-0{day}" for day in (1, 2, 3)}
+    assert max(file.rows for file in manifest.files) == 4
+    frame = pd.read_parquet(world.options.root)
+    assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [
+        (p, n) for _, p, n in expected(1)
+    ]
+    assert set(frame["date"]) == {"1970-01-01", "1970-01-02", "1970-01-03"}
+    document = json.loads((world.options.root / "_aiokq_manifest" / "0.json").read_text())
+    assert document["partitions"]["t"]["1"] == {
+        "from": 0,
+        "until": 30,
+        "rows": 20,
+        "dead_letters": 10,
+    }
+    assert document["query_id"] == "query"
+
+
+def test_a_batch_of_other_offsets_is_not_taken_for_the_same(tmp_path: Path) -> None:
+    """A checkpoint from a backup would else leave out what the batch has now."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+
+    with pytest.raises(LoadFailed, match="batch 0 was loaded before, of other offsets"):
+        world.load(0, size=31)
+
+
+def test_a_batch_without_rows_makes_no_directory(tmp_path: Path) -> None:
+    """Offsets of nothing but markers of transactions: a manifest says so."""
+    world = World(options(tmp_path / "out"))
+
+    manifest = world.load(0, size=0)
+
+    assert manifest.rows == 0
+    assert not (world.options.root / "batch_id=0").exists()
+    assert world.target.manifests.published(0) == manifest
+
+
+def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
+    """A slip of the pen must not mix a load into somebody's data, or sweep it away."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    world = World(options(tmp_path / "out"))
+
+    with pytest.raises(ConfigError, match="there are files of others"):
+        world.load(0)
+
+    assert [p.name for p in (tmp_path / "out").iterdir() if p.suffix == ".txt"] == ["mine.txt"]
+
+
+def test_dead_letters_of_two_loads_are_kept_apart(tmp_path: Path) -> None:
+    """Batches have the same numbers: those of the second would be taken for done."""
+    World(options(tmp_path / "a", dead_letter=tmp_path / "dead")).load(0)
+
+    with pytest.raises(ConfigError, match=r"dead_letter: .* it has those of another load \(.*/a\)"):
+        World(options(tmp_path / "b", dead_letter=tmp_path / "dead")).load(0)
+
+
+def test_two_loads_to_one_directory_are_refused(tmp_path: Path) -> None:
+    """They would run the same batches, and one would sweep away what the other writes."""
+    world = World(options(tmp_path / "out"))
+    other = World(options(tmp_path / "out"))
+
+    with (
+        world.target.opened({"topics": ["t"]}),
+        pytest.raises(ConfigError, match="another load is writing to it"),
+        other.target.opened({"topics": ["t"]}),
+    ):
+        pass
+
+
+def test_a_target_of_another_load_is_refused_by_the_name_of_the_option(tmp_path: Path) -> None:
+    """Half of the files would have other columns, or other topics."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+
+    with (
+        pytest.raises(ConfigError, match=r'topics: .* was loaded with \["t"\], not \["u"\]'),
+        world.target.opened({"topics": ["u"]}),
+    ):
+        pass

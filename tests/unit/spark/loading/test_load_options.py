@@ -1,0 +1,122 @@
+"""Options of a load: what is refused, by the name of the option."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.failures import one_line_of
+from aiokq.spark.loading.options import LoadOptions, OptionError
+from aiokq.spark.loading.table_choice import require_extras
+
+pytestmark = pytest.mark.build_independent
+
+
+@pytest.mark.parametrize(
+    ("changes", "option", "problem"),
+    [
+        ({"topics": ()}, "topics", "name topics"),
+        ({"topics": "t"}, "topics", "a tuple"),
+        ({"topics_pattern": "x"}, "topics", "one of the two"),
+        ({"topics": (), "topics_pattern": "("}, "topics_pattern", "no regular expression"),
+        ({"to": "s3://bucket"}, "to", "s3:// cannot be loaded to"),
+        ({"to": "delta://"}, "to", "which directory"),
+        ({"to": "delta://x", "format": "iceberg"}, "format", "to says delta"),
+        ({"format": "csv"}, "format", "'csv' is none of parquet, delta, iceberg"),
+        ({"partition_by": ("hour",)}, "partition_by", "neither topic nor date"),
+        ({"partition_by": ("date", "date")}, "partition_by", "twice"),
+        ({"rows_per_file": 0}, "rows_per_file", "at least 1"),
+        ({"rows_per_file": 9, "format": "delta"}, "rows_per_file", "its own affair"),
+        ({"records_per_batch": 0}, "records_per_batch", "at least 1"),
+        ({"every": -1.0}, "every", "0 or more"),
+        ({"compression": "lzo"}, "compression", "none of zstd"),
+        ({"value_format": "json"}, "value_schema", "need a schema"),
+        ({"value_schema": "id int"}, "value_schema", "say by value_format"),
+        ({"confluent_prefix": True}, "confluent_prefix", "left as they are"),
+        ({"dead_letter": "x"}, "dead_letter", "not decoded"),
+        ({"table": "a.b"}, "table", "only format iceberg"),
+        ({"table": "b", "format": "iceberg"}, "table", "NAMESPACE.NAME"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    changes: dict[str, object], option: str, problem: str
+) -> None:
+    """Before anybody is asked anything."""
+    given: dict[str, object] = {"to": "x", "topics": ("t",)}
+
+    with pytest.raises(OptionError) as caught:
+        LoadOptions(**(given | changes))  # type: ignore[arg-type]
+
+    assert caught.value.option == option
+    assert problem in caught.value.problem
+
+
+def test_the_target_may_say_the_format() -> None:
+    """As the address of a table does elsewhere."""
+    options = LoadOptions(to="delta:///lake/t", topics=("t",))
+
+    assert (options.target_format, options.root) == ("delta", Path("/lake/t"))
+    assert options.dead_letter_root == Path("/lake/t-dead-letter")
+    assert LoadOptions(to="file:///lake/t", topics=("t",)).target_format == "parquet"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call "
+            "last):\n  File \"x.py\", line 1, in y\naiokq.spark.data_loss.DataLoss: Some data may "
+            "have been lost\nbecause of retention.\n\tat org.apache.spark.X(Y.scala:1)",
+            "Some data may have been lost because of retention.",
+        ),
+        (
+            "Job aborted: PythonException: Traceback:\n  File \"w.py\"\nModuleNotFoundError: No "
+            "module named 'aiokq'\n\tat org.apache",
+            "an executor has no package aiokq: pip install 'aiokq[spark]' for the Python of the "
+            "executors (PYSPARK_PYTHON)",
+        ),
+        (
+            "Traceback:\n  File \"w.py\"\nOSError: [Errno 28] No space left on device: '/x'\n\tat "
+            "org.apache",
+            "[Errno 28] No space left on device: '/x'",
+        ),
+        (
+            "Traceback:\naiokq.errors.ConfigError: option maxTasks: no\n\nDuring handling of the "
+            "above exception, another exception occurred:\n\nTraceback:\nUnboundLocalError: cannot",
+            "option maxTasks: no",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 3c21, runId = 689a] terminated with exception: Python "
+            "worker failed to connect back. SQLSTATE: XXKST",
+            "Python worker failed to connect back.",
+        ),
+        ("Something else\nand more", "Something else"),
+    ],
+)  # fmt: skip
+def test_what_spark_says_is_one_line(text: str, line: str) -> None:
+    """Its own are tracebacks of two languages."""
+    assert one_line_of(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("changes", "extra"),
+    [
+        ({"format": "delta"}, "'aiokq[spark,delta]'"),
+        ({"format": "iceberg"}, "'aiokq[spark,iceberg]'"),
+        ({"value_format": "avro", "value_schema": '"long"'}, "'aiokq[spark,avro]'"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], extra: str
+) -> None:
+    """With what to type, before Spark is started."""
+    given: dict[str, object] = {"to": "x", "topics": ("t",)}
+    options = LoadOptions(**(given | changes))  # type: ignore[arg-type]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=re.escape(f"pip install {extra}")):
+        require_extras(options)

@@ -1,0 +1,95 @@
+"""What a task writes: whole columns, files of a size, and no name that a reader would find yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from pyarrow import parquet
+
+from aiokq import TopicPartition
+from aiokq.spark.loading.task_files import (
+    DEAD_LETTERS,
+    OPEN_FILES,
+    ROWS,
+    PartitionCount,
+    TaskReport,
+    TaskSpec,
+    write,
+)
+from aiokq.spark.loading.values import RecordDecoder, text_reader
+from tests.unit.spark.loading.worlds import records
+
+pytestmark = pytest.mark.build_independent
+
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+
+def written(tmp_path: Path, batches: list[pa.RecordBatch], **given: object) -> TaskReport:
+    directories = {kind: str(tmp_path / kind) for kind in (ROWS, DEAD_LETTERS)}
+    for directory in directories.values():
+        Path(directory).mkdir()
+    return write(TaskSpec(directories=directories, **given), iter(batches))  # type: ignore[arg-type]
+
+
+def read(tmp_path: Path, report: TaskReport, kind: str = ROWS) -> pa.Table:
+    paths = [tmp_path / kind / f"{f.path}.unfinished" for f in report.files if f.kind == kind]
+    return pa.concat_tables([parquet.ParquetFile(path).read() for path in paths])
+
+
+def test_values_are_left_as_they_are_with_their_headers(tmp_path: Path) -> None:
+    """None too: a record without a value is a tombstone."""
+    batch = records("t", 0, 0, 2).append_column(
+        pa.field("headers", HEADERS), pa.array([[{"key": "h", "value": b"v"}], None], HEADERS)
+    )
+
+    table = read(tmp_path, written(tmp_path, [batch], headers=True))
+
+    assert table.column_names == [
+        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+    ]
+    assert table.column("headers").to_pylist() == [[{"key": "h", "value": b"v"}], None]
+    assert table.drop_columns("headers").to_batches()[0].equals(records("t", 0, 0, 2))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_text_that_is_no_utf_8_is_put_aside(tmp_path: Path) -> None:
+    """With the reason; key and value as they came."""
+    batch = records("t", 0, 0, 3).set_column(
+        1, "value", pa.array([b"a", b"\xff", None], pa.binary())
+    )
+
+    report = written(tmp_path, [batch], decoder=RecordDecoder(pa.string(), text_reader))
+
+    assert read(tmp_path, report).column("value").to_pylist() == ["a", None]
+    (letter,) = read(tmp_path, report, DEAD_LETTERS).to_pylist()
+    assert (letter["offset"], letter["value"]) == (1, b"\xff")
+    assert letter["error"] == "it is not UTF-8: invalid start byte at byte 0"
+    assert report.counts == {TopicPartition("t", 0): PartitionCount(rows=2, dead=1)}
+
+
+def test_files_end_where_they_are_full(tmp_path: Path) -> None:
+    """Across the batches that they come in."""
+    batches = [records("t", 0, n * 7, n * 7 + 7) for n in range(5)]
+
+    report = written(tmp_path, batches, rows_per_file=10)
+
+    assert [file.rows for file in report.files] == [10, 10, 10, 5]
+    assert read(tmp_path, report).column("offset").to_pylist() == list(range(35))
+
+
+def test_many_days_do_not_hold_many_files_open(tmp_path: Path) -> None:
+    """Old topics have thousands; a file that is needed again is another one."""
+    days = 2 * OPEN_FILES
+    batches = [records("t", 0, 0, 10 * days), records("t", 1, 0, 10 * days)]
+
+    report = written(tmp_path, batches, partition_by=("date",))
+
+    assert {file.path.split("/")[0] for file in report.files} >= {"date=1970-01-01"}
+    assert len(report.files) == 2 * days
+    assert sum(file.rows for file in report.files) == 20 * days

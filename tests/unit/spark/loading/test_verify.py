@@ -1,0 +1,125 @@
+"""The recount: what is missing, doubled or strange is told, each in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyarrow import parquet
+
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.verify import Verification, verify_load
+from tests.unit.spark.loading.worlds import World, options
+
+pytestmark = pytest.mark.build_independent
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Two batches of two partitions, 20 good and 10 bad records of each in each."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+    world.load(1)
+    return world
+
+
+def verified(world: World) -> Verification:
+    # Nobody is asked: every offset has a record.
+    return verify_load(world.options.root, kafka={"bootstrap.servers": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
+def test_a_sound_target_is_sound(tmp_path: Path, format_: str) -> None:
+    """Dead letters are counted, too."""
+    world = World(options(tmp_path / "out", format=format_))
+    world.load(0)
+    world.load(1)
+
+    found = verified(world)
+
+    assert found.problems == []
+    assert found == Verification(
+        batches=2, rows=80, dead_letters=40, offsets=120, gaps=0, problems=[], notes=[]
+    )
+
+
+def test_rows_of_a_table_that_are_there_twice_are_told(tmp_path: Path) -> None:
+    """As a job that wrote the same files once more leaves it."""
+    deltalake = pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta"))
+    world.load(0)
+    table = deltalake.DeltaTable(str(world.options.root))
+    deltalake.write_deltalake(table, table.to_pyarrow_table(), mode="append")
+
+    problems = verified(world).problems
+
+    assert "batch 0: t-0 has 40 rows, the manifest says 20" in problems
+    assert "batch 0: t-0 has 20 rows more than once" in problems
+
+
+def test_a_file_that_is_gone_or_cut_is_told(world: World) -> None:
+    """By its name."""
+    first, second = sorted(world.options.root.glob("batch_id=*/*.parquet"))
+    first.unlink()
+    os.truncate(second, 50)
+
+    problems = verified(world).problems
+
+    assert any(str(first) in problem for problem in problems)
+    assert any(str(second) in problem for problem in problems)
+    assert "batch 0: t-0 has no rows, the manifest says 20" in problems
+
+
+def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
+    """One that is there twice does not make up for one that is missing."""
+    path = next(world.options.root.glob("batch_id=0/*.parquet"))
+    rows = parquet.ParquetFile(path).read()
+    parquet.write_table(rows.take([0, 0, *range(2, len(rows))]), path)
+
+    assert verified(world).problems == ["batch 0: t-0 has 1 rows more than once"]
+
+
+def test_what_no_manifest_knows_is_told(world: World) -> None:
+    """Readers of the directory see it."""
+    root = world.options.root
+    shutil.copytree(root / "batch_id=1", root / "batch_id=7")
+    file = next((root / "batch_id=0").iterdir())
+    shutil.copy(file, file.with_name("more.parquet"))
+
+    assert verified(world).problems == [
+        f"{root}/batch_id=7: no manifest has this batch",
+        f"{root}/batch_id=0/more.parquet: its manifest does not have this file",
+    ]
+
+
+def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
+    """Offsets between them would be in no file."""
+    path = world.options.root / "_aiokq_manifest" / "1.json"
+    document = json.loads(path.read_text())
+    document["partitions"]["t"]["0"]["from"] = 29
+    document["partitions"]["t"]["0"]["until"] = 59
+    path.write_text(json.dumps(document))
+
+    assert "batch 1: t-0 begins at 29, the batch before ended at 30" in verified(world).problems
+    (world.options.root / "_aiokq_manifest" / "0.json").unlink()
+    assert "batch 0 has no manifest" in verified(world).problems
+
+
+def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
+    """Nothing to count is not nothing wrong."""
+    with pytest.raises(ConfigError, match="nothing was ever loaded to it"):
+        verify_load(tmp_path, kafka={})
+
+
+def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
+    """And not taken for none."""
+    path = world.options.root / "_aiokq_manifest" / "1.json"
+    path.write_text("{}")
+
+    with pytest.raises(ConfigError, match=r"1\.json: this is no manifest"):
+        verified(world)
