@@ -341,7 +341,7 @@ class Segment(SegmentFiles):
             return None
         if offset <= self.base_offset:
             return 0
-        self._load_indexes()
+        self._load_offsets()
         for position, header in self.headers(self._index.lookup(offset)):
             if header.last_offset >= offset:
                 return position
@@ -359,7 +359,7 @@ class Segment(SegmentFiles):
             limit, next_offset = (self.size if position is None else position), bound
         if limit - start <= max_bytes:
             return End(max(limit, start), next_offset)
-        self._load_indexes()
+        self._load_offsets()
         target = start + max_bytes
         begin = max(self._index.floor_position(target), start)
         for position, header in self.headers(begin, limit):
@@ -434,13 +434,23 @@ class Segment(SegmentFiles):
     # --- indexes on demand
 
     def _load_indexes(self) -> None:
+        self._load_offsets()
         try:
-            self._index.load(self.size)
             self._time_index.load(self.next_offset)
         except IndexCorrupt:
-            if self.on_loop:
-                raise IndexesToRebuild(self) from None
-            self.rebuild_indexes()
+            self._rebuild_here()
+
+    def _load_offsets(self) -> None:
+        """The index that reads need; that of times may be megabytes more."""
+        try:
+            self._index.load(self.size)
+        except IndexCorrupt:
+            self._rebuild_here()
+
+    def _rebuild_here(self) -> None:
+        if self.on_loop:
+            raise IndexesToRebuild(self) from None
+        self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
         """Make both indexes again from the headers in the log, which is taken to be sound."""

@@ -43,10 +43,9 @@ async def since(broker: Broker, timestamp_ms: int) -> int:
     return found.offset
 
 
-@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
-async def test_a_fetch_waits_for_the_index(suffix: str):
+async def test_a_fetch_waits_for_the_index():
     """To walk through a gigabyte of batches would stop every other client for seconds."""
-    async with Broker(await damaged(suffix)) as broker:
+    async with Broker(await damaged(names.INDEX)) as broker:
         moved = watch_offload(broker)
         found = await broker.fetch_one("t", 0, 450)
         assert found.error_code == 0
@@ -58,6 +57,14 @@ async def test_a_fetch_waits_for_the_index(suffix: str):
         moved = watch_offload(broker)
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert moved == []  # it is on disk, too
+
+
+async def test_a_fetch_does_not_ask_the_index_of_times():
+    """The first read of a full segment took 40 ms more of the loop, for what it does not need."""
+    async with Broker(await damaged(names.TIME_INDEX)) as broker:
+        moved = watch_offload(broker)
+        assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
+        assert moved == []
 
 
 async def test_retention_waits_for_the_index():
