@@ -97,12 +97,15 @@ class Storage:
                 now=environment.clock.monotonic,
                 node_id=node_id,
             )
+            metadata: MetadataLog | None = None
             try:
                 metadata = _open_metadata(environment, directories)
                 take_over(environment.files, directories, metadata, random=environment.random)
                 directories.find(_owned(metadata))
                 look_for_missing(directories, metadata)
             except BaseException:
+                if metadata is not None:
+                    metadata.close()
                 for directory in directories.all:
                     directory.close(clean=False)
                 raise
@@ -159,7 +162,7 @@ class Storage:
 
     async def _close(self, clean: bool) -> None:
         await self.topics.close()
-        self._metadata.close()
+        await self._environment.offload.run(self._metadata.close)  # after an append in work
         failure: Exception | None = None
         for directory in self.directories.all:
             try:

@@ -209,8 +209,7 @@ def verify(
         if not report.sound:
             out.exit_code = 1
     if as_json:
-        documents = [_report(report) for report in reports]
-        out.document(documents[0] if len(documents) == 1 else documents)
+        out.document([_report(report) for report in reports])
     raise typer.Exit(out.exit_code)
 
 

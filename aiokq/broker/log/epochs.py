@@ -11,7 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from aiokq.broker.log.text_files import replace_text
+from aiokq.broker.log.config import INT_MAX, LONG_MAX
+from aiokq.broker.log.text_files import parse_number, replace_text
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 
@@ -64,9 +65,12 @@ class LeaderEpochs:
         try:
             if lines[0] != _VERSION:
                 raise ValueError(f"version {lines[0]!r}")
-            count = int(lines[1])
+            count = parse_number(lines[1], INT_MAX)
             rows = [line.split() for line in lines[2 : 2 + count]]
-            entries = [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
+            entries = [
+                EpochEntry(parse_number(epoch, INT_MAX), parse_number(start, LONG_MAX))
+                for epoch, start in rows
+            ]
             if len(entries) != count:
                 raise ValueError(f"{len(entries)} of {count} entries")
             if len(lines) == 2 + count:

@@ -10,8 +10,9 @@ import uuid
 from random import Random
 from typing import NamedTuple
 
+from aiokq.broker.log.config import INT_MAX
 from aiokq.broker.log.names import META_PROPERTIES
-from aiokq.broker.log.text_files import format_uuid
+from aiokq.broker.log.text_files import format_uuid, parse_number
 from aiokq.core.errors import ConfigError
 from aiokq.core.files import Files
 from aiokq.core.properties import format_properties, parse_properties
@@ -50,9 +51,13 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     cluster_id = values.get("cluster.id")
     if version not in ("0", "1"):
         raise ConfigError(f"{path} is of version {version}, newer than this broker knows")
-    if node is None or not node.isdigit() or not cluster_id:
+    if node is None or not cluster_id:
         raise ConfigError(f"{path} lacks node.id or cluster.id: is this a Kafka log directory?")
-    return MetaProperties(cluster_id, int(node), values.get("directory.id"))
+    try:
+        node_id = parse_number(node, INT_MAX)
+    except ValueError as error:
+        raise ConfigError(f"{path} has a node.id that is none: {error}") from error
+    return MetaProperties(cluster_id, node_id, values.get("directory.id"))
 
 
 def random_id(source: Random) -> uuid.UUID:

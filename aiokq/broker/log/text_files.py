@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokq.broker.log import names
+from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
@@ -61,15 +62,27 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     try:
         if lines[0] != _VERSION:
             raise ValueError(f"version {lines[0]!r}")
-        count = int(lines[1])
+        count = parse_number(lines[1], INT_MAX)
         for line in lines[2 : 2 + count]:
             topic, partition, offset = line.split()
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
+            at = TopicPartition(topic, parse_number(partition, INT_MAX))
+            offsets[at] = parse_number(offset, LONG_MAX)
         if len(offsets) != count:
             raise ValueError(f"{len(offsets)} of {count} entries")
     except (ValueError, IndexError) as error:
         raise CorruptRecord(f"{path} is malformed: {error}") from error
     return offsets
+
+
+def parse_number(text: str, most: int) -> int:
+    """A number from 0 to ``most`` in plain digits, as all of these files have them.
+
+    Raises:
+        ValueError: anything else, also what ``int`` takes: signs, underscores, other scripts.
+    """
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
+        raise ValueError(f"{text[:40]!r} is no number from 0 to {most}")
+    return int(text)
 
 
 def format_uuid(value: uuid.UUID) -> str:

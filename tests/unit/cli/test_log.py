@@ -98,7 +98,7 @@ def test_damage_is_told_with_file_and_byte(alone, data):
     assert "CRC mismatch" in line
     assert int(line.split(f"{path}:")[1].split(":")[0]) < position + 20
     assert "NOT SOUND" in result.lines[-1]
-    document = run(alone, "verify", data, "--json").json
+    [document] = run(alone, "verify", data, "--json").json  # a list, as of several directories
     assert document["sound"] is False
     assert document["findings"][0]["severity"] == "error"
     dumped = run(alone, "dump", path)

@@ -129,7 +129,18 @@ def test_truncation_from_both_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\n1 1\n", b"0\n1\n1\n", b"0\n1\n1 12"]
+    "content",
+    [
+        b"",
+        b"1\n0\n",
+        b"0\nx\n",
+        b"0\n2\n1 1\n",
+        b"0\n1\n1\n",
+        b"0\n1\n1 12",
+        b"0\n1\n2147483648 1\n",
+        b"0\n1\n1 9223372036854775808\n",
+        b"0\n1\n1 -5\n",
+    ],
 )
 def test_a_file_that_is_none_is_refused(content: bytes) -> None:
     """Recovery makes it anew; guessing would answer wrong ends."""

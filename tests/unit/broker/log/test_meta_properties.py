@@ -35,6 +35,14 @@ def test_what_is_neither_is_refused(content: bytes) -> None:
         decode_meta_properties(content, "/d/meta.properties")
 
 
+@pytest.mark.parametrize("number", ["²", "٣", "-1", "1_0", "2147483648", "9" * 5000])
+def test_a_node_id_that_is_none_is_named(number: str) -> None:
+    """A superscript two passed for a digit, and the broker died of a bare ValueError."""
+    content = f"version=1\nnode.id={number}\ncluster.id=a\n".encode()
+    with pytest.raises(ConfigError, match=r"/d/meta\.properties has a node\.id"):
+        decode_meta_properties(content, "/d/meta.properties")
+
+
 def test_ids_never_begin_with_a_dash() -> None:
     """Kafka's tools would take one on the command line for an option."""
     source = random.Random(0)

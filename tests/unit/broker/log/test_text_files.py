@@ -34,7 +34,21 @@ def test_offset_checkpoints_are_kafkas() -> None:
     assert read_offsets(files, "/empty") == {}
 
 
-@pytest.mark.parametrize("content", [b"1\n0\n", b"0\n1\n", b"0\n1\na b 1\n", b"0\n1\na 0\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1\n0\n",
+        b"0\n1\n",
+        b"0\n1\na b 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 9223372036854775808\n",
+        b"0\n1\na 2147483648 1\n",
+        b"0\n1\na 0 -1\n",
+        b"0\n1\na 0 1_0\n",
+        b"0\n-1\na 0 1\n",
+        b"0\n" + b"9" * 5000 + b"\n",
+    ],
+)
 def test_a_malformed_checkpoint_is_refused(content: bytes) -> None:
     """A log start taken from garbage would delete records."""
     files = MemoryFiles()
