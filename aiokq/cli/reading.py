@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +81,7 @@ class Reading:
         self._line = line
         self._patience = cluster.settings.default_api_timeout
         self._printed = 0
+        self._leaderless: set[TopicPartition] = set()
 
     async def __call__(self) -> None:
         wanted = self._wanted
@@ -102,13 +104,11 @@ class Reading:
                     partitions = sorted(consumer.assignment() | set(partitions))
                 else:
                     consumer.assign(partitions)
-                starts = await start_offsets(consumer, partitions, wanted.start, self._moved)
-                for tp, offset in starts.items():
-                    consumer.seek(tp, offset)
                 if wanted.follow:
+                    await self._start_where_it_may_be(consumer, partitions)
                     await self._follow(consumer)
                 else:
-                    await self._until_end(consumer, starts)
+                    await self._until_end(consumer, partitions)
 
     async def _partitions(self) -> list[TopicPartition]:
         """All partitions to be read; asked at once, as a consumer would wait for the topic."""
@@ -133,6 +133,9 @@ class Reading:
                     f"{name} has no partition {missing[0]}: it has 0 to {max(there, default=0)}"
                 )
             found += [TopicPartition(name, n) for n in sorted(wanted.partitions or there)]
+            self._leaderless |= {
+                TopicPartition(name, p.partition) for p in topic.partitions if p.leader < 0
+            }
         return found
 
     def _moved(self, tp: TopicPartition, offset: int, first: int, end: int) -> None:
@@ -149,7 +152,61 @@ class Reading:
                 self._print(records)
             self._out.flush()
 
-    async def _until_end(self, consumer: Consumer, starts: dict[TopicPartition, int]) -> None:
+    async def _start(
+        self, consumer: Consumer, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Begin where it was asked for; the offsets."""
+        starts = await start_offsets(consumer, partitions, self._wanted.start, self._moved)
+        for tp, offset in starts.items():
+            consumer.seek(tp, offset)
+        return starts
+
+    async def _start_where_it_may_be(
+        self, consumer: Consumer, partitions: list[TopicPartition]
+    ) -> None:
+        """Partitions that nobody leads begin when somebody does, and hold up no other."""
+        from aiokq.core.errors import RequestTimeout
+
+        start = self._wanted.start
+        led, rest = self._by_leader(partitions)
+        if start not in ("beginning", "end"):  # only its log knows where that is
+            led, rest = partitions, []
+        await self._start(consumer, led)
+        if rest:
+            seek = consumer.seek_to_beginning if start == "beginning" else consumer.seek_to_end
+            with contextlib.suppress(RequestTimeout):
+                await seek(*rest, timeout=0.0)
+
+    def _by_leader(
+        self, partitions: list[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Those that somebody leads, and the others, which are told of."""
+        rest = [tp for tp in partitions if tp in self._leaderless]
+        if rest:
+            self._out.note(
+                f"aiokq consume: no broker leads {', '.join(map(str, rest))} now: offline, or about"
+                " to get a leader; waiting for that"
+            )
+        return [tp for tp in partitions if tp not in self._leaderless], rest
+
+    async def _until_end(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Print all there is of those that can be read, before the others are waited for."""
+        from aiokq.core.errors import LeaderNotAvailable, RequestTimeout
+
+        for some in self._by_leader(partitions):
+            if not some or self._done:
+                continue
+            consumer.assign(some)
+            try:
+                starts = await self._start(consumer, some)
+            except RequestTimeout as error:
+                if not isinstance(error.__cause__, LeaderNotAvailable):
+                    raise
+                which = [tp for tp in some if tp == error.__cause__.topic_partition]
+                raise _offline((which or some)[0], self._patience) from None
+            await self._read_to_ends(consumer, starts)
+
+    async def _read_to_ends(self, consumer: Consumer, starts: dict[TopicPartition, int]) -> None:
         ends = await consumer.end_offsets(starts)
         unfinished = {tp for tp, start in starts.items() if start < ends[tp]}
         consumer.pause(*(starts.keys() - unfinished))
@@ -184,6 +241,17 @@ class Reading:
     def _print(self, records: list[Record]) -> None:
         self._printed += len(records)
         self._out.raw(b"".join(map(self._line, records)))
+
+
+def _offline(tp: TopicPartition, seconds: float) -> RequestTimeout:
+    """The error of a partition that nobody leads."""
+    from aiokq.core.errors import RequestTimeout
+
+    return RequestTimeout(
+        f"nothing of {tp} was read, as no broker led it for {seconds:g} s (default_api_timeout_ms):"
+        f" `aiokq topics describe {tp.topic}` shows which replicas are offline, the log of their"
+        " broker why"
+    )
 
 
 def _stalled(consumer: Consumer, tp: TopicPartition, seconds: float) -> RequestTimeout:

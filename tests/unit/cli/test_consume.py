@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from aiokq.consumer.consumer import Consumer
+from aiokq.core.errors import KafkaStorage
+from aiokq.records.header import iter_headers
+from tests.unit.broker.log.samples import NOW_MS, batch
 from tests.unit.cli.harness import CommandLine
 
 
@@ -177,6 +180,56 @@ def test_an_end_that_is_never_reached_is_an_error(
     assert done.code == 1
     assert "nothing of t-0 came for 5 s" in done.complaint
     assert world.loop.time() - began[0] < 30
+
+
+def take_offline(line: CommandLine, partition: int) -> None:
+    """As when the disk that a partition lies on has failed."""
+    found = line.session.kafka.node.topics.partition("t", partition)  # type: ignore[attr-defined]
+    found.take_offline(KafkaStorage("its log directory is offline"))
+
+
+def test_a_partition_that_is_offline_hides_no_other(filled: CommandLine):
+    """One disk of a broker had failed: a minute passed, and nothing of the others was printed."""
+    take_offline(filled, 0)
+    done = filled("consume", "t", "--until-end")
+    assert done.lines == [f"1.{n}" for n in range(5)]
+    assert done.code == 1
+    waits, gives_up = done.err.splitlines()
+    assert "no broker leads t-0" in waits
+    assert "nothing of t-0 was read, as no broker led it" in gives_up
+
+
+def test_what_was_wanted_may_lie_in_other_partitions(filled: CommandLine):
+    """Enough was printed: what is offline is no failure then."""
+    take_offline(filled, 0)
+    done = filled("consume", "t", "--until-end", "--max-messages", "3")
+    assert (done.code, done.lines) == (0, ["1.0", "1.1", "1.2"])
+
+
+@pytest.mark.parametrize(("start", "printed"), [("beginning", 15), ("end", 1)])
+def test_a_partition_that_is_offline_keeps_no_other_from_being_followed(
+    filled: CommandLine, start: str, printed: int
+):
+    """It is read from its beginning, or its end, as soon as somebody leads it."""
+    found = filled.session.kafka.node.topics.partition("t", 0)  # type: ignore[attr-defined]
+    log = found.log
+    take_offline(filled, 0)
+    loop = filled.session.world.loop  # type: ignore[attr-defined]
+    data = batch(b"new")
+
+    def written() -> None:
+        found.append(memoryview(data), list(iter_headers(data)), now_ms=NOW_MS)
+
+    loop.call_later(300.0, found.bring_online, log, 0, 1)
+    if start == "end":
+        loop.call_later(400.0, written)
+    done = filled("consume", "t", "--from", start, "--max-messages", str(printed))
+    assert done.code == 0, done.err
+    if start == "end":
+        assert done.lines == ["new"]
+    else:
+        assert done.lines[:5] == [f"1.{n}" for n in range(5)]
+        assert done.lines[5:] == [f"0.{n}" for n in range(10)]
 
 
 def test_json_is_one_document_a_line(cli: CommandLine):
