@@ -170,7 +170,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         begun.add(producer)
     assert len(log.segments) > 5
     assert begun
-    assert sum(len(segment.aborted_transactions) > 0 for segment in log.segments) > 3
+    assert sum(len(segment.transactions) > 0 for segment in log.segments) > 3
     directory.close()
     return path
 
@@ -231,7 +231,7 @@ def test_the_transaction_index_is_read(transactions: Path) -> None:
     )
     ours, log = opened(transactions)
     assert [tuple(map(int, entry)) for entry in found] == [
-        entry for segment in log.segments for entry in segment.aborted_transactions
+        entry for segment in log.segments for entry in segment.transactions.entries()
     ]
     assert found
     ours.close()

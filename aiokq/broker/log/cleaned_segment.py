@@ -63,7 +63,7 @@ class CleanedSegment(Segment):
         self._suffix = suffix
         self._index.path = self.path(names.INDEX)
         self._time_index.path = self.path(names.TIME_INDEX)
-        self._transactions.path = self.path(names.TXN_INDEX)
+        self.transactions.path = self.path(names.TXN_INDEX)
 
     def remove(self) -> None:
         """Remove its files, under the names they have."""

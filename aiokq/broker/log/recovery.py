@@ -298,11 +298,6 @@ class _Loader:
             segment.open_existing(sealed_at=after)
             if after is not None and not segment.indexes_fit():
                 # Now, in this thread: the first read of it will be in the loop's.
-                logger.warning(
-                    "indexes are made anew partition=%s file=%s",
-                    self._name,
-                    segment.path(names.LOG),
-                )
                 segment.rebuild_indexes()
         self._load_transactions(segments)
         return segments
@@ -311,13 +306,13 @@ class _Loader:
         """Read the aborted transactions of segments; where they do not fit, from the log."""
         for number, segment in enumerate(segments):
             try:
-                segment.load_transactions()
+                segment.transactions.load()
             except IndexCorrupt as error:
                 logger.warning(
                     "aborted transactions are made anew partition=%s error=%s", self._name, error
                 )
                 replay = self._replay_to(segment.base_offset, segments[:number])
-                segment.begin_transactions()
+                segment.transactions.create()
                 for position, header in segment.headers():
                     aborted = replay.note(segment, position, header)
                     if aborted is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.index import (
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aiokq.broker.log")
 
-MAX_INDEX_BYTES: Final = 2**31 - 1
-"""For the index of a segment that is not appended to: as much as it needs."""
-
 
 class End(NamedTuple):
     """Where a read ends: a batch begins at ``position``, with ``base_offset`` where it is known."""
@@ -52,6 +49,7 @@ class Segment(SegmentFiles):
         next_offset: the offset after its last record; ``base_offset`` if it is empty.
         created_ms: when it was made or last loaded, for rolling a log without timestamps.
         on_loop: it is used on an event loop, where indexes are not made again.
+        transactions: which were aborted, by markers in it; ``open_existing`` does not load them.
     """
 
     __slots__ = (
@@ -59,16 +57,17 @@ class Segment(SegmentFiles):
         "_dirty",
         "_first_timestamp",
         "_index",
+        "_index_bytes",
         "_interval",
         "_max_timestamp",
         "_peeked",
         "_preallocated",
         "_time_index",
-        "_transactions",
         "created_ms",
         "next_offset",
         "on_loop",
         "size",
+        "transactions",
     )
 
     def __init__(
@@ -88,6 +87,7 @@ class Segment(SegmentFiles):
         self.created_ms = now_ms
         self.on_loop = False
         self._interval = index_interval_bytes
+        self._index_bytes = index_bytes
         self._bytes_since_index = 0
         self._dirty = False
         self._first_timestamp: int | None = None
@@ -98,7 +98,7 @@ class Segment(SegmentFiles):
         self._preallocated = False
         self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
-        self._transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
+        self.transactions = TransactionIndex(files, self.path(names.TXN_INDEX), base_offset)
 
     # --- files
 
@@ -114,9 +114,8 @@ class Segment(SegmentFiles):
         if preallocate:
             self._preallocated = True
             self._file.truncate(preallocate)
-        self._index.create()
-        self._time_index.create()
-        self._transactions.create()
+        self._begin_indexes()
+        self.transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
         """Take over what is on disk after a clean stop, reading as little as possible.
@@ -151,8 +150,21 @@ class Segment(SegmentFiles):
         for position, header in walk_headers(self.file, indexed, size):
             has_entry = self._interval if position == indexed > 0 else 0
             self._bytes_since_index -= has_entry
-            self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+            self._note_unchecked(header)
             self._bytes_since_index += has_entry
+
+    def _note_unchecked(self, header: BatchHeader) -> None:
+        """As ``note_batch``, of one whose base offset no checksum covers.
+
+        Raises:
+            CorruptRecord: it has none that could follow.
+        """
+        last = header.last_offset
+        if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
+            raise CorruptRecord(
+                f"last offset {last} where {self.next_offset} was due in {self.path(names.LOG)}"
+            )
+        self.note_batch(last, header.size, header.max_timestamp_ms)
 
     def indexes_fit(self) -> bool:
         """Whether the files of a sealed segment's indexes may be what they should be, by size."""
@@ -167,31 +179,14 @@ class Segment(SegmentFiles):
         # reason is of a few batches, and soon made again.
         return index > 0 or self.size <= self._interval
 
-    def load_transactions(self) -> None:
-        """Read which transactions were aborted in it; ``open_existing`` leaves that out.
-
-        Raises:
-            IndexCorrupt: the index does not fit.
-        """
-        self._transactions.load()
-
     def begin_recovery(self) -> None:
-        """As ``begin_rebuild``; of what a kill left nobody knows whether it was synced."""
-        self.begin_rebuild()
-        self.begin_transactions()
+        """Of what is on disk only the ``.log`` counts, whose batches are noted one by one; and
+        nobody knows whether that was synced."""
+        self._begin_indexes()
+        self.transactions.create()
         self._dirty = True
 
-    def begin_transactions(self) -> None:
-        """Forget its aborted transactions, which are then noted one after the other."""
-        self._transactions.create()
-
-    def begin_rebuild(self) -> None:
-        """Forget all but the ``.log`` file, whose batches are then noted one after the other."""
-        self.size = 0
-        self.next_offset = self.base_offset
-        self._bytes_since_index = 0
-        self._first_timestamp = None
-        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+    def _begin_indexes(self) -> None:
         self._index.create()
         self._time_index.create()
 
@@ -199,7 +194,7 @@ class Segment(SegmentFiles):
         """Bring the index files up to the log."""
         self._index.flush()
         self._time_index.flush()
-        self._transactions.flush()
+        self.transactions.flush()
 
     def seal(self) -> None:
         """Finish the segment: nothing will be appended any more."""
@@ -217,12 +212,12 @@ class Segment(SegmentFiles):
         if self._dirty:
             self.file.sync()
             self._dirty = False
-        self._transactions.sync()
+        self.transactions.sync()
 
     @property
     def needs_sync(self) -> bool:
         """Whether something was written that is not durable."""
-        return self._dirty or self._transactions.needs_sync
+        return self._dirty or self.transactions.needs_sync
 
     def begin_sync(self, *, finished: bool) -> list[File]:
         """The files to sync now: what is written from now on is another sync's.
@@ -238,14 +233,14 @@ class Segment(SegmentFiles):
         if self._dirty:
             files.append(self.file)
         if finished:
-            files += self._transactions.begin_sync()
+            files += self.transactions.begin_sync()
         self._dirty = False
         return files
 
     def redo_sync(self) -> None:
         """What ``begin_sync`` gave may not be durable: everything is to be synced again."""
         self._dirty = True
-        self._transactions.redo_sync()
+        self.transactions.redo_sync()
 
     # --- writing
 
@@ -302,7 +297,7 @@ class Segment(SegmentFiles):
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         """The batch that was noted last is the marker that aborts this transaction."""
-        self._transactions.append(transaction)
+        self.transactions.append(transaction)
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batches that hold ``offset`` or more; how many bytes that were."""
@@ -319,7 +314,7 @@ class Segment(SegmentFiles):
         for _, header in walk_headers(self.file, self._index.last_position, position):
             self.next_offset = header.next_offset
         self._time_index.truncate(self.next_offset)
-        self._transactions.truncate(self.next_offset)
+        self.transactions.truncate(self.next_offset)
         self._bytes_since_index = 0
         self._max_timestamp = self._peeked = None
         if not position:
@@ -369,21 +364,6 @@ class Segment(SegmentFiles):
             if behind >= target:
                 return End(behind, header.next_offset)
         return End(begin, None)
-
-    def collect_aborted(
-        self, offset: int, upper_bound: int, into: list[AbortedTransaction]
-    ) -> bool:
-        """Add the aborted transactions with records between two offsets whose markers it has.
-
-        Returns:
-            Whether that is all: none behind this segment can have a marker of one.
-        """
-        return self._transactions.collect(offset, upper_bound, into)
-
-    @property
-    def aborted_transactions(self) -> list[AbortedTransaction]:
-        """The transactions whose markers of abort lie in it."""
-        return self._transactions.entries()
 
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
@@ -453,34 +433,40 @@ class Segment(SegmentFiles):
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes again from the headers in the log, which is taken to be sound."""
-        size = self.size
-        self.begin_rebuild()
-        # A batch is noted with the size of the walk; a tail that is no whole batch stays out.
-        for _, header in walk_headers(self.file, 0, size):
-            self.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
-        self.flush_indexes()
+        """Make both indexes again, at once.
+
+        Raises:
+            OSError, CorruptRecord: as ``rebuilt``; all is as it was.
+        """
+        self.adopt(self.rebuilt())
 
     def rebuilt(self) -> Segment:
-        """A copy of it whose indexes are made again, for ``adopt``. For any thread.
+        """A copy of it whose indexes are made again from the headers, for ``adopt``. Any thread.
 
         Raises:
             OSError: the disk refused, or it was deleted.
             CorruptRecord: it is not sound.
         """
-        logger.warning("indexes are made anew file=%s", self.path(names.LOG))
+        path = self.path(names.LOG)
+        logger.warning("indexes are made anew file=%s", path)
         copy = Segment(
             self._files,
             self._directory,
             self.base_offset,
             index_interval_bytes=self._interval,
-            index_bytes=MAX_INDEX_BYTES,
+            index_bytes=self._index_bytes,
             now_ms=self.created_ms,
             suffix=self._suffix,
         )
-        copy.size = self.size
-        copy.rebuild_indexes()
-        copy.close()
+        try:
+            copy._begin_indexes()
+            for _, header in walk_headers(copy.file, 0, self.size):
+                copy._note_unchecked(header)
+            if copy.size != self.size:
+                raise CorruptRecord(f"{path} has {self.size - copy.size} bytes behind its batches")
+            copy.flush_indexes()
+        finally:
+            copy.close()
         return copy
 
     def adopt(self, copy: Segment) -> None:

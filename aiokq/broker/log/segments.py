@@ -114,7 +114,7 @@ class Segments:
         """The aborted transactions that have records from ``offset`` on before ``upper_bound``."""
         found: list[AbortedTransaction] = []
         for segment in self.all[max(bisect_right(self._bases, offset) - 1, 0) :]:
-            if segment.collect_aborted(offset, upper_bound, found):
+            if segment.transactions.collect(offset, upper_bound, found):
                 break
         return found
 

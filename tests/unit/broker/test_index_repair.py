@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import struct
 
 import pytest
 
 from aiokq import wire
 from aiokq.broker.log import names
+from aiokq.broker.log.walk import walk_headers
 from aiokq.broker.maintenance import jobs
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, watch_offload
@@ -128,3 +130,23 @@ async def test_indexes_of_the_wrong_size_are_made_again_at_the_start():
         moved = watch_offload(broker)
         assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
         assert moved == []
+
+
+@pytest.mark.parametrize("offset", [-(1 << 40), 0, 1 << 40])
+async def test_offsets_that_cannot_be_end_no_broker(offset: int):
+    """A checksum does not cover a base offset: an index made of a wrong one had numbers that no
+    file can hold, and the error of it ended retention, and the broker with it."""
+    files = await damaged(names.INDEX, names.TIME_INDEX)
+    path = f"{DIRECTORY}/{0:020d}{names.LOG}"
+    file = files.open(path)
+    positions = [at for at, _ in walk_headers(file, 0, file.size())]
+    file.pwritev([struct.pack(">q", offset)], positions[-3])
+    file.close()
+    async with Broker(files) as broker:
+        found = await broker.fetch_one("t", 0, 450)
+        assert found.error_code in (2, 56)
+        topic = broker.node.topics.get("t")
+        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+        await retention.run()
+        assert (await broker.fetch_one("t", 0, RECORDS - 1)).error_code == 0

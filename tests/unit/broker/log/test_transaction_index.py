@@ -99,7 +99,7 @@ def test_the_list_goes_on_through_segments_while_transactions_are_open(
     three_transactions(log, roll=True)
     assert aborted(log) == ABORTED
     assert aborted(log, 3, 1) == ABORTED
-    assert [segment.aborted_transactions for segment in log.segments] == [
+    assert [segment.transactions.entries() for segment in log.segments] == [
         ABORTED[:1],
         ABORTED[1:],
     ]
