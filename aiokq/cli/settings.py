@@ -54,9 +54,14 @@ def client_settings(
 
 
 def own_settings(settings: S) -> S:
-    """A client's settings without those it shares with the cluster it is made from."""
+    """A client's settings without those it shares with the cluster it is made from.
+
+    Not validated again: what they fit to, ``request_timeout_ms`` for one, may be the cluster's.
+    They are when the cluster makes the client.
+    """
     shared = ClusterSettings.model_fields.keys()
-    return type(settings)(**{n: getattr(settings, n) for n in settings.explicit if n not in shared})
+    own = {name: getattr(settings, name) for name in settings.explicit if name not in shared}
+    return type(settings).model_construct(**own)
 
 
 def _from_file(kind: type[ClusterSettings], path: Path) -> dict[str, object]:

@@ -9,6 +9,8 @@ import typer
 
 from aiokq.admin.settings import AdminSettings
 from aiokq.cli.settings import client_settings, own_settings
+from aiokq.client.cluster import Cluster
+from aiokq.cluster.settings import ClusterSettings
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.producer.settings import ProducerSettings
@@ -93,3 +95,13 @@ def test_own_settings_leave_out_what_the_cluster_has():
     """`cluster.consumer(settings=...)` refuses the others."""
     settings = client_settings(ConsumerSettings, "a:1", None, isolation_level="read_committed")
     assert own_settings(settings).explicit == {"isolation_level"}
+
+
+def test_own_settings_may_be_valid_with_the_clusters_only(tmp_path: Path):
+    """A short delivery.timeout.ms beside a short request.timeout.ms was refused by `produce`."""
+    path = properties(tmp_path, "delivery.timeout.ms=5000\nrequest.timeout.ms=1000\n")
+    own = own_settings(client_settings(ProducerSettings, "a:1", path))
+    assert own.explicit == {"delivery_timeout_ms"}
+    shared = client_settings(ClusterSettings, "a:1", path)
+    producer = Cluster(settings=shared).producer(settings=own)
+    assert producer.settings.delivery_timeout_ms == 5000
