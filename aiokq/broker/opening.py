@@ -137,8 +137,14 @@ class LogOpening:
                 raise _Stopped
             self._report(attempt, so_far)
 
+        def begin_epoch(log: PartitionLog) -> None:
+            latest = log.epochs.latest_epoch
+            epoch = self._next_epoch(partition, latest, clean=attempt is None)
+            if epoch > latest:
+                log.assign_epoch(epoch)
+
         try:
-            log = self._directories.open_partition(
+            return self._directories.open_partition(
                 partition.name,
                 partition.topic.topic_id,
                 partition.topic.config,
@@ -146,14 +152,11 @@ class LogOpening:
                 is_new=False,
                 is_kafkas=bool(partition.topic.kafka_epochs),
                 progress=None if attempt is None else progress,
+                prepare=begin_epoch,
             )
-            epoch = self._next_epoch(partition, log.epochs.latest_epoch, clean=attempt is None)
-            if epoch > log.epochs.latest_epoch:
-                log.assign_epoch(epoch)
         except KafkaStorage as error:
             # Another one: the partition keeps it, and this one's frames keep the files open.
             return KafkaStorage(error.message, topic_partition=partition.name)
-        return log
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
         kafka_epochs = partition.topic.kafka_epochs

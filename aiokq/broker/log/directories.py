@@ -10,6 +10,7 @@ Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
@@ -37,7 +38,7 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectories:
     """The log directories of one node, in the order in which they were given.
 
-    Touched from one thread at a time, as each ``LogDirectory``.
+    Touched on the loop, but for the logs that are opened, as those of each ``LogDirectory``.
 
     Attributes:
         all: those that could be opened, also if they failed since.
@@ -51,6 +52,7 @@ class LogDirectories:
         self.unopened = dict(unopened)
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._counts = dict.fromkeys(self.all, 0)
+        self._counting = threading.Lock()
 
     @classmethod
     def open(
@@ -230,6 +232,7 @@ class LogDirectories:
         is_new: bool,
         is_kafkas: bool = False,
         progress: Progress | None = None,
+        prepare: Callable[[PartitionLog], None] | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
 
@@ -237,7 +240,7 @@ class LogDirectories:
 
         Args:
             is_new: it was never there before, so no directory that is offline may have it.
-            topic_id, is_kafkas, progress: as ``LogDirectory.open_partition``.
+            topic_id, is_kafkas, progress, prepare: as ``LogDirectory.open_partition``.
 
         Raises:
             KafkaStorage: the disk refused, or its directory is offline.
@@ -253,6 +256,7 @@ class LogDirectories:
                 now_ms=now_ms,
                 is_kafkas=is_kafkas,
                 progress=progress,
+                prepare=prepare,
             )
         offline = self.offline
         if offline and not is_new:
@@ -265,7 +269,12 @@ class LogDirectories:
             directory = self._emptiest(partition)
             try:
                 log = directory.open_partition(
-                    partition, topic_id, config, now_ms=now_ms, progress=progress
+                    partition,
+                    topic_id,
+                    config,
+                    now_ms=now_ms,
+                    progress=progress,
+                    prepare=prepare,
                 )
             except KafkaStorage:
                 if directory.disk.failure is None:
@@ -285,7 +294,8 @@ class LogDirectories:
 
     def _place(self, partition: TopicPartition, directory: LogDirectory) -> None:
         self._places[partition] = directory
-        self._counts[directory] += 1
+        with self._counting:
+            self._counts[directory] += 1
 
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log, as ``LogDirectory.delete_partition``.
@@ -298,7 +308,8 @@ class LogDirectories:
         directory = self._places.pop(partition, None)
         if directory is None:
             return
-        self._counts[directory] -= 1
+        with self._counting:
+            self._counts[directory] -= 1
         directory.delete_partition(partition)
 
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:

@@ -190,6 +190,7 @@ class LogDirectory:
         now_ms: int,
         is_kafkas: bool = False,
         progress: Progress | None = None,
+        prepare: Callable[[PartitionLog], None] | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
 
@@ -198,6 +199,7 @@ class LogDirectory:
                 takes whatever is there.
             is_kafkas: Apache Kafka has written to it.
             progress: told of a recovery's progress, from the thread that runs this.
+            prepare: called in it with the log, before that is one of ``logs``, which are the loop's.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -255,6 +257,12 @@ class LogDirectory:
                 f" {remedy(error)}",
                 topic_partition=partition,
             ) from error
+        if prepare is not None:
+            try:
+                prepare(log)
+            except KafkaStorage:
+                self._unrecovered |= not self.clean
+                raise
         self._logs[partition] = log
         return log
 

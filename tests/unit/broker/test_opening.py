@@ -11,6 +11,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker import opening
+from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
@@ -229,6 +230,27 @@ async def test_settings_that_change_during_recovery_count():
     broker.offload.let_go.set()
     await recovery
     assert (await broker.produce("big", batch(50))).error_code == 10
+    await broker.node.close()
+
+
+async def test_a_log_is_the_loops_only_when_its_thread_is_done():
+    """Retention truncated its epochs on the loop, while the thread that had recovered it began a
+    new one in the same file."""
+    files = await killed(big=1)
+    broker = Restarted(files)
+    begun: list[bool] = []
+    assign = PartitionLog.assign_epoch
+
+    def assign_epoch(log: PartitionLog, *epoch: int) -> None:
+        directory = broker.node.storage.directories.directory_of(log.topic_partition)
+        begun.append(log.topic_partition in directory.logs)
+        assign(log, *epoch)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PartitionLog, "assign_epoch", assign_epoch)
+        await (await broker.begin())
+    assert begun
+    assert not any(begun)
     await broker.node.close()
 
 

@@ -411,6 +411,23 @@ def test_a_log_that_could_not_be_recovered_is_recovered_at_the_next_start(
     assert values(partition(directory)) == [(0, b"0")]
 
 
+def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
+    files: MemoryFiles,
+) -> None:
+    """It was never served, so nobody synced what is in it: no stop without it is clean."""
+    append(partition(open_directory(files)), batch(b"old"))
+    files.crash()
+    directory = open_directory(files)
+    files.fail("open", errno.EMFILE, matches=lambda path: names.LEADER_EPOCHS in path)
+    with pytest.raises(KafkaStorage, match="Too many open files"):
+        directory.open_partition(
+            TP, TOPIC_ID, config(), now_ms=NOW_MS, prepare=lambda log: log.assign_epoch(7)
+        )
+    assert TP not in directory.logs
+    directory.close()
+    assert not open_directory(files).clean
+
+
 def test_a_log_that_could_not_be_opened_keeps_its_start(files: MemoryFiles) -> None:
     """Its deleted records would be back after the next start."""
     directory = open_directory(files)
