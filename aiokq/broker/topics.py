@@ -333,6 +333,7 @@ class TopicRegistry:
             for topic in topics:
                 self._tell(topic)
                 failure = await self._let_go(topic) or failure
+            await self._sync_deletions()
             if failure is not None:
                 raise failure
         logger.info("all topics deleted: topics=%d", len(topics))
@@ -417,8 +418,14 @@ class TopicRegistry:
         """Record that a topic is gone, then let go of its logs; their files go later."""
         await self._offload.run(self._metadata.append, TopicDeleted(topic.name, topic.topic_id))
         failure = await self._let_go(topic)
+        await self._sync_deletions()
         if failure is not None:
             raise failure
+
+    async def _sync_deletions(self) -> None:
+        """Once for all partitions, and off the loop: each would take milliseconds of it."""
+        for directory in self._directories.online:
+            await self._offload.run(directory.sync_names)
 
     async def _let_go(self, topic: Topic) -> KafkaStorage | None:
         """Let go of a topic's logs; what the disk refused, if it did."""

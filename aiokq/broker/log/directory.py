@@ -199,7 +199,7 @@ class LogDirectory:
                 takes whatever is there.
             is_kafkas: Apache Kafka has written to it.
             progress: told of a recovery's progress, from the thread that runs this.
-            prepare: called in it with the log, before that is one of ``logs``, which are the loop's.
+            prepare: called in it with the log, before the loop finds that in ``logs``.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -310,6 +310,8 @@ class LogDirectory:
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
 
+        Not durable before ``sync_names``: after a power cut it may be back, as a stray.
+
         Raises:
             KafkaStorage: the disk refused.
         """
@@ -324,6 +326,17 @@ class LogDirectory:
                 self._deleted.append(self.strays.rename(partition, names.DELETED_DIRECTORY))
         except OSError as error:
             raise self.disk.refused(partition, "log not deleted", error, directory) from error
+
+    def sync_names(self) -> None:
+        """Make deletions durable, of any number of partitions; waits for the disk. In any thread.
+
+        Raises:
+            KafkaStorage: the disk refused.
+        """
+        try:
+            self._files.sync_dir(self.path)
+        except OSError as error:
+            raise self.disk.refused(None, "deletion not synced", error, self.path) from error
 
     def purge(self) -> None:
         """Remove the files of deleted partitions and segments, now."""

@@ -36,15 +36,16 @@ class Strays:
 
     def set_aside(self, partition: TopicPartition) -> str:
         """Rename the directory of a partition that no topic owns, as Kafka does; its new path."""
-        return self.rename(partition, names.STRAY_DIRECTORY)
+        renamed = self.rename(partition, names.STRAY_DIRECTORY)
+        self._files.sync_dir(self._path)
+        return renamed
 
     def rename(self, partition: TopicPartition, suffix: str) -> str:
-        """Give a partition's directory a name that is no partition's; the new path."""
+        """Give a partition's directory a name that is none's, not durable yet; the new path."""
         directory = f"{self._path}/{names.partition_directory(partition)}"
         unique = uuid.UUID(int=self._random.getrandbits(128)).hex
         renamed = f"{self._path}/{names.renamed_directory(partition, unique, suffix)}"
         self._files.rename(directory, renamed)
-        self._files.sync_dir(self._path)
         return renamed
 
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:

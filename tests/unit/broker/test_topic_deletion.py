@@ -1,0 +1,43 @@
+"""A topic is deleted: what that costs the loop, and what a power cut leaves of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.broker.harness import Broker, batch, watch_offload
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_a_deletion_waits_for_the_disk_once_and_off_the_loop(
+    everything: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """A topic of a thousand partitions: a thousand syncs, one after the other, and nobody else was
+    served for seconds."""
+    async with Broker() as broker:
+        await broker.create("t", 100)
+        syncs: list[str] = []
+        sync_dir = broker.files.sync_dir
+
+        def counted(path: str) -> None:
+            syncs.append(path)
+            sync_dir(path)
+
+        monkeypatch.setattr(broker.files, "sync_dir", counted)
+        moved = watch_offload(broker)
+        topics = broker.node.topics
+        await (topics.delete_all() if everything else topics.delete(topics.get("t")))
+        assert syncs.count("/data") == 1
+        assert [fn.__name__ for fn in moved].count("sync_names") == 1
+
+
+async def test_a_deleted_topic_is_gone_after_a_power_cut():
+    """Its directory would come back, and nobody ever remove it."""
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t", 3)
+    await broker.produce("t", batch(3))
+    await broker.node.topics.delete(broker.node.topics.get("t"))
+    broker.files.power_cut()
+    async with Broker(broker.files) as again:
+        assert again.node.topics.get("t") is None
+        assert not [name for name in again.files.listdir("/data") if name.startswith("t-")]
