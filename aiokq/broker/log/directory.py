@@ -195,7 +195,7 @@ class LogDirectory:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
 
         Args:
-            topic_id: written down for a new one; a directory of another id is set aside. None
+            topic_id: written down where it is not; a directory of another id is set aside. None
                 takes whatever is there.
             is_kafkas: Apache Kafka has written to it.
             progress: told of a recovery's progress, from the thread that runs this.
@@ -207,8 +207,7 @@ class LogDirectory:
         directory = f"{self.path}/{names.partition_directory(partition)}"
         checkpoints = self.checkpoints
         try:
-            if topic_id is not None:
-                self.strays.set_aside_other(partition, topic_id)
+            says_so = topic_id is None or self.strays.set_aside_other(partition, topic_id)
             exists = self._files.is_dir(directory)
             if not exists:
                 self._forget(partition)
@@ -228,9 +227,7 @@ class LogDirectory:
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 progress=progress,
             )
-            if topic_id is not None and not self._files.exists(
-                f"{directory}/{names.PARTITION_METADATA}"
-            ):
+            if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
             if recovery_point > log.log_end_offset:
                 # Recovery cut the log: what is written behind the cut, nobody has synced.
@@ -464,6 +461,7 @@ class LogDirectory:
                 checkpoints.log_starts,
                 checkpoints.recovery_points,
                 checkpoints.high_watermarks,
+                checkpoints.cleaned_offsets,
             ):
                 checkpoint.keep(there)
             self.note_log_starts()
@@ -472,6 +470,8 @@ class LogDirectory:
             checkpoints.log_starts.write()
             checkpoints.recovery_points.write()
             checkpoints.high_watermarks.write()
+            if not checkpoints.cleaned_offsets.is_blank:
+                checkpoints.cleaned_offsets.write()
             self._clean_shutdown.leave()
         except OSError as error:
             raise unusable(self.path, error) from error

@@ -48,17 +48,20 @@ class Strays:
         self._files.rename(directory, renamed)
         return renamed
 
-    def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+    def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
         """Set the directory of a partition aside if it is of another topic of the same name.
 
         Those records must not be served as this one's.
+
+        Returns:
+            Whether it is there and says that it is of this topic.
         """
         try:
             stored = read_partition_metadata(
                 self._files, f"{self._path}/{names.partition_directory(partition)}"
             )
         except CorruptRecord:
-            return
+            return False  # as a power cut leaves it, which nothing has synced
         if stored is not None and stored != topic_id:
             renamed = self.set_aside(partition)
             logger.warning(
@@ -67,6 +70,7 @@ class Strays:
                 format_uuid(stored),
                 renamed,
             )
+        return stored == topic_id
 
     def find(self) -> dict[tuple[uuid.UUID, int], str]:
         """The directories that were set aside, by topic id and partition number."""

@@ -224,6 +224,19 @@ def test_records_of_another_topic_of_that_name_are_not_served(files: MemoryFiles
     assert open_directory(files).partitions() == {TP: other}
 
 
+@pytest.mark.parametrize("content", [b"", b"\0" * 40])
+def test_a_topic_id_that_a_power_cut_took_is_written_again(
+    files: MemoryFiles, content: bytes
+) -> None:
+    """Each start complained, and the records of a topic of the same name would have been taken."""
+    append(partition(open_directory(files)), batch(b"old"))
+    files.crash()
+    files.write_atomic(f"{PATH}/{TP}/{names.PARTITION_METADATA}", content)
+    assert values(partition(open_directory(files))) == [(0, b"old")]
+    files.crash()
+    assert open_directory(files).partitions() == {TP: TOPIC_ID}
+
+
 def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) -> None:
     """The marker would make the next start believe what was never synced."""
     directory = open_directory(files)
@@ -292,6 +305,18 @@ def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: Memory
         directory.delete_partition(tp)
     directory.close()
     assert files.read_bytes(f"{PATH}/{names.LOG_STARTS}") == b"0\n0\n"
+
+
+def test_a_clean_stop_forgets_what_was_compacted_of_deleted_partitions(files: MemoryFiles) -> None:
+    """With a topic per test or day the checkpoint grows for ever, and each run writes it."""
+    directory = open_directory(files)
+    for topic in ("gone", "here"):
+        partition(directory, TopicPartition(topic, 0))
+        directory.checkpoints.cleaned_offsets.note(TopicPartition(topic, 0), 5)
+    directory.checkpoints.cleaned_offsets.write()
+    directory.delete_partition(TopicPartition("gone", 0))
+    directory.close()
+    assert files.read_bytes(f"{PATH}/{names.CLEANED_OFFSETS}") == b"0\n1\nhere 0 5\n"
 
 
 def test_checkpoints_of_partitions_that_are_not_open_stay(files: MemoryFiles) -> None:
