@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from aiokq.broker.log import names
@@ -12,6 +13,7 @@ from aiokq.records.header import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MIN_LENGTH,
+    BatchHeader,
     Checksum,
     read_header,
     verify_crc,
@@ -26,12 +28,21 @@ _OFFSET_SPAN: Final = 2**31
 def valid_batches(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
-    """The last offset of any sound v2 batch between two positions; None if there is none.
+    """The last offset of any sound v2 batch between two positions; None if there is none."""
+    last: int | None = None
+    for _, header in sound_batches(file, position, end, expected, crc32c):
+        last = header.last_offset
+    return last
+
+
+def sound_batches(
+    file: File, position: int, end: int, expected: int, crc32c: Checksum
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each sound v2 batch between two positions.
 
     Nothing between is trusted, lengths least of all: a batch is looked for at every byte, and
     found by its magic, its length, an offset of ``expected`` or more, and its CRC.
     """
-    last: int | None = None
     while position + HEADER_SIZE <= end:
         window = file.pread(min(_WINDOW, end - position), position)
         at = 0
@@ -45,27 +56,27 @@ def valid_batches(
                 expected <= offset < expected + _OFFSET_SPAN
                 and MIN_LENGTH[2] <= length <= end - position - at - LOG_OVERHEAD
             ):
-                found = _batch_at(file, position + at, crc32c)
-                if found is not None:
-                    last, at = found[0], at + found[1]
+                header = _batch_at(file, position + at, crc32c)
+                if header is not None:
+                    yield position + at, header
+                    at += header.size
                     if at >= len(window):
                         break
                     continue
             at += 1
         # what may begin in the last bytes of the window is looked at with the next one
         position += max(at, len(window) - HEADER_SIZE + 1)
-    return last
 
 
-def _batch_at(file: File, position: int, crc32c: Checksum) -> tuple[int, int] | None:
-    """Last offset and size of the batch at a position, if it is sound."""
+def _batch_at(file: File, position: int, crc32c: Checksum) -> BatchHeader | None:
+    """The header of the batch at a position, if it is sound."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
     except CorruptRecord:
         return None
     if not verify_crc(file.pread(header.size, position), header, crc32c):
         return None
-    return header.last_offset, header.size
+    return header
 
 
 def is_torn(file: File, position: int, end: int, expected: int) -> bool:

@@ -1,6 +1,7 @@
 """Owns what a file of a log says, entry by entry, as values to print; judges only single batches.
 
-Reads and never writes; what cannot be read is the last entry, with where and why.
+Reads and never writes; what cannot be read is an entry with where and why, and the last one except
+of a log, which goes on with the next sound batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/log/test_inspection.py``.
@@ -12,6 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.broker.log.corruption import only_zeros, sound_batches
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.broker.log.walk import batch_records
@@ -22,7 +24,7 @@ from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header
 
 if TYPE_CHECKING:
     from aiokq.broker.log.inspection.places import LogFile
-    from aiokq.core.files import File, Files
+    from aiokq.core.files import Files
     from aiokq.records.record import RawRecord
 
 __all__ = ["Entry", "Value", "contents"]
@@ -34,7 +36,6 @@ DELETE_HORIZON_MASK: Final = 0x40
 _INDEX: Final = struct.Struct(">iI")
 _TIME: Final = struct.Struct(">qi")
 _TRANSACTION: Final = struct.Struct(">hqqqq")
-_CHUNK: Final = 1024 * 1024
 
 
 def contents(
@@ -69,7 +70,7 @@ def contents(
 def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> Iterator[Entry]:
     opened = files.open(file.path, writable=False)
     try:
-        position, end = 0, opened.size()
+        position, end, expected = 0, opened.size(), max(file.base_offset, 0)
         while position < end:
             try:
                 header = read_header(opened.pread(HEADER_SIZE, position))
@@ -77,11 +78,14 @@ def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> It
                     raise CorruptRecord(f"batch of {header.size} bytes with {end - position} left")
                 data = opened.pread(header.size, position)
             except CorruptRecord as error:
-                if _zeros(opened, position, end):
+                if only_zeros(opened, position, end):
                     yield {"position": position, "zero_bytes": end - position}
-                else:
-                    yield {"position": position, "bytes": end - position, "error": error.message}
-                return
+                    return
+                behind = sound_batches(opened, position, end, expected, crc32c)
+                sound, _ = next(behind, (end, None))
+                yield {"position": position, "bytes": sound - position, "error": error.message}
+                position = sound
+                continue
             valid = verify_crc(data, header, crc32c)
             yield _batch(position, header, valid)
             if records:
@@ -89,14 +93,6 @@ def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> It
             position += header.size
     finally:
         opened.close()
-
-
-def _zeros(file: File, position: int, end: int) -> bool:
-    for start in range(position, end, _CHUNK):
-        data = file.pread(min(_CHUNK, end - start), start)
-        if data.count(0) != len(data):
-            return False
-    return True
 
 
 def _batch(position: int, header: BatchHeader, valid: bool) -> Entry:

@@ -84,10 +84,15 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
     """The files at a path that belong to a log: a file itself, or those of a directory.
 
     Of a log directory its own come first, then those of the partitions; of a partition segment by
-    segment. Others are left out.
+    segment. Others are left out. A leftover that was a segment's log is one where it is named.
     """
     if not files.is_dir(path):
-        yield _file(path) or LogFile(path, "log")
+        file = _file(path) or LogFile(path, "log")
+        segment, log, _ = posixpath.basename(path).partition(names.LOG)
+        parsed = names.parse_segment_file(segment + log)
+        if file.kind == "leftover" and parsed is not None:
+            file = LogFile(path, "log", parsed[0])
+        yield file
         return
     inside = [_file(f"{path}/{name}") for name in files.listdir(path)]
     for file in sorted(filter(None, inside), key=_order):

@@ -106,6 +106,8 @@ def verify(
     cleaned = _cleaned(files, root)
     done = []
     for place in places:
+        if not _has_log(files, place, image):
+            continue
         one = _Partition(
             files,
             place,
@@ -126,6 +128,15 @@ def verify(
         _doubled(done, others, findings)
         _missing(path, image, {one.partition for one in done} | others.keys(), findings)
     return Report(path, clean, tuple(done), tuple(findings))
+
+
+def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -> bool:
+    """Whether there is a log, or should be: a start leaves alone what is only called like one."""
+    if any(name.endswith(names.LOG) for name in files.listdir(place.path)):
+        return True
+    partition = place.partition
+    topic = None if image is None or partition is None else image.topics.get(partition.topic)
+    return topic is not None and partition is not None and partition.partition < topic.partitions
 
 
 # --- the directory

@@ -70,6 +70,21 @@ async def test_a_sound_directory_has_nothing_to_complain_about():
     assert (alone.sound, alone.clean, alone.partitions[0].end) == (True, True, 10)
 
 
+async def test_what_a_recovery_kept_aside_is_looked_into_by_its_name():
+    """The guide said so, and nothing was shown; the sound batches behind the damage least of all.
+    Of a whole directory it is named only: nothing there is of the log any more.
+    """
+    files = await directory()
+    kept = f"{FIRST}.log{names.CORRUPT}0"
+    files.corrupt(f"{FIRST}.log", 16)
+    files.rename(f"{FIRST}.log", kept)
+    [file] = files_at(files, kept)
+    damage, *sound = contents(files, file, crc32c)
+    assert damage["error"] == "unknown magic 253"
+    assert [one["base_offset"] for one in sound] == [1, 2]
+    assert LogFile(kept, "leftover") in [*files_at(files, "/data")]
+
+
 async def test_a_running_brokers_directory_is_no_damage():
     """Its newest indexes are in memory, and an append may be half written."""
     broker = Broker()
@@ -201,6 +216,15 @@ async def test_partitions_nobody_knows_and_topics_without_them_are_told():
     assert any("t-0 has an offset and no directory" in one for one in messages)
 
 
+async def test_a_directory_that_is_only_called_like_a_partition_is_nobodys_concern():
+    """A start leaves it alone, so that it must not say that it is set aside."""
+    files = await directory()
+    files.mkdirs("/data/backup-20261122")
+    report = check(files)
+    assert found(report) == []
+    assert [str(one.partition) for one in report.partitions] == ["t-0"]
+
+
 async def test_records_that_cannot_be_read_are_found_by_reading_them():
     """A batch of a right checksum may still be nonsense: its producer's."""
     files = await directory()
@@ -241,12 +265,14 @@ async def test_every_file_is_shown():
     assert not any("error" in entry for entries in shown.values() for entry in entries)
 
 
-async def test_what_cannot_be_read_is_the_last_that_is_shown():
+async def test_what_cannot_be_read_hides_nothing_that_can():
     """A damaged length is not a reason to read two gigabytes, nor to show nothing."""
     files = await directory()
     files.corrupt(f"{FIRST}.log", 8, 0x7F)
-    [entry] = contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)
+    entry, *behind = contents(files, LogFile(f"{FIRST}.log", "log", 0), crc32c)
     assert (entry["position"], "bytes with" in str(entry["error"])) == (0, True)
+    assert [one["base_offset"] for one in behind] == [1, 2]
+    assert behind[0]["position"] == entry["bytes"]
     files.open("/data/t-0/leader-epoch-checkpoint").pwritev([b"7"], 0)
     [entry] = contents(files, LogFile("/data/t-0/leader-epoch-checkpoint", "epochs"), crc32c)
     assert entry == {"error": "version '7', not 0"}
