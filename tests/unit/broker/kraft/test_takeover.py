@@ -88,6 +88,21 @@ async def test_epochs_are_those_that_kafka_gives_next(log: KafkaLog) -> None:
         assert made is not None
 
 
+async def test_a_setting_changed_here_keeps_kafkas_epochs(log: KafkaLog) -> None:
+    """A kill after it would count ours up, and Kafka give the same to others later."""
+    broker = Broker(log.files)
+    await broker.node.open()
+    orders = broker.node.topics.get("orders")
+    before = [one.leader_epoch for one in orders.partitions]
+    await broker.node.topics.alter_configs(orders, lambda _: {"retention.ms": "6000"})
+    log.files.crash()
+    broker = Broker(log.files)
+    await broker.node.open()
+    orders = broker.node.topics.get("orders")
+    assert orders.configs == {"retention.ms": "6000"}
+    assert [one.leader_epoch for one in orders.partitions] == before
+
+
 async def test_producer_ids_are_none_that_kafka_gives(log: KafkaLog) -> None:
     """Whoever got one twice would be taken for somebody who repeats himself."""
     log.append(ProducerIdsRecord(next_producer_id=5000))

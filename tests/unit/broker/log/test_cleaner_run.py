@@ -165,6 +165,19 @@ async def test_retention_in_the_middle_of_a_run_wins(step: int) -> None:
     assert log.latest == latest
 
 
+async def test_a_run_that_did_not_come_to_its_end_leaves_its_log_dirty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention took what was copied: checkpointed, the rest would never be compacted."""
+    log = filled()
+    before = log.pairs
+    monkeypatch.setattr(PartitionLog, "swap_segments", lambda *_: False)
+    await log.clean()
+    assert log.pairs == before
+    assert not [name for name in log.names if name.endswith(LEFTOVERS)]
+    assert log.directory.checkpoints.cleaned_offsets.get(TP) is None
+
+
 @pytest.mark.parametrize("step", range(1, 40, 3))
 async def test_a_deleted_topic_ends_its_run(step: int) -> None:
     """The directory is renamed under the cleaner: it gives up, and goes on with other logs."""

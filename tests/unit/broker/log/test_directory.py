@@ -17,6 +17,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, values
+from tests.unit.broker.log.test_recovery import log_reads
 
 PATH = "/data"
 ONE = len(batch(b"old"))
@@ -124,6 +125,46 @@ def test_a_clean_stop_survives_a_power_cut(files: MemoryFiles) -> None:
     directory = open_directory(files)
     assert directory.clean
     assert [value for _, value in values(partition(directory))] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_after_a_clean_stop_nothing_is_scanned(files: MemoryFiles) -> None:
+    """What the marker is for: a thousand partitions open in seconds."""
+    directory = open_directory(files)
+    settings = {"segment_bytes": 100 * ONE, "index_interval_bytes": 0}
+    log = partition(directory, **settings)
+    for _ in range(150):
+        append(log, batch(b"old"))
+    directory.close()
+    before = log_reads(files)
+    partition(open_directory(files), **settings)
+    assert log_reads(files) - before < 3 * ONE
+
+
+def test_a_power_cut_after_a_start_does_not_bring_the_marker_back(files: MemoryFiles) -> None:
+    """It would vouch for what was written since, of which half may be gone."""
+    open_directory(files).close()
+    assert open_directory(files).clean
+    files.power_cut()
+    assert not open_directory(files).clean
+
+
+def test_deleted_records_stay_deleted_where_a_power_cut_brings_their_segments_back(
+    files: MemoryFiles,
+) -> None:
+    """Their files are renamed, and nobody waits for that: the checkpoint has to say it."""
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=ONE)
+    for _ in range(5):
+        append(log, batch(b"old"))
+    directory.close()
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=ONE)
+    log.delete_records(3)
+    assert log.segments[0].base_offset == 3
+    directory.write_log_starts()
+    files.power_cut()
+    log = partition(open_directory(files), segment_bytes=ONE)
+    assert (log.segments[0].base_offset, log.log_start_offset) == (0, 3)
 
 
 def test_checkpoints_are_left_for_kafka(files: MemoryFiles) -> None:

@@ -147,6 +147,54 @@ def test_every_refusal_of_the_disk_is_a_storage_error(files: MemoryFiles) -> Non
         files.heal()
 
 
+def test_a_flush_of_records_that_were_replaced_meanwhile_proves_nothing(
+    files: MemoryFiles,
+) -> None:
+    """It was of the old ones: the recovery point would vouch for records that nobody synced."""
+    log = open_partition(files)
+    for _ in range(4):
+        append(log, batch())
+    pending = log.begin_flush(None)
+    assert pending is not None
+    log.truncate_to(1, now_ms=NOW_MS)
+    for _ in range(3):
+        append(log, batch())
+    pending.sync(files)
+    log.end_flush(pending)
+    assert log.recovery_point <= 1
+
+
+def test_what_a_flush_left_undone_is_the_next_ones(files: MemoryFiles) -> None:
+    """It failed at another log of its directory: this one's records would never be synced."""
+    log = open_partition(files, segment_bytes=2 * len(batch()))
+    log.durability.is_new = True
+    for _ in range(5):
+        append(log, batch())
+    first = log.begin_flush(None)
+    assert first is not None
+    assert len(first.files) == 3
+    assert len(first.directories) == 2
+    log.redo_flush(first)
+    again = log.begin_flush(None)
+    assert again is not None
+    assert [file.path for file in again.files] == [file.path for file in first.files]
+    assert again.directories == first.directories
+
+
+def test_a_swap_is_of_the_logs_own_segments(files: MemoryFiles) -> None:
+    """Retention took one while they were copied: the copy would bring its records back."""
+    log = open_partition(files, segment_bytes=2 * len(batch()))
+    for _ in range(8):
+        append(log, batch())
+    originals = log.segments[:2]
+    log.delete_records(2)
+    left = log.segments
+    assert not log.swap_segments(originals[1], originals)
+    assert log.segments == left
+    assert not log.swap_segments(left[0], left)  # nor of the one that is appended to
+    assert log.segments == left
+
+
 def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
     """A request that was waiting when the broker stopped."""
     log = open_partition(files)

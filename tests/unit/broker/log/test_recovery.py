@@ -203,6 +203,14 @@ def test_garbage_behind_the_log_is_removed(files: MemoryFiles) -> None:
     assert offsets(files) == [0, 1, 2]
 
 
+def test_the_beginning_of_another_batch_is_kept_aside(files: MemoryFiles) -> None:
+    """By its offset nobody was writing it there: it is no torn tail, and may be the only copy."""
+    size = filled(files, 3, clean=False)
+    write(files, path(), batch(b"0" * 30)[: size - 5], 3 * size)  # of offset 0
+    assert offsets(files) == [0, 1, 2]
+    assert kept(files)
+
+
 def test_zeros_behind_the_log_are_removed_and_not_kept(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +227,18 @@ def test_offsets_that_go_back_are_corruption(files: MemoryFiles) -> None:
     """A batch written twice has a right CRC and wrong offsets."""
     size = filled(files, 3, clean=False)
     write(files, path(), files.read_bytes(path())[:size], 3 * size)
+    assert offsets(files) == [0, 1, 2]
+    assert kept(files)
+
+
+def test_offsets_that_overlap_are_corruption(files: MemoryFiles) -> None:
+    """No CRC covers where a batch begins: readers would get two records of one offset."""
+    log = open_partition(files)
+    size = len(data := batch(b"a", b"b", b"c"))
+    append(log, data)
+    append(log, data)
+    files.crash()
+    write(files, path(), (1).to_bytes(8, "big"), size)
     assert offsets(files) == [0, 1, 2]
     assert kept(files)
 
@@ -273,6 +293,18 @@ def test_indexes_that_do_not_fit_are_made_again(
     assert log.log_end_offset == 8
     found = record_since(log, 0)
     assert found is not None
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_an_older_index_that_a_power_cut_took_is_made_again_at_the_start(
+    files: MemoryFiles, left: int
+) -> None:
+    """It is not synced; left for the first read, that would stop the loop while it is made."""
+    filled(files, 8)
+    before = files.read_bytes(path(0, names.INDEX))
+    files.open(path(0, names.INDEX)).truncate(left)
+    open_partition(files, index_interval_bytes=0)
+    assert files.read_bytes(path(0, names.INDEX)) == before
 
 
 def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
@@ -404,6 +436,17 @@ def test_epochs_follow_from_the_log(files: MemoryFiles) -> None:
             write(files, name, content, 0)
         log = open_partition(files, clean=clean)
         assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
+
+
+def test_epochs_follow_from_what_is_before_the_recovery_point_too(files: MemoryFiles) -> None:
+    """Those records need no check, but nothing else says whose they are."""
+    log = open_partition(files, segment_bytes=len(batch()))
+    for epoch in (0, 0, 3, 5):
+        append(log, batch(), leader_epoch=epoch)
+    files.crash()
+    files.remove(f"{DIRECTORY}/{names.LEADER_EPOCHS}")
+    log = open_partition(files, clean=False, recovery_point=3)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
 
 
 def test_an_epoch_without_records_survives_a_clean_stop(files: MemoryFiles) -> None:
