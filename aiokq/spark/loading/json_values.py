@@ -10,9 +10,10 @@ import base64
 import binascii
 import datetime
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from aiokq.spark.loading.values import Reader
@@ -121,10 +122,16 @@ def _of(kind: type) -> Convert:
     return convert
 
 
+_WIDEST: Final = 20
+"""Digits that are more than any integer has. Division of a Decimal knows 28, and raises beyond."""
+
+
 def _integer(bits: int) -> Convert:
     limit = 2 ** (bits - 1)
 
     def convert(value: object, where: str) -> object:
+        if isinstance(value, Decimal) and value.adjusted() > _WIDEST:
+            raise ValueError(f"{where} is out of the range of {bits} bits")
         if isinstance(value, float | Decimal) and value == value // 1:
             value = int(value)
         if type(value) is not int:
@@ -140,9 +147,12 @@ def _floating(value: object, where: str) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _wrong(value, where, "a number")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
-        raise ValueError(f"{where} is out of the range of a double") from None
+        number = math.inf
+    if math.isinf(number):
+        raise ValueError(f"{where} is out of the range of a double")
+    return number
 
 
 def _decimal(precision: int, scale: int) -> Convert:
@@ -156,7 +166,9 @@ def _decimal(precision: int, scale: int) -> Convert:
         _, digits, exponent = number.as_tuple()
         if not isinstance(exponent, int):
             raise ValueError(f"{where} is no decimal number")
-        number = number.normalize() if exponent < -scale else number
+        if exponent < -scale:
+            # With all of its digits: the usual context rounds to 28, without a word.
+            number = number.normalize(Context(prec=len(digits)))
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
         if -exponent > scale or len(digits) + exponent > precision - scale:

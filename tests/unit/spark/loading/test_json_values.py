@@ -61,6 +61,16 @@ def test_each_type_is_read() -> None:
     ]
 
 
+def test_a_decimal_keeps_all_of_its_digits() -> None:
+    """One with a zero more than its scale was rounded to 28 digits, and nobody was told."""
+    kind = pa.decimal128(38, 2)
+
+    found = decoded(b"123456789012345678901234567890.120", b"0.000", kind=kind)
+
+    assert not found.errors
+    assert found.values.to_pylist() == [Decimal("123456789012345678901234567890.12"), Decimal(0)]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -77,6 +87,9 @@ def test_each_type_is_read() -> None:
         (b'{"id": 1, "carrier": 7}', "$.carrier is a number, not a string"),
         (b'{"id": 1, "delay": NaN}', "there is no NaN"),
         (b'{"id": 1, "delay": 1' + b"0" * 400 + b"}", "$.delay is out of the range of a double"),
+        (b'{"id": 1, "delay": 1e400}', "$.delay is out of the range of a double"),
+        (b'{"id": 1e30}', "$.id is out of the range of 64 bits"),
+        (b'{"id": 1e999999}', "$.id is out of the range of 64 bits"),
         (b'{"id": 1, "at": "noon"}', "$.at is no time: 'noon'"),
         (b'{"id": 1, "legs": [{"to": "a"}, {"to": 1}]}', "$.legs[1].to is a number"),
         (b'{"id": 1, "tags": {"a": 3000000000}}', "$.tags.a is out of the range of 32 bits"),
