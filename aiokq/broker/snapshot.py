@@ -9,7 +9,6 @@ Tests: ``tests/unit/broker/test_snapshot.py``.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import names
 from aiokq.broker.log.capture import CapturedFile, CapturedLog, capture
+from aiokq.broker.log.clean_shutdown import clean_shutdown_marker
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties, random_id
 from aiokq.broker.log.text_files import format_uuid, write_offsets, write_partition_metadata
@@ -40,7 +40,6 @@ ATTEMPTS: Final = 10
 
 CHUNK: Final = 1024 * 1024
 LOGS_PER_TURN: Final = 16
-NO_BROKER_EPOCH: Final = -1
 
 
 async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
@@ -199,6 +198,8 @@ class _Copy:
             epochs.note(*entry)
         epochs.write()
         write_partition_metadata(files, directory, topic_id)
+        for name in (names.LEADER_EPOCHS, names.PARTITION_METADATA):
+            _sync_file(files, f"{directory}/{name}")
         files.sync_dir(directory)
 
     def _copy(self, file: CapturedFile, path: str) -> None:
@@ -234,8 +235,7 @@ def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperti
     finally:
         metadata.close()
     files.write_atomic(f"{root}/{names.META_PROPERTIES}", ids.encode())
-    marker = json.dumps({"version": 0, "brokerEpoch": NO_BROKER_EPOCH})
-    files.write_atomic(f"{root}/{names.CLEAN_SHUTDOWN}", marker.encode())
+    files.write_atomic(f"{root}/{names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
 
 
 def _put_in_place(files: Files, temporary: str, path: str) -> None:
@@ -253,15 +253,20 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
+    """Partitions first, then the metadata that knows them, at the very end the marker of a clean
+    stop: a start on what an interruption leaves would make missing ones anew, empty."""
     files.mkdirs(target)
-    for name in files.listdir(source):
-        if name == names.LOCK:
-            continue
-        path, copy = f"{source}/{name}", f"{target}/{name}"
-        if files.is_dir(path):
-            _copy_tree(files, path, copy)
-        else:
-            _copy_file(files, path, files, copy, files.stat_size(path))
+    inside = [name for name in files.listdir(source) if name != names.LOCK]
+    directories = [name for name in inside if files.is_dir(f"{source}/{name}")]
+    for name in directories:
+        _copy_tree(files, f"{source}/{name}", f"{target}/{name}")
+    files.sync_dir(target)
+    others = set(inside).difference(directories)
+    for name in sorted(others, key=lambda name: (name == names.CLEAN_SHUTDOWN, name)):
+        path = f"{source}/{name}"
+        if name == names.CLEAN_SHUTDOWN:
+            files.sync_dir(target)
+        _copy_file(files, path, files, f"{target}/{name}", files.stat_size(path))
     files.sync_dir(target)
 
 
@@ -292,6 +297,15 @@ def _write_file(files: Files, path: str, data: bytes) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def _sync_file(files: Files, path: str) -> None:
+    if files.exists(path):
+        file = files.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
 
 def _remove(files: Files, path: str) -> None:

@@ -12,9 +12,14 @@ from typing import Final
 from aiokq.broker.log import names
 from aiokq.core.files import Files
 
-__all__ = ["CleanShutdown"]
+__all__ = ["CleanShutdown", "clean_shutdown_marker"]
 
 NO_BROKER_EPOCH: Final = -1
+
+
+def clean_shutdown_marker(broker_epoch: int = NO_BROKER_EPOCH) -> bytes:
+    """The content of the file."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
 
 
 class CleanShutdown:
@@ -63,5 +68,4 @@ class CleanShutdown:
             OSError: the disk refused.
         """
         self._files.sync_dir(self._directory)
-        marker = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch})
-        self._files.write_atomic(self._path, marker.encode())
+        self._files.write_atomic(self._path, clean_shutdown_marker(self._broker_epoch))

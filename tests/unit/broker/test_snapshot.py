@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 
 import pytest
 
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.broker.log import names
+from aiokq.broker.metadata_log import METADATA_LOG
 from aiokq.broker.snapshot import ATTEMPTS, restore_snapshot, take_snapshot
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.offload import InlineOffload
@@ -222,6 +224,32 @@ async def test_a_power_cut_after_it_leaves_it_whole():
             assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
             assert offsets((await copy.fetch_one("u", 0, 0)).records) == [0]
         broker.node._storage = None  # its machine is gone
+
+
+@pytest.mark.parametrize("end", ["crash", "power_cut"])
+async def test_a_copy_that_was_interrupted_is_not_served_as_if_it_were_all(end: str):
+    """The marker of a clean stop came first: topics whose partitions were not there yet were made
+    anew, empty, without a word."""
+    files = MemoryFiles()
+    async with Broker(files) as broker:
+        await filled(broker)
+        await take_snapshot(broker.node, "/copy")
+    files.sync_dir("/")
+    for at in range(1, 100):
+        opened = itertools.count(1)
+        files.fail("open", errno.EIO, matches=lambda path, at=at, n=opened: next(n) == at)
+        try:
+            restore_snapshot(files, "/copy", f"/data{at}")
+        except OSError:
+            files.heal()
+        else:
+            break
+        getattr(files, end)()
+        knows_topics = files.exists(f"/data{at}/{METADATA_LOG}")
+        async with At(files, f"/data{at}") as copy:
+            if knows_topics:  # else it says that it takes what it finds
+                assert offsets((await copy.fetch_one("t", 0, 2)).records) == [2, 3, 4, 5, 6]
+    assert at > 20
 
 
 async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
