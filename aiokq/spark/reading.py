@@ -38,6 +38,8 @@ AHEAD_BYTES: Final = 16 * FETCH_BYTES
 """Of all ranges of a task; the first of them may go on all the same."""
 END_OF_LOG_WAIT_MS: Final = 500
 """How long a broker may hold a fetch at the end of its log."""
+AGAIN: Final = 0.1
+"""Seconds between two fetches of an offset that a broker does not have, and should."""
 
 
 def read_ranges(
@@ -199,7 +201,14 @@ class _Fetching:
                     timeout=self._timeout,
                 )
             except OffsetOutOfRange:
-                position = await self._after_loss(part, position)
+                after = await self._after_loss(part, position)
+                if after == position:
+                    # The log has it: who leads it now did not know that yet.
+                    if now() - moved > self._timeout:
+                        self._losses.unreadable(part.topic_partition, position, part.stop)
+                        return
+                    await asyncio.sleep(AGAIN)
+                position = after
                 continue
             if self._replaced(part):
                 return
@@ -226,7 +235,10 @@ class _Fetching:
         return True
 
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
-        """Where to go on after the broker said that an offset is not in its log."""
+        """Where to go on after the broker said that an offset is not in its log.
+
+        Where it was, if it is by now: a new leader may for a moment know less than the last one.
+        """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)
         last = await self._cluster.offsets(
@@ -237,5 +249,7 @@ class _Fetching:
         if position < first.offset:
             self._losses.start_reset(tp, position, first.offset)
             return min(first.offset, part.stop)
+        if position <= last.offset:
+            return position
         self._losses.changed(tp, position, last.offset)
         return part.stop

@@ -199,6 +199,28 @@ def test_a_start_that_aged_out_since_it_was_planned(
     assert "START_OFFSET_RESET" in caplog.text
 
 
+def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was taken for a loss: the query ended, or the rest of the range was left out."""
+    fetch, refusals = cluster.fetch, [OffsetOutOfRange("not yet")] * 2
+
+    async def late(tp: TopicPartition, offset: int, *given: Any, **named: Any) -> Records:
+        if offset == PIECE and refusals:
+            raise refusals.pop()
+        return await fetch(tp, offset, *given, **named)
+
+    monkeypatch.setattr(cluster, "fetch", late)
+    monkeypatch.setattr(reading, "AGAIN", 0.001)
+
+    assert rows(part(0, 0, 30), failOnDataLoss="false") == list(range(30))
+    assert not caplog.records
+
+    refusals += [OffsetOutOfRange("never")] * 1_000_000
+    with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
+        rows(part(0, 0, 30), **{"kafkaConsumer.pollTimeoutMs": "50"})
+
+
 def test_a_log_that_became_shorter_since_it_was_planned(cluster: Cluster) -> None:
     """The start is beyond its end now."""
     cluster.log = range(20)
