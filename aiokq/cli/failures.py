@@ -60,11 +60,22 @@ def _advice(error: KafkaError) -> str | None:
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
             return _OWN_LIMIT  # no broker was asked
+        if _is_of_a_directory(cause):
+            return None
         for kind, advice in ADVICE.items():
             if isinstance(cause, kind):
                 return advice
         cause = cause.__cause__
     return None
+
+
+def _is_of_a_directory(error: KafkaError) -> bool:
+    """Whether it comes from files that this process looked at: it says itself what to do."""
+    return (
+        isinstance(error, KafkaStorage)
+        and error.api is None
+        and error.message not in ("", error.default_message)
+    )
 
 
 def _text(error: KafkaError) -> str:
@@ -76,7 +87,11 @@ def _text(error: KafkaError) -> str:
         text = f"{error.topic_partition}: {text}" if error.topic_partition is not None else text
     if error.api is not None and isinstance(error, RequestTimeout):
         text = f"{error.api}: {text}"
-    if isinstance(error, BrokerError) and not isinstance(error, RequestTimeout):
+    if (
+        isinstance(error, BrokerError)
+        and not isinstance(error, RequestTimeout)
+        and not _is_of_a_directory(error)
+    ):
         text = f"{text} ({error.name})"
     cause = error.__cause__
     if (

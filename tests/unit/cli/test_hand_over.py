@@ -60,3 +60,14 @@ def test_what_cannot_be_handed_over_says_why(alone, data: Path, tmp_path: Path) 
     assert done.code == 1
     assert "goes on with that" in done.err
     assert not (data / "bootstrap.checkpoint").exists()
+
+
+def test_a_directory_in_use_is_not_told_to_have_a_full_disk(alone, data: Path) -> None:
+    """`-> make room on, or mend, the disk` stood behind it, as behind what a broker answers."""
+    lock = OsFiles().lock(str(data / ".lock"))
+    try:
+        done = alone("log", "hand-over", str(data), servers=None)
+    finally:
+        lock.release()
+    assert done.code == 1
+    assert done.err == f"aiokq: log directory {data} is in use: stop its broker\n"
