@@ -13,7 +13,7 @@ import asyncio
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core.supervisor import shielded
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from aiokq.core.offload import Offload
     from aiokq.core.supervisor import Supervisor
 
-__all__ = ["FileDeletion", "Removal"]
+__all__ = ["FileDeletion"]
 
-Removal = Callable[[], None]
+_Remove: TypeAlias = "Callable[[], None]"
 """Removes files, in any thread: a gigabyte takes a tenth of a second. Raises nothing."""
 
 
@@ -33,13 +33,13 @@ class FileDeletion:
     def __init__(self, offload: Offload, supervisor: Supervisor) -> None:
         self._offload = offload
         self._supervisor = supervisor
-        self._waiting: dict[int, tuple[asyncio.TimerHandle, Removal]] = {}
+        self._waiting: dict[int, tuple[asyncio.TimerHandle, _Remove]] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def later(self, removals: Iterable[tuple[int, Removal]]) -> None:
+    def later(self, removals: Iterable[tuple[int, _Remove]]) -> None:
         """Run each removal after its delay in milliseconds."""
         loop = asyncio.get_running_loop()
         for delay_ms, removal in removals:
@@ -51,7 +51,7 @@ class FileDeletion:
         _, removal = self._waiting.pop(number)
         self._supervisor.spawn(self._run([removal]), name="remove deleted files")
 
-    async def _run(self, removals: list[Removal]) -> None:
+    async def _run(self, removals: list[_Remove]) -> None:
         """Shielded, as the directory may be another process's after the close."""
         work = functools.partial(_all, removals)
         await shielded(self._offload.run(work), name="remove deleted files")
@@ -77,6 +77,6 @@ class FileDeletion:
             await self._run([removal for _, removal in waiting.values()])
 
 
-def _all(removals: list[Removal]) -> None:
+def _all(removals: list[_Remove]) -> None:
     for removal in removals:
         removal()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.broker.log import names
-from aiokq.broker.log.stopped import stopped_directories
+from aiokq.broker.log.stopped_directories import stopped_directories
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata_records import DirectoriesKnown, StartedUnclean
 from aiokq.core.errors import ConfigError, KafkaStorage

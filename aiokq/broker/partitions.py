@@ -162,8 +162,7 @@ class Partition:
     ) -> AppendResult:
         """Append a producer's batches, or those of a coordinator of this node.
 
-        Awaits nothing: the offsets it returns are committed and visible. See
-        `PartitionLog.append` for what it refuses.
+        Awaits nothing: see `PartitionLog.append` for what it refuses, and for who sees the records.
         """
         return self.log.append(
             records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin

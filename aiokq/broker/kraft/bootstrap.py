@@ -19,7 +19,7 @@ from aiokq.broker.kraft.metadata_image import GROUP_CONFIG, TOPIC_CONFIG, encode
 from aiokq.broker.log import names
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties
-from aiokq.broker.log.stopped import stopped_directories
+from aiokq.broker.log.stopped_directories import stopped_directories
 from aiokq.broker.log.text_files import parse_uuid
 from aiokq.broker.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata_records import MetadataImage, TopicRecord

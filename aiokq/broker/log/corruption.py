@@ -30,12 +30,12 @@ def valid_batches(
 ) -> int | None:
     """The last offset of any sound v2 batch between two positions; None if there is none."""
     last: int | None = None
-    for _, header in sound_batches(file, position, end, expected, crc32c):
+    for _, header in batches_behind(file, position, end, expected, crc32c):
         last = header.last_offset
     return last
 
 
-def sound_batches(
+def batches_behind(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each sound v2 batch between two positions.

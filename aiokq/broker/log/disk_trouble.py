@@ -19,7 +19,7 @@ from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.repetition import Repetitions
 from aiokq.core.types import TopicPartition
 
-__all__ = ["DiskTrouble", "remedy", "unusable"]
+__all__ = ["DiskTrouble", "is_full", "remedy", "unusable"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
@@ -102,9 +102,14 @@ class DiskTrouble:
             self.listener(self.failure)
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk has no room left."""
+    return error.errno in _FULL
+
+
 def remedy(error: OSError) -> str:
     """What whoever runs the broker can do about it."""
-    if error.errno in _FULL:
+    if is_full(error):
         return "free space on its disk and start again"
     if error.errno == errno.EIO:
         return "check its disk, then start again"

@@ -128,7 +128,8 @@ class PartitionLog(LocalLog):
 
         # hot: benchmarks/raw_load.py. One write, no copy but for what a topic setting changes.
 
-        Awaits nothing: when it returns, readers see the records, and the next append follows them.
+        Awaits nothing: when it returns they are in the log, and the next append follows them.
+        Readers see them at once, unless the topic asks for a flush: ``committed`` waits for that.
 
         Args:
             data: the batches, one after the other; bytes behind the last header's are ignored.
@@ -416,11 +417,13 @@ class PartitionLog(LocalLog):
         )
         return count
 
-    # --- compacted
+    # --- transactions
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The transactions with records between two offsets that were aborted."""
         return self._segments.aborted_transactions(start, end)
+
+    # --- truncated
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from ``offset`` on, as a follower does whose leader has others."""

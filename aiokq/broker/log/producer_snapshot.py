@@ -23,6 +23,7 @@ from aiokq.broker.log.producer_state import (
     ProducerState,
 )
 from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.text_files import replace_file
 from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
@@ -105,15 +106,7 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
 
 def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
     """Write the snapshot of ``offset``. Not synced: it has a CRC, and follows from the log."""
-    path = names.segment_file(directory, offset, names.SNAPSHOT)
-    temporary = path + names.TEMPORARY
-    file = files.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.pwritev([data], 0)
-    finally:
-        file.close()
-    files.rename(temporary, path)
+    replace_file(files, names.segment_file(directory, offset, names.SNAPSHOT), data)
 
 
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:

@@ -29,7 +29,12 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
     data = "".join(f"{line}\n" for line in lines).encode()
     if durable:
         files.write_atomic(path, data)
-        return
+    else:
+        replace_file(files, path, data)
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Replace a file; not durable, for what follows from the log."""
     temporary = path + names.TEMPORARY
     file = files.open(temporary, create=True)
     try:

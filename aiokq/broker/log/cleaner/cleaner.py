@@ -9,7 +9,6 @@ Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
@@ -22,6 +21,7 @@ from aiokq.broker.log.cleaner.statistics import Statistics
 from aiokq.broker.log.cleaner.throttle import Throttle
 from aiokq.broker.log.cleaner.transactions import CleanedTransactions
 from aiokq.broker.log.cleaner.views import LogView
+from aiokq.broker.log.disk_trouble import is_full
 from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
@@ -40,8 +40,6 @@ Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 logger = logging.getLogger("aiokq.broker.log")
-
-_FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 STEP: Final = 4 * 1024 * 1024
 """Bytes read and written between two looks at whether to stop: some 10 ms in the executor."""
@@ -137,7 +135,7 @@ class LogCleaner:
 
     def _refused(self, directory: LogDirectory, log: PartitionLog, error: OSError) -> KafkaStorage:
         name = log.topic_partition
-        if error.errno in _FULL:  # what is there can be read and written on: it waits
+        if is_full(error):  # what is there can be read and written on: it waits
             return KafkaStorage(
                 f"{name} not compacted: {error.strerror}, a copy of a segment needs room",
                 topic_partition=name,

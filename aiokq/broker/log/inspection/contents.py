@@ -13,14 +13,21 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiokq.broker.log.corruption import only_zeros, sound_batches
+from aiokq.broker.log.corruption import batches_behind, only_zeros
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.text_files import format_uuid
 from aiokq.broker.log.walk import batch_records
 from aiokq.core.errors import CorruptRecord, KafkaError
 from aiokq.records import compression
 from aiokq.records.control import ControlType, read_control_type
-from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header, verify_crc
+from aiokq.records.header import (
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    Checksum,
+    read_header,
+    verify_crc,
+)
 
 if TYPE_CHECKING:
     from aiokq.broker.log.inspection.places import LogFile
@@ -32,7 +39,6 @@ __all__ = ["Entry", "Value", "contents"]
 Value: TypeAlias = "str | bytes | int | bool | list[str] | None"
 Entry: TypeAlias = "dict[str, Value]"
 
-DELETE_HORIZON_MASK: Final = 0x40
 _INDEX: Final = struct.Struct(">iI")
 _TIME: Final = struct.Struct(">qi")
 _TRANSACTION: Final = struct.Struct(">hqqqq")
@@ -81,7 +87,7 @@ def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> It
                 if only_zeros(opened, position, end):
                     yield {"position": position, "zero_bytes": end - position}
                     return
-                behind = sound_batches(opened, position, end, expected, crc32c)
+                behind = batches_behind(opened, position, end, expected, crc32c)
                 sound, _ = next(behind, (end, None))
                 yield {"position": position, "bytes": sound - position, "error": error.message}
                 position = sound

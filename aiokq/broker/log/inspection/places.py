@@ -41,7 +41,6 @@ _BY_NAME: Final = {
     METADATA_LOG: "metadata",
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
 }
-_LEFTOVERS: Final = (names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)
 
 
 class LogFile(NamedTuple):
@@ -110,7 +109,7 @@ def _file(path: str) -> LogFile | None:
     parsed = names.parse_segment_file(name)
     if parsed is not None and parsed[1] in _BY_SUFFIX:
         return LogFile(path, _BY_SUFFIX[parsed[1]], parsed[0])
-    if name.endswith(_LEFTOVERS) or names.CORRUPT in name:
+    if name.endswith(names.TEMPORARY_SUFFIXES) or names.CORRUPT in name:
         return LogFile(path, "leftover")
     return None
 
