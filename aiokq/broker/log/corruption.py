@@ -25,7 +25,7 @@ _START: Final = struct.Struct(">qi")
 _OFFSET_SPAN: Final = 2**31
 
 
-def valid_batches(
+def last_sound_offset(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
     """The last offset of any sound v2 batch between two positions; None if there is none."""

@@ -27,9 +27,9 @@ from aiokq.broker.log.checking import BadBatch, sound_batches
 from aiokq.broker.log.corruption import (
     is_torn,
     keep_aside,
+    last_sound_offset,
     only_zeros,
     unused_name,
-    valid_batches,
 )
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.index import IndexCorrupt
@@ -425,7 +425,7 @@ class _Loader:
         file, position = segment.file, bad.position
         end = file.size()
         path = segment.path(names.LOG)
-        lost = valid_batches(file, position, end, bad.expected, self._crc32c)
+        lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
         trash = ""
         if lost is None and is_torn(file, position, end, bad.expected):
             trash = "torn tail"
@@ -465,7 +465,7 @@ class _Loader:
             if size:
                 file = self._files.open(path)
                 try:
-                    lost = valid_batches(file, 0, size, base, self._crc32c)
+                    lost = last_sound_offset(file, 0, size, base, self._crc32c)
                 finally:
                     file.close()
                 kept = unused_name(self._files, f"{path}{names.CORRUPT}0")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
-from aiokq.broker.log.corruption import is_torn, only_zeros, valid_batches
+from aiokq.broker.log.corruption import is_torn, last_sound_offset, only_zeros
 from aiokq.broker.log.epochs import UNDEFINED_EPOCH
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.broker.log.inspection.findings import Finding, Severity
@@ -179,7 +179,7 @@ class SegmentCheck:
             )
 
     def _bad(self, file: File, path: str, bad: BadBatch, end: int) -> None:
-        lost = valid_batches(file, bad.position, end, bad.expected, self._crc32c)
+        lost = last_sound_offset(file, bad.position, end, bad.expected, self._crc32c)
         rest = f"{end - bad.position} bytes from here on"
         if lost is not None:
             what = f"{bad.reason}; {rest}, with sound batches up to offset {lost} behind"
