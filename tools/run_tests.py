@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FAST = ["tests/unit", "tests/property", "tests/sim"]
 PARALLEL = ["-n", "2", "--dist", "worksteal"]
 """Two processes for tests that own all they touch: no sockets, no files but their own."""
+BY_FILE = ["-n", "2", "--dist", "loadfile"]
+"""Two processes for tests that wait more than they work; those of a file share its peers."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,13 @@ SMOKE = [
         [*PARALLEL, "-m", "not torture and not build_independent"],
         {"AIOKQ_PURE": "1"},
     ),
-    Tier("fault", 240, ["tests/fault"], ["-m", "not torture"]),
-    Tier("interop", 360, ["tests/interop", "tests/examples"], ["-m", "not torture and not full"]),
+    Tier("fault", 240, ["tests/fault"], [*BY_FILE, "-m", "not torture"]),
+    Tier(
+        "interop",
+        360,
+        ["tests/interop", "tests/examples"],
+        [*BY_FILE, "-m", "not torture and not full"],
+    ),
     Tier("spark", 240, ["tests/spark"], ["-m", "not torture and not full"]),
 ]
 INTEROP = [
