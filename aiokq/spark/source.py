@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from aiokq.errors import ConfigError
 from aiokq.spark.option_names import check_names
 from aiokq.spark.options import ReadOptions, frame_columns
 from aiokq.spark.schema import check_columns, ddl
@@ -73,16 +74,16 @@ class AiokqDataSource(DataSource):
         return kind(options, schema, self._max_tasks())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For a stream.
-
-        Raises:
-            ConfigError: an option or the schema is refused.
-        """
+        """For a stream; one whose options or schema are refused says so when Spark asks it."""
+        from aiokq.spark.refused import refused_reader
         from aiokq.spark.stream_reader import stream_reader
 
-        options = ReadOptions.parse(self.options, streaming=True)
-        check_columns(options.columns, schema)
-        return stream_reader(options, schema, self._max_tasks())
+        try:
+            options = ReadOptions.parse(self.options, streaming=True)
+            check_columns(options.columns, schema)
+            return stream_reader(options, schema, self._max_tasks())
+        except ConfigError as error:
+            return refused_reader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For a batch."""
