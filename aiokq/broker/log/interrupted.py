@@ -63,6 +63,8 @@ def finish_interrupted(files: Files, directory: str) -> None:
             files.remove(f"{directory}/{name}")
     if swaps:
         _remove_replaced(files, directory, swaps)
+        # A power cut may keep any of what is not synced: the copy's name, and the originals beside.
+        files.sync_dir(directory)
         for file in swaps:
             path = f"{directory}/{file.name}"
             files.rename(path, path.removesuffix(names.SWAP))
@@ -71,7 +73,6 @@ def finish_interrupted(files: Files, directory: str) -> None:
             directory,
             sorted({file.base_offset for file in swaps}),
         )
-    # With the next power cut the originals would be back, beside what took their place.
     files.sync_dir(directory)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 
@@ -146,6 +147,25 @@ def test_the_finish_may_be_interrupted_too(operation: str) -> None:
             files.crash()
             expected = NEW_OFFSETS if steps >= 12 else OLD_OFFSETS
             assert offsets(files, clean=False) == expected, (steps, failed)
+
+
+@pytest.mark.parametrize("steps", [12, 15, 21, 24])
+def test_the_power_may_fail_in_the_finish_too(steps: int) -> None:
+    """Any of the names may survive it: a copy, and originals beside it."""
+    for seed in range(60):
+        files = filled()
+        with contextlib.suppress(Crash):
+            replace(files, steps)
+        files.crash()
+        files.sync_dir(DIRECTORY)
+        source = random.Random(seed)
+        calls = iter(range(source.randrange(12)))
+        files.fail("rename", errno.EIO, matches=lambda _, c=calls: next(c, None) is None)
+        with contextlib.suppress(OSError):
+            finish_interrupted(files, DIRECTORY)
+        files.heal()
+        files.power_cut(source, ordered=False)
+        assert offsets(files, clean=False) == NEW_OFFSETS, seed
 
 
 def test_a_split_is_finished() -> None:
