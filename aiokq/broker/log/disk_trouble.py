@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -41,12 +42,13 @@ class DiskTrouble:
         listener: called once, with it, in the thread that met it.
     """
 
-    __slots__ = ("_now", "_path", "_repetitions", "failure", "listener")
+    __slots__ = ("_lock", "_now", "_path", "_repetitions", "failure", "listener")
 
     def __init__(self, now: Callable[[], float], path: str = "") -> None:
         self._now = now
         self._path = path
         self._repetitions = Repetitions(now)
+        self._lock = threading.Lock()
         self.failure: KafkaStorage | None = None
         self.listener: Callable[[KafkaStorage], None] | None = None
 
@@ -65,10 +67,13 @@ class DiskTrouble:
         """
         reason = _reason(error)
         path = path or str(getattr(error, "filename", None) or "")
-        if isinstance(error, OSError) and error.errno not in _OURS and self.failure is None:
-            self._fail(partition, what, error, path)
-        else:
-            level, times = self._repetitions.note((what, reason))
+        if (
+            not isinstance(error, OSError)
+            or error.errno in _OURS
+            or not self._fail(partition, what, error, path)
+        ):
+            with self._lock:
+                level, times = self._repetitions.note((what, reason))
             logger.log(
                 logging.ERROR
                 if level >= logging.WARNING and self.failure is None
@@ -84,12 +89,17 @@ class DiskTrouble:
         who = "" if partition is None else f", {partition}"
         return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
 
-    def _fail(self, partition: TopicPartition | None, what: str, error: OSError, path: str) -> None:
+    def _fail(self, partition: TopicPartition | None, what: str, error: OSError, path: str) -> bool:
+        """Take the directory offline; False if another thread was faster."""
         reason = _reason(error)
-        self.failure = KafkaStorage(
+        failure = KafkaStorage(
             f"log directory {self._path} is offline until the broker restarts: {what}: {reason};"
             f" {remedy(error)}"
         )
+        with self._lock:
+            if self.failure is not None:
+                return False
+            self.failure = failure
         logger.error(
             "log directory offline path=%s cause=%r partition=%s file=%s error=%s",
             self._path,
@@ -99,7 +109,8 @@ class DiskTrouble:
             reason,
         )
         if self.listener is not None:
-            self.listener(self.failure)
+            self.listener(failure)
+        return True
 
 
 def is_full(error: OSError) -> bool:

@@ -42,6 +42,26 @@ def test_a_disk_that_refuses_takes_the_directory_offline_once(
     assert len(lines) == 1
 
 
+def test_two_threads_that_meet_it_take_the_directory_offline_once() -> None:
+    """Both halves of a flush fail at the same time: its partitions were given up twice."""
+    told: list[KafkaStorage] = []
+    disk = DiskTrouble(Time(), "/data")
+    disk.listener = told.append
+
+    class Overtaken(OSError):
+        looks = 0
+
+        @property
+        def errno(self) -> int:
+            self.looks += 1
+            if self.looks == 2:
+                disk.refused(TP, "flush failed", error_of(errno.EIO))
+            return errno.ENOSPC
+
+    disk.refused(TP, "flush failed", Overtaken())
+    assert told == [disk.failure]
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_a_process_without_descriptors_has_no_broken_disk(number: int) -> None:
     """Apache Kafka stops for it; but with a few connections less all is well."""
