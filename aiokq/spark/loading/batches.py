@@ -107,6 +107,7 @@ class Batches:
             report = self._run(frame, spec)
             for kind, directory in directories.items():
                 _keep_only(directory, [file.path for file in report.files if file.kind == kind])
+            self._target.sync_temporary()
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)
         except BaseException:
@@ -144,8 +145,14 @@ def _remove(directories: Mapping[Kind, Path]) -> None:
 
 
 def move(source: Path, goal: Path) -> None:
-    """A directory to where readers find it, unless it is there already."""
-    if not goal.exists():
+    """A directory to where readers find it, unless it is there already.
+
+    Raises:
+        LoadFailed: what is there is another one: there would be one of the two only.
+    """
+    if source.exists() or not goal.exists():
+        if goal.exists():
+            raise LoadFailed(f"{goal}: it is there, and no load has made it: move it away")
         source.rename(goal)
         sync_directory(goal.parent)
 

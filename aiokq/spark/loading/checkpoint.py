@@ -56,14 +56,22 @@ class Checkpoint:
             raise ConfigError(f"{self.directory}: the checkpoint has no batch {number}")
         before = self._offset(number - 1) if number > 0 else None
         begun = end.initial or {} if before is None else before.positions
-        # A partition that was added is read from its beginning.
-        first = {tp: begun.get(tp, 0) for tp in end.positions}
+        again: set[str] = set()
+        if before is not None:
+            ids = before.topic_ids
+            again = {topic for topic, id_ in end.topic_ids.items() if ids.get(topic, id_) != id_}
+        # A partition that was added is read from its beginning, and so is a topic made again.
+        first = {tp: 0 if tp.topic in again else begun.get(tp, 0) for tp in end.positions}
         return BatchOffsets(first, end.positions)
+
+    def last(self) -> int | None:
+        """The number of the last batch that is done; None if none is."""
+        return max((int(path.name) for path in self._numbered("commits")), default=None)
 
     def positions(self) -> PartitionOffsets | None:
         """Up to where all batches are done; None if there is none."""
-        done = [int(path.name) for path in self._numbered("commits")]
-        offset = self._offset(max(done)) if done else None
+        last = self.last()
+        offset = None if last is None else self._offset(last)
         return None if offset is None else offset.positions
 
     def is_committed(self, number: int) -> bool:

@@ -60,7 +60,8 @@ class IcebergTable:
         import pyarrow as pa
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-        table = self._opened()
+        table = self._opened(make=True)
+        assert table is not None
         table.refresh()
         if self._has(table, manifest):
             return
@@ -73,11 +74,17 @@ class IcebergTable:
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
         """See `Table.find`; the table as a whole."""
-        table = self._opened()
+        table = self._opened(make=False)
+        if table is None:
+            import pyarrow as pa
+
+            empty = pa.table({name: [] for name in POSITION})
+            yield Found(manifests, empty, [f"there is no Iceberg table {self._name}"])
+            return
         yield Found(manifests, table.scan(selected_fields=POSITION).to_arrow())
 
-    def _opened(self) -> pyiceberg.table.Table:
-        """The table; made if it is not there.
+    def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
+        """The table; if it is not there it is made, or None.
 
         Raises:
             OptionError: the catalog refuses.
@@ -92,7 +99,7 @@ class IcebergTable:
             try:
                 self._table = catalog.load_table(self._name)
             except NoSuchTableError:
-                self._table = self._made(catalog)
+                self._table = self._made(catalog) if make else None
         except (OSError, ValueError, RuntimeError) as error:
             raise OptionError("catalog", f"{self._name}: {error}") from error
         return self._table

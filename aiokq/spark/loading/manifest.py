@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,14 @@ from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.offsets import PartitionOffsets
 
-__all__ = ["LoadedFile", "LoadedPartition", "Manifest", "Manifests", "write_atomically"]
+__all__ = [
+    "LoadedFile",
+    "LoadedPartition",
+    "Manifest",
+    "Manifests",
+    "sync_directory",
+    "write_atomically",
+]
 
 VERSION: Final = 1
 PREPARED: Final = ".prepared"
@@ -161,25 +168,19 @@ def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
     return LoadedFile(str(document["path"]), int(document["rows"]), int(document["bytes"]))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Manifests:
-    """The manifests of a target.
+    """The manifests of a target. None is kept in memory: a load may go on for years.
 
     Args:
         directory: where they are; it is made by `prepare`.
     """
 
     directory: Path
-    _known: dict[int, Manifest] = field(default_factory=dict)
 
     def published(self, batch: int) -> Manifest | None:
         """That of a batch; None if it is not published."""
-        if batch not in self._known:
-            found = self._read(self.directory / f"{batch}.json")
-            if found is None:
-                return None
-            self._known[batch] = found
-        return self._known[batch]
+        return self._read(self.directory / f"{batch}.json")
 
     def prepared(self) -> list[Manifest]:
         """Those that are not published yet, in order."""
@@ -196,7 +197,9 @@ class Manifests:
 
     def prepare(self, manifest: Manifest) -> None:
         """From here on the batch is done, whatever happens."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            self.directory.mkdir(parents=True)
+            sync_directory(self.directory.parent)
         write_atomically(self._prepared_path(manifest.batch), manifest.to_json())
 
     def is_prepared(self, batch: int) -> bool:
@@ -207,7 +210,6 @@ class Manifests:
         """Readers have its files."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
         sync_directory(self.directory)
-        self._known[manifest.batch] = manifest
 
     def _prepared_path(self, batch: int) -> Path:
         return self.directory / f"{batch}.json{PREPARED}"

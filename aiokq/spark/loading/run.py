@@ -13,11 +13,10 @@ from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.failures import LoadFailed, one_line_of
-from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import LoadOptions
 from aiokq.spark.loading.preflight import Preflight, look
 from aiokq.spark.loading.session import spark_session
-from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+from aiokq.spark.loading.summary import Loaded, LoadProgress, LoadSummary
 from aiokq.spark.loading.table_choice import codec_of, require_extras, table_of
 from aiokq.spark.loading.target import Identity, Target
 from aiokq.spark.loading.task_files import TaskSpec
@@ -40,6 +39,8 @@ LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at whether to stop."""
 
 STARTS: Final = 5
+"""In a row, without a batch between them."""
+
 LATE: Final = "Python worker failed to connect back"
 """What Spark says where a Python takes more than ten seconds to start, as on a machine that does
 many other things; these seconds are no setting of Spark's.
@@ -97,9 +98,7 @@ def _session(
     spark: SparkSession | None, master: str, conf: Mapping[str, str], *, quiet: bool
 ) -> Iterator[SparkSession]:
     if spark is None:
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.getActiveSession()
+        spark = _running_session()
     if spark is not None:
         if not hasattr(spark, "_jvm"):
             raise ConfigError("a session of Spark Connect cannot load: give a classic one")
@@ -107,6 +106,18 @@ def _session(
         return
     with spark_session("aiokq load", master=master, conf=conf, quiet=quiet) as session:
         yield session
+
+
+def _running_session() -> SparkSession | None:
+    """The active one; of other threads none is, but `getOrCreate` would give it all the same, and
+    it would be stopped at the end."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
 
 
 def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Identity:
@@ -123,6 +134,9 @@ def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Id
         "confluent_prefix": options.confluent_prefix,
         "headers": options.headers,
         "read_committed": options.read_committed,
+        # The batches of a load are in one table, and their dead letters in one directory.
+        "table": options.table,
+        "dead_letter": None if options.dead_letter is None else str(options.dead_letter_root),
     }
 
 
@@ -150,8 +164,7 @@ class _Load:
         self._stop = stop
         self._total = sum(found.missing.values()) if options.available_now else None
         self._batches = _batches(options, target, decoder)
-        self._loaded: list[Manifest] = []
-        self._offsets = 0
+        self._loaded = Loaded()
         self._failure: BaseException | None = None
         self._at_work = threading.Lock()
         self._stopping = False
@@ -159,10 +172,11 @@ class _Load:
     def run(self) -> LoadSummary:
         """From here on files are written."""
         started = time.monotonic()
-        self._loaded += self._batches.recover()
+        for manifest in self._batches.recover():
+            self._loaded.add(manifest)
         self._report(None)
         query = self._ended_query()
-        interrupted = self._stopping and (self._total is None or self._offsets < self._total)
+        interrupted = self._stopping and (self._total is None or self._loaded.offsets < self._total)
         return LoadSummary.of(
             self._target.root,
             query.id,
@@ -177,20 +191,23 @@ class _Load:
         Raises:
             LoadFailed: it has failed.
         """
-        for start in range(1, STARTS + 1):
+        late = 0
+        while True:
+            before = self._loaded.offsets
             query = self._writer().start()
             try:
                 self._wait(query)
-                break
+                return query
             except LoadFailed as error:
-                if LATE not in str(error) or start == STARTS or self._stop.is_set():
+                # Of weeks of loading there may be many, which have all passed.
+                late = 1 if self._loaded.offsets > before else late + 1
+                if LATE not in str(error) or late == STARTS or self._stop.is_set():
                     raise
                 logger.warning("starting the query again error=%s", error)
                 self._failure = None
             finally:
                 if query.isActive:
-                    self._end(query)
-        return query
+                    self._end_or_break_off(query)
 
     def _writer(self) -> DataStreamWriter:
         from aiokq.spark.loading.task_source import LoadFilesSource
@@ -227,14 +244,13 @@ class _Load:
             except BaseException as error:
                 self._failure = error
                 raise
-            self._loaded = [m for m in self._loaded if m.batch != batch] + [manifest]
-            self._offsets += sum(offsets.until[tp] - offsets.first[tp] for tp in offsets.until)
+            self._loaded.add(manifest)
             self._report(batch)
 
     def _report(self, batch: int | None) -> None:
         if self._tell is not None:
-            rows = sum(manifest.rows for manifest in self._loaded)
-            self._tell(LoadProgress(batch, self._offsets, self._total, rows))
+            loaded = self._loaded
+            self._tell(LoadProgress(batch, loaded.offsets, self._total, loaded.rows))
 
     # -- in the caller's thread
 
@@ -250,11 +266,18 @@ class _Load:
         except StreamingQueryException as error:
             raise self._explained(error) from None
 
+    def _end_or_break_off(self, query: StreamingQuery) -> None:
+        """Whoever breaks off the end, as by a second Ctrl-C, does not wait for the batch."""
+        if self._stopping:
+            query.stop()
+        else:
+            self._end(query)
+
     def _end(self, query: StreamingQuery) -> None:
         """After the batch that is being loaded, so that no work is lost."""
         self._stopping = True
         with self._at_work:
-            last = self._loaded[-1].batch if self._loaded else None
+            last = self._loaded.last
         deadline = time.monotonic() + COMMIT_PATIENCE
         checkpoint: Checkpoint = self._target.checkpoint
         while last is not None and not checkpoint.is_committed(last):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiokq.spark.loading.manifest import Manifest
 
-__all__ = ["LoadProgress", "LoadSummary", "TopicLoad"]
+__all__ = ["LoadProgress", "LoadSummary", "Loaded", "TopicLoad"]
 
 
 @dataclass(frozen=True)
@@ -71,31 +71,54 @@ class LoadSummary:
 
     @classmethod
     def of(
-        cls,
-        to: Path,
-        query: str | None,
-        manifests: list[Manifest],
-        seconds: float,
-        *,
-        interrupted: bool,
+        cls, to: Path, query: str | None, loaded: Loaded, seconds: float, *, interrupted: bool
     ) -> LoadSummary:
         """Of the batches that a run has loaded."""
-        topics: dict[str, TopicLoad] = {}
-        for manifest in manifests:
-            for tp, loaded in manifest.partitions.items():
-                before = topics.get(tp.topic, TopicLoad())
-                topics[tp.topic] = TopicLoad(
-                    before.rows + loaded.rows, before.dead_letters + loaded.dead
-                )
         return cls(
             to=to,
             query=query,
-            batches=len(manifests),
-            rows=sum(m.rows for m in manifests),
-            dead_letters=sum(m.dead for m in manifests),
-            files=sum(len(m.files) for m in manifests),
-            size=sum(m.size for m in manifests),
+            batches=loaded.batches,
+            rows=loaded.rows,
+            dead_letters=loaded.dead_letters,
+            files=loaded.files,
+            size=loaded.size,
             seconds=seconds,
-            topics=dict(sorted(topics.items())),
+            topics=dict(sorted(loaded.topics.items())),
             interrupted=interrupted,
         )
+
+
+class Loaded:
+    """Sums of the batches that a run has loaded; of none of them more is kept.
+
+    Attributes:
+        last: number of the last one.
+        offsets: that they span.
+    """
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self.batches = 0
+        self.offsets = 0
+        self.rows = 0
+        self.dead_letters = 0
+        self.files = 0
+        self.size = 0
+        self.topics: dict[str, TopicLoad] = {}
+
+    def add(self, manifest: Manifest) -> None:
+        """The next one; one that Spark runs again, as it does not know that it is done, is one."""
+        if self.last is not None and manifest.batch <= self.last:
+            return
+        self.last = manifest.batch
+        self.batches += 1
+        self.rows += manifest.rows
+        self.dead_letters += manifest.dead
+        self.files += len(manifest.files)
+        self.size += manifest.size
+        for tp, part in manifest.partitions.items():
+            self.offsets += part.until - part.first
+            before = self.topics.get(tp.topic, TopicLoad())
+            self.topics[tp.topic] = TopicLoad(
+                before.rows + part.rows, before.dead_letters + part.dead
+            )

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from aiokq.errors import ConfigError
 from aiokq.spark.loading.checkpoint import Checkpoint
-from aiokq.spark.loading.manifest import Manifests, write_atomically
+from aiokq.spark.loading.manifest import Manifests, sync_directory, write_atomically
 from aiokq.spark.loading.options import LoadOptions, OptionError
 
 __all__ = ["Identity", "Target"]
@@ -120,6 +120,13 @@ class Target:
         """The same for its dead letters, on the disk where they will be."""
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
+    def sync_temporary(self) -> None:
+        """Names of directories of unfinished batches outlive a power cut, as what is in them."""
+        for root in (self.root, self.dead_letters):
+            if root is not None and (root / TEMPORARY).is_dir():
+                sync_directory(root / TEMPORARY)
+                sync_directory(root)
+
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
         if before is None:
@@ -175,6 +182,14 @@ class Target:
                 + ("not there" if query is None else f"of query {query}")
                 + f", {self.root} was loaded by query {known[-1].query}: give its checkpoint, or "
                 "load to another directory",
+            )
+        last = self.checkpoint.last()
+        if known and last is not None and last > known[-1].batch:
+            raise OptionError(
+                "checkpoint",
+                f"{self.checkpoint.directory} is at batch {last}, {self.root} has batches to "
+                f"{known[-1].batch}, as after a restore: those between would be missing; load to "
+                "another directory",
             )
         if not known and query is not None and self.checkpoint.positions() is not None:
             raise OptionError(

@@ -27,9 +27,13 @@ __all__ = [
     "DEAD_LETTERS",
     "ROWS",
     "UNFINISHED",
+    "Kind",
     "PartitionCount",
     "TaskReport",
     "TaskSpec",
+    "WrittenFile",
+    "dead_letter_schema",
+    "schema",
     "write",
 ]
 
@@ -353,5 +357,9 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
         for name, key in zip(columns, keys, strict=True)
     ]
     places = pc.binary_join_element_wise(*prefixes, "/") if len(prefixes) > 1 else prefixes[0]
+    parts = len(columns)
     for place in pc.unique(places).to_pylist():
+        if place.count("/") >= parts:
+            # No broker of Kafka's has one; the file would be anywhere.
+            raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         yield place, table.filter(pc.equal(places, place))

@@ -15,6 +15,7 @@ __all__ = [
     "Reader",
     "RecordDecoder",
     "ValueDecoder",
+    "text_reader",
     "without_prefix",
 ]
 

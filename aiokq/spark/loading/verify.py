@@ -89,7 +89,7 @@ def verify_load(
     options = replace(
         given,
         format=cast("LoadFormat", identity["format"]),
-        table=table,
+        table=table or cast("str | None", identity.get("table")),
         catalog=catalog or {},
     )
     require_extras(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pandas as pd
 import pyarrow.dataset as ds
@@ -12,14 +13,20 @@ import pytest
 
 pytest.importorskip("pyspark")
 import aiokq.spark.loading.batches as batches_module
+import aiokq.spark.loading.manifest as manifest_module
+import aiokq.spark.loading.target as target_module
+from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.loading.batches import Batches
+from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.delta_table import DeltaTable
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.iceberg_table import IcebergTable
 from aiokq.spark.loading.manifest import Manifests
 from aiokq.spark.loading.parquet_table import ParquetTable
-from tests.unit.spark.loading.worlds import Crash, World, crashing, options
+from aiokq.spark.loading.task_files import ROWS, TaskSpec, write
+from aiokq.spark.offsets import SourceOffset
+from tests.unit.spark.loading.worlds import Crash, World, crashing, options, records
 
 pytestmark = pytest.mark.build_independent
 
@@ -226,3 +233,77 @@ def test_a_target_of_another_load_is_refused_by_the_name_of_the_option(tmp_path:
         world.target.opened({"topics": ["u"]}),
     ):
         pass
+
+
+def test_a_directory_that_no_load_has_made_is_not_taken_for_a_batch(tmp_path: Path) -> None:
+    """The rows of the batch were thrown away, as if they were there already."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+    (world.options.root / "batch_id=1").mkdir()
+    (world.options.root / "batch_id=1" / "mine").write_text("mine")
+
+    with pytest.raises(LoadFailed, match="batch_id=1: it is there, and no load has made it"):
+        world.load(1)
+    (world.options.root / "batch_id=1" / "mine").unlink()
+    (world.options.root / "batch_id=1").rmdir()
+    world.load(1)
+
+    check(world, 2)
+
+
+def test_a_power_cut_leaves_no_manifest_without_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of the directories are synced before the manifest says that they are there."""
+    world = World(options(tmp_path / "out"))
+    synced: list[str] = []
+    for module in (batches_module, target_module, manifest_module):
+        monkeypatch.setattr(module, "sync_directory", lambda path: synced.append(path.name))
+
+    world.load(0)
+
+    at = synced.index("_aiokq_manifest")
+    before, letters = synced[:at], world.options.dead_letter_root.name
+    assert before.count("rows") == before.count("dead-letters") == 1
+    assert before.count("_aiokq_temporary") == 2
+    assert "out" in before[before.index("_aiokq_temporary") :]
+    assert letters in before[before.index("_aiokq_temporary") :]
+
+
+def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A target from a backup: the batches since would be missing in it, and nobody would know."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+    commits = world.target.checkpoint.directory / "commits"
+    commits.mkdir()
+    for batch in (0, 1):
+        (commits / str(batch)).touch()
+
+    with pytest.raises(
+        ConfigError, match=r"is at batch 1, .* has batches to 0, as after a restore"
+    ):
+        world.load(1)
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """The manifest said that the batch began where the old topic had ended, beyond its end."""
+    checkpoint = Checkpoint(tmp_path)
+    (tmp_path / "offsets").mkdir()
+    t, u = TopicPartition("t", 0), TopicPartition("u", 0)
+    for batch, (ends, id_) in enumerate((({t: 100, u: 7}, 1), ({t: 5, u: 9}, 2))):
+        offset = SourceOffset(ends, None, {"t": UUID(int=id_), "u": UUID(int=9)}).to_map()
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+
+    assert checkpoint.batch(1).first == {t: 0, u: 7}
+    assert checkpoint.batch(1).until == {t: 5, u: 9}
+
+
+def test_a_topic_whose_name_is_a_path_makes_no_directory(tmp_path: Path) -> None:
+    """A broker that is not Kafka's may say anything of its topics; files would be anywhere."""
+    (tmp_path / "rows").mkdir()
+    spec = TaskSpec({ROWS: str(tmp_path / "rows")}, partition_by=("topic",))
+
+    with pytest.raises(ValueError, match=r"cannot be a directory: 'topic=../../../evil'"):
+        write(spec, iter([records("../../../evil", 0, 0, 3)]))
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["rows"]

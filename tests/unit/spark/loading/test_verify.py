@@ -123,3 +123,21 @@ def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
 
     with pytest.raises(ConfigError, match=r"1\.json: this is no manifest"):
         verified(world)
+
+
+def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """One without columns was: a slip of the pen in --table, and the next load failed on it."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    world = World(options(tmp_path / "out", format="iceberg"))
+    world.load(0)
+
+    found = verify_load(
+        world.options.root, kafka={"bootstrap.servers": "127.0.0.1:1"}, table="no.such"
+    )
+
+    assert "there is no Iceberg table no.such" in found.problems
+    root = world.options.root
+    catalog = catalogs.load_catalog(
+        "aiokq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=root.as_uri()
+    )
+    assert catalog.list_namespaces() == [("aiokq",)]
