@@ -64,6 +64,7 @@ class Story:
 
     def make_anew(self, tp: TopicPartition) -> None:
         self.directory.delete_partition(tp)
+        self.directory.sync_names()
         if self.random.random() < 0.5:
             self.directory.purge()
         self.acknowledged[tp], self.durable[tp], self.starts[tp] = {}, 0, 0

@@ -266,8 +266,12 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def complaints(apache: ApacheKafka, *expected: str) -> list[str]:
-    """What Apache Kafka warned of, without what it always says and what is expected."""
-    harmless = ("NetworkClient", "controller activation", *expected)
+    """What Apache Kafka warned of, without what it always says and what is expected.
+
+    On a slow machine it is stopped while its coordinators still load: what was committed has been
+    asked for by then.
+    """
+    harmless = ("NetworkClient", "controller activation", "Stopped loading records", *expected)
     return [
         line
         for line in (apache.directory / "node-1.out").read_text().splitlines()
