@@ -10,7 +10,7 @@ import pytest
 from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.consumer.consumer import Consumer
-from aiokq.core.errors import NoOffsetForPartition, OffsetOutOfRange
+from aiokq.core.errors import NoOffsetForPartition, OffsetOutOfRange, UnknownTopicOrPartition
 from aiokq.producer.producer import Producer
 from tests.sim.harness.simulation import run
 
@@ -116,5 +116,43 @@ def test_a_topic_that_another_client_makes_again_is_not_read_from_the_old_positi
                 assert first.value == b"%d" % first.offset  # of the new topic
                 # the latest is where the new one ended when the reader noticed it
                 assert first.offset in ((0,) if policy == "earliest" else (0, MANY))
+
+    run(1, main, limit=3600.0)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_topic_made_again_long_after_is_not_read_from_the_old_position(by_hand: bool) -> None:
+    """Fault 35: the reader saw that it was gone, and took the next one of its name for it."""
+
+    async def main(world: Any) -> None:
+        async with EmbeddedCluster(
+            environment=world.environment(), settings={"auto.create.topics.enable": "false"}
+        ) as kafka:
+            servers = kafka.bootstrap_servers
+            async with (
+                Producer(servers, _environment=world.environment()) as producer,
+                Consumer(
+                    bootstrap_servers=servers,
+                    auto_offset_reset="earliest",
+                    _environment=world.environment(),
+                ) as reader,
+            ):
+                await kafka.create_topic("orders")
+                for number in range(2):
+                    await producer.send("orders", b"old%d" % number)
+                if by_hand:
+                    reader.assign([("orders", 0)])
+                else:
+                    reader.subscribe(["orders"])
+                for _ in range(2):
+                    await asyncio.wait_for(anext(reader), 30)
+                await kafka.reset()
+                with pytest.raises(UnknownTopicOrPartition if by_hand else TimeoutError):
+                    await asyncio.wait_for(anext(reader), 600)
+                await kafka.create_topic("orders")
+                for number in range(MANY):
+                    await producer.send("orders", b"%d" % number)
+                first = await asyncio.wait_for(anext(reader), 600)
+                assert (first.offset, first.value) == (0, b"0")
 
     run(1, main, limit=3600.0)
