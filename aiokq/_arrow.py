@@ -94,7 +94,9 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
         if not pa.types.is_timestamp(times.type):
             raise TypeError(f"column timestamp is a timestamp, not {times.type}")
         if times.type.unit != "us":
-            times = times.cast(pa.timestamp("us", tz=times.type.tz))
+            # Coarser ones must fit; of finer ones the rest is cut off.
+            finer = times.type.unit == "ns"
+            times = times.cast(pa.timestamp("us", tz=times.type.tz), safe=not finer)
     if partitions is not None and not pa.types.is_int32(partitions.type):
         raise TypeError(f"column partition is an int32, not {partitions.type}")
     return kind(

@@ -1133,7 +1133,8 @@ def _decode_records(data, count, base_timestamp):
         headers = []
         for _ in range(names):
             length, at = _read_varint(data, at)
-            name = data[at : at + length].decode()
+            # Columns may have names that are no UTF-8; they are read back so, too.
+            name = data[at : at + length].decode(errors="replace")
             at += length
             length, at = _read_varint(data, at)
             if length < 0:
@@ -1704,8 +1705,9 @@ class RecordColumns:
 
     def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
         items: cython.Py_ssize_t
-        if count < 0:
-            raise ValueError(f"count {count}: rows are counted from 0")
+        # What is larger no offsets of 32 bits are for; and sizes of buffers do not overflow.
+        if not 0 <= count < 1 << 31:
+            raise ValueError(f"count {count}: there are from 0 to 2**31 - 1 rows")
         self.count = count
         self.key_bits = self.key_offsets = self.keys = None
         self.row_bits = self.row_offsets = self.name_offsets = self.names = None
@@ -1830,7 +1832,8 @@ def _slice(offsets: _Part, data: _Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    name = str(_slice(columns.name_offsets, columns.names, item), "utf-8")
+    # As a name is read that is no UTF-8. An error here would come when rows are taken already.
+    name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not _bit(columns.text_bits, item):
         return name, None
     return name, _slice(columns.text_offsets, columns.texts, item)

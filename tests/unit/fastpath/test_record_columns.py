@@ -211,6 +211,49 @@ def test_offsets_outside_the_bytes_are_refused(
         core.RecordColumns(2, value=(None, packed, data))
 
 
+@pytest.mark.parametrize("count", [-1, 2**31, 2**62 - 1, 2**63 - 1])
+def test_more_rows_than_offsets_can_have_are_refused(core: ModuleType, count: int) -> None:
+    """Four times so many bytes are few again in 64 bits, and a buffer would seem to have them."""
+    with pytest.raises(ValueError, match="there are from 0 to"):
+        core.RecordColumns(count, value=(None, bytes(8), b""))
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_a_header_whose_name_is_no_utf_8_stops_no_batch(
+    core: ModuleType, bench: Make, partitions: int
+) -> None:
+    """Spark casts any bytes to text; the error came when half of the rows were accepted."""
+    made = bench(partitions)
+    starts = struct.pack("=2i", 0, 1)
+    headers = (None, struct.pack("=3i", 0, 0, 1), starts, b"\xff", None, starts, b"x")
+    value = (None, struct.pack("=3i", 0, 1, 2), b"ab")
+
+    _, done = made.accumulator.append_columns(
+        "t", core.RecordColumns(2, value=value, headers=headers)
+    )
+    made.accumulator.set_route("t", 1, range(1), lambda slot: made.owner)
+
+    assert done == 2
+    assert [record[:3] for record in made.opened[0].records()] == [
+        (None, b"a", []),
+        (None, b"b", [("\ufffd", b"x")]),
+    ]
+
+
+def test_times_finer_than_a_millisecond_are_cut_off(core: ModuleType) -> None:
+    """pandas has nanoseconds; coarser ones that do not fit are refused."""
+    for unit, time in (("ns", 1_999_999), ("us", 1_999), ("ms", 1)):
+        batch = pa.record_batch(
+            {"value": pa.array([b"v"]), "timestamp": pa.array([time], pa.timestamp(unit))}
+        )
+        assert core.RecordColumns.from_arrow(batch).record(0)[3] == 1
+    far = pa.record_batch(
+        {"value": pa.array([b"v"]), "timestamp": pa.array([2**62], pa.timestamp("s"))}
+    )
+    with pytest.raises(ValueError, match="out of bounds"):
+        core.RecordColumns.from_arrow(far)
+
+
 def test_a_buffer_that_may_change_is_copied(core: ModuleType) -> None:
     """Offsets are checked once: written to later they would lead anywhere."""
     offsets, data = bytearray(struct.pack("=2i", 0, 3)), bytearray(b"abc")
