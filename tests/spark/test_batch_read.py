@@ -252,10 +252,15 @@ def test_registering_carries_what_the_session_knows(
     ("options", "message"),
     [
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"assign": '{"t":[0]}', "subscribe": "t"}, "Only one of the following options"),
         ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
-        ({"startingOffsets": "{"}, "Expected e.g."),
-        ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not"),
+        *(
+            pytest.param(options, message, marks=pytest.mark.full)
+            for options, message in [
+                ({"assign": '{"t":[0]}', "subscribe": "t"}, "Only one of the following options"),
+                ({"startingOffsets": "{"}, "Expected e.g."),
+                ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not"),
+            ]
+        ),
     ],
 )
 def test_bad_options_are_told_in_the_driver(
@@ -287,7 +292,7 @@ def test_a_broker_that_is_away_is_named(spark: SparkSession, topics: Topics, top
             .count()
         )
     assert "127.0.0.1:1" in str(error.value)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
 
 
 def test_offsets_outside_the_log_are_a_loss_or_a_warning(

@@ -200,7 +200,7 @@ def test_a_failed_task_leaves_nothing_to_the_next_one(
     ("mode", "text"),
     [
         ("overwrite", "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append"),
-        ("ignore", '"Ignore" mode'),
+        pytest.param("ignore", '"Ignore" mode', marks=pytest.mark.full),
     ],
 )
 def test_other_save_modes_are_refused(
@@ -219,10 +219,19 @@ def test_other_save_modes_are_refused(
     [
         ("value", {"topik": "t"}, "there is no option 'topik'; did you mean 'topic'"),
         ("value", {"topic": "t", "exactlyOnce": "true"}, "option exactlyOnce: it comes with"),
-        ("value", {"topic": "t", "kafka__key__serializer": "x"}, "'key.serializer' is not supp"),
-        ("value", {}, "topic option required when no 'topic' attribute is present"),
         ("value as key", {"topic": "t"}, "Required attribute 'value' not found"),
-        ("1 as value", {"topic": "t"}, "value attribute unsupported type int"),
+        *(
+            pytest.param(columns, options, text, marks=pytest.mark.full)
+            for columns, options, text in [
+                (
+                    "value",
+                    {"topic": "t", "kafka__key__serializer": "x"},
+                    "'key.serializer' is not supp",
+                ),
+                ("value", {}, "topic option required when no 'topic' attribute is present"),
+                ("1 as value", {"topic": "t"}, "value attribute unsupported type int"),
+            ]
+        ),
     ],
 )
 def test_a_job_is_refused_before_it_runs(

@@ -18,6 +18,7 @@ import aiokq
 from aiokq.spark import bridge
 from aiokq.spark.calls import THREADS
 from tests.peers.broker_process import BrokerProcess
+from tests.spark.streams import PATIENCE
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def active_jobs(spark: SparkSession) -> list[int]:
     return list(spark.sparkContext.statusTracker().getActiveJobsIds())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  Spark sets no event
             await asyncio.sleep(0.05)
@@ -73,18 +74,20 @@ def test_it_works_under_one_loop_after_another(spark: SparkSession):
         assert asyncio.run(bridge.to_arrow(spark.range(2))).to_pydict() == {"id": [0, 1]}
 
 
-@pytest.mark.parametrize("way", [bridge.collect, bridge.to_arrow])
+@pytest.mark.parametrize(
+    "way", [bridge.collect, pytest.param(bridge.to_arrow, marks=pytest.mark.full)]
+)
 async def test_cancelling_the_wait_cancels_the_job(
     spark: SparkSession, way: Callable[[DataFrame], Any]
 ):
     """A client that hung up keeps the cluster busy for an hour."""
-    waiting = asyncio.create_task(way(slow_rows(spark, 60)))
+    waiting = asyncio.create_task(way(slow_rows(spark, 300)))
     await until(lambda: bool(active_jobs(spark)))
     began = time.monotonic()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
     await until(lambda: not active_jobs(spark))
     # The next call of the same thread is not hit by what is left of it.
     assert len(await way(spark.range(3))) == 3
@@ -96,7 +99,7 @@ async def test_a_timeout_cancels_the_job_and_nobody_elses(spark: SparkSession):
     await until(lambda: bool(active_jobs(spark)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await bridge.collect(slow_rows(spark, 60))
+            await bridge.collect(slow_rows(spark, 300))
     assert [row.id for row in await other] == [0, 1]
 
 
@@ -141,7 +144,7 @@ async def test_chunks_may_be_left_early_and_cancelled(spark: SparkSession):
     await chunks.aclose()  # type: ignore[attr-defined]
     await until(lambda: not active_jobs(spark))
 
-    slow = bridge.chunks(slow_rows(spark, 60), 1)
+    slow = bridge.chunks(slow_rows(spark, 300), 1)
     waiting = asyncio.create_task(anext(slow))  # type: ignore[arg-type]
     await until(lambda: bool(active_jobs(spark)))
     waiting.cancel()
@@ -176,12 +179,12 @@ async def test_batches_are_handled_on_the_running_loop(spark: SparkSession):
 
     query = await bridge.call(spark, start, rates(spark), bridge.foreach_batch(handle, loop=here))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await enough.wait()
         assert not await bridge.await_termination(query, 0.2)
     finally:
         await bridge.call(spark, query.stop)
-    assert await bridge.await_termination(query, 20)
+    assert await bridge.await_termination(query, PATIENCE)
     assert seen[:3] == [(0, 3, True), (1, 3, True), (2, 3, True)]
 
 
@@ -197,7 +200,7 @@ def test_batches_are_handled_on_one_loop_that_lives_on(spark: SparkSession):
 
     query = start(rates(spark), bridge.foreach_batch(handle))
     try:
-        assert enough.wait(60)
+        assert enough.wait(PATIENCE)
     finally:
         query.stop()
     assert len(set(loops)) == 1
@@ -212,7 +215,7 @@ async def test_a_handler_that_fails_ends_the_query(spark: SparkSession):
 
     query = await bridge.call(spark, start, rates(spark), bridge.foreach_batch(handle))
     with pytest.raises(PySparkException, match="not batch 0"):
-        await bridge.await_termination(query, 60)
+        await bridge.await_termination(query, PATIENCE)
 
 
 def test_a_loop_that_ended_before_the_query_fails_it(spark: SparkSession):
@@ -228,7 +231,7 @@ def test_a_loop_that_ended_before_the_query_fails_it(spark: SparkSession):
 
     query = asyncio.run(begin())
     with pytest.raises(PySparkException, match="ended before the query"):
-        asyncio.run(bridge.await_termination(query, 60))
+        asyncio.run(bridge.await_termination(query, PATIENCE))
 
 
 def test_a_handler_gets_a_client_that_lives_on(
@@ -249,7 +252,7 @@ def test_a_handler_gets_a_client_that_lives_on(
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     query = start(rates(spark), bridge.foreach_batch_with_client(handle, settings))
     try:
-        assert enough.wait(60)
+        assert enough.wait(PATIENCE)
     finally:
         query.stop()
     assert len(set(clusters)) == 1
@@ -325,7 +328,7 @@ def test_no_thread_is_left(spark: SparkSession, tmp_path: Path):
         write = spark.range(3).write.parquet
         asyncio.run(bridge.call(spark, write, os.fspath(tmp_path / str(number))))
         with pytest.raises(TimeoutError):
-            asyncio.run(asyncio.wait_for(bridge.collect(slow_rows(spark, 60)), 0.3))
+            asyncio.run(asyncio.wait_for(bridge.collect(slow_rows(spark, 300)), 0.3))
     assert bridge_threads() <= THREADS + 1
     assert threading.active_count() <= before + 2 * THREADS
 

@@ -75,10 +75,10 @@ async def main(spark):
     async with aiokq.Consumer(
         topic, bootstrap_servers=servers, auto_offset_reset="earliest"
     ) as consumer:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             told["batches"] = [(await consumer.getone()).value.decode() for _ in range(2)]
     await bridge.call(spark, query.stop)
-    told["ended"] = await bridge.await_termination(query, 20)
+    told["ended"] = await bridge.await_termination(query, 300)
     return told
 
 
@@ -113,7 +113,7 @@ def test_the_bridges_work_on_spark_connect(
         },
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]

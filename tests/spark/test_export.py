@@ -186,7 +186,7 @@ def test_a_run_that_was_killed_is_gone_on_with(
     command = [sys.executable, "-m", "aiokq", "spark", "export", *arguments]
     process = subprocess.Popen([*command, "-b", topics.bootstrap_servers])
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not progress.exists() or progress.read_bytes().count(b"\n") < 4:
             assert process.poll() is None
             assert time.monotonic() < deadline

@@ -37,7 +37,7 @@ def flight(row: int) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_batch_stream_and_topics_have_the_same_flights(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from pyarrow import parquet
 
-from aiokq.errors import BootstrapFailed, ConfigError, UnknownTopicOrPartition
-from aiokq.spark import LoadFailed, LoadOptions, load, verify_load
+from aiokq.errors import BootstrapFailed, ConfigError, KafkaError, UnknownTopicOrPartition
+from aiokq.spark import load, verify_load
 from tests.spark.conftest import ROOT
+from tests.spark.loads import options, seen, sent
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -26,28 +29,6 @@ if TYPE_CHECKING:
 
 # On a machine that does other things a batch may take half a minute.
 pytestmark = pytest.mark.timeout(900)
-
-Position = tuple[int, int]
-
-
-def options(topics: Topics, topic: str, to: Path, /, **changes: Any) -> LoadOptions:
-    given: dict[str, Any] = {
-        "to": to,
-        "topics": (topic,),
-        "kafka": {"bootstrap.servers": topics.bootstrap_servers},
-        "available_now": True,
-    }
-    return LoadOptions(**(given | changes))
-
-
-def seen(root: Path) -> list[Position]:
-    """What a reader of the directory sees, who knows nothing of manifests."""
-    table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
-    return sorted((row["partition"], row["offset"]) for row in table.to_pylist())
-
-
-def sent(partitions: int, records: int) -> list[Position]:
-    return [(p, n) for p in range(partitions) for n in range(records)]
 
 
 def test_a_topic_is_loaded_once_and_the_next_run_goes_on(
@@ -168,30 +149,6 @@ def test_a_continuous_load_ends_after_its_batch_when_it_is_told_to(
     assert len(seen(tmp_path / "out")) == 16
 
 
-@pytest.mark.full
-def test_offsets_without_a_row_are_looked_up_in_the_log(
-    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
-) -> None:
-    """A row that is in neither file nor manifest is no gap of compaction: the log has it."""
-    topics.create(topic)
-    topics.fill(topic, 20)
-    wanted = options(topics, topic, tmp_path / "out", starting=json.dumps({topic: {"0": 8}}))
-    load(wanted, spark=spark)
-    (file,) = (tmp_path / "out" / "batch_id=0").glob("*.parquet")
-    rows = parquet.ParquetFile(file).read()
-    parquet.write_table(rows.slice(1), file)
-    path = tmp_path / "out" / "_aiokq_manifest" / "0.json"
-    path.write_text(path.read_text().replace('"rows": 12', '"rows": 11'))
-
-    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
-
-    assert found.problems == [f"{topic}-0, offsets 8 to 19: the log has 12 records, the files 11"]
-    topics.delete_records(topic, {0: 9})
-    found = verify_load(tmp_path / "out", kafka=wanted.kafka)
-    assert (found.sound, found.gaps) == (True, 1)
-    assert "cannot be recounted: the log begins at 9 by now" in found.notes[0]
-
-
 def test_what_is_wrong_is_told_before_spark_is_asked(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -215,7 +172,7 @@ def test_what_is_wrong_is_told_before_spark_is_asked(
 
 
 @pytest.mark.full
-def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
+def test_a_target_that_cannot_be_written_ends_the_load_and_the_next_run_goes_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     """One line that says so; nothing half written is seen."""
@@ -230,13 +187,61 @@ def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
     temporary.rmdir()
     temporary.write_text("")
 
-    with pytest.raises((LoadFailed, OSError)):
+    with pytest.raises(OSError, match="_aiokq_temporary"):
         load(wanted, spark=spark)
     assert len(seen(target)) == 10
     temporary.unlink()
     load(wanted, spark=spark)
 
     assert seen(target) == sent(1, 20)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "aiokq-test", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("only root mounts a disk of its own, and not everywhere")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("room", [256 * 1024, 0])
+def test_a_disk_that_is_full_ends_the_load_and_the_next_run_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, small_disk: Path, room: int
+) -> None:
+    """No room for the rows, or not even for what Spark writes down: it is said, and nothing harmed.
+
+    What the batch had written goes: on a full disk somebody else waits for the room.
+    """
+    topics.create(topic)
+    topics.fill(topic, 10)
+    target = small_disk / "out"
+    wanted = options(topics, topic, target)
+    load(wanted, spark=spark)
+    topics.send(topic, [os.urandom(100_000) for _ in range(10)])
+    ballast = small_disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    os.truncate(ballast, max(ballast.stat().st_size - room, 0))
+    before = shutil.disk_usage(small_disk).free
+
+    with pytest.raises((KafkaError, OSError), match="No space left on device"):
+        load(wanted, spark=spark)
+
+    assert seen(target) == sent(1, 10)
+    # Spark has written down what the batch reads, in a few pages.
+    assert shutil.disk_usage(small_disk).free >= before - 64 * 1024
+    ballast.unlink()
+    load(wanted, spark=spark)
+    assert seen(target) == sent(1, 20)
+    assert verify_load(target, kafka=wanted.kafka).sound
 
 
 # -- a driver that is killed
@@ -310,46 +315,3 @@ def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
 
     assert seen(target) == sent(2, 75)
     assert verify_load(target, kafka=wanted.kafka).sound
-
-
-# -- the command
-
-
-@pytest.mark.full
-def test_ctrl_c_ends_the_command_after_its_batch(
-    topics: Topics, topic: str, tmp_path: Path
-) -> None:
-    """A terminal sends it to every process: workers that died of it would break the batch off."""
-    topics.create(topic)
-    topics.fill(topic, 100)
-    target = tmp_path / "out"
-    command = [sys.executable, "-m", "aiokq", "spark", "load", topic, "--to", str(target)]
-    process = subprocess.Popen(
-        [*command, "--json", "--every", "0", "--records-per-batch", "1", "--verify"],
-        cwd=ROOT,
-        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": topics.bootstrap_servers},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (target / "_aiokq_manifest" / "1.json").exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=100)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
-    assert (process.returncode, err) == (
-        130,
-        "aiokq: ending after this batch; once more to end at once\n",
-    )
-    summary = json.loads(out)
-    assert summary["rows"] == len(seen(target)) < 100
-    assert summary["verification"]["sound"]

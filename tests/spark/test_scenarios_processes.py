@@ -42,7 +42,7 @@ def dying(stream: Stream, at: str, how: str, start: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.full), "kill"])
 def test_a_task_that_dies_with_half_its_rows_given_is_run_again(stream: Stream, how: str) -> None:
     """Four attempts, as on a cluster: its error, or the kill of its worker, is seen by nobody."""
     stream.available_now("dying", **dying(stream, "read", how, 5))

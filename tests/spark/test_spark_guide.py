@@ -19,6 +19,7 @@ from aiokq.spark import AiokqProgressListener
 from tests.examples.test_guides import ADDRESS, BLOCK, GUIDES, run_python
 from tests.peers.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT, why_absent
+from tests.spark.streams import PATIENCE
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def test_the_guide_runs_as_it_stands(
     text = (GUIDES / "spark.md").read_text()
     codes = [code for name, code in BLOCK.findall(text) if name == "py"]
     codes = [code.replace(ADDRESS, broker.bootstrap_servers) for code in codes]
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(PATIENCE):
         await run_python(codes, spark=spark)
 
 
@@ -61,7 +62,7 @@ def test_a_query_tells_its_lag(
             .start()
         )
         try:
-            until = time.monotonic() + 60
+            until = time.monotonic() + PATIENCE
             while not listener.lag("measured") and time.monotonic() < until:
                 time.sleep(0.1)
             assert listener.lag("measured") == {TopicPartition(topic, 0): 20}
@@ -70,7 +71,7 @@ def test_a_query_tells_its_lag(
             assert registry.get_sample_value("aiokq_spark_queries_active") == 1
         finally:
             query.stop()
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while registry.get_sample_value("aiokq_spark_queries_active") and time.monotonic() < until:
             time.sleep(0.1)
         ended = "aiokq_spark_queries_terminated_total"
@@ -96,7 +97,7 @@ def test_the_web_service_answers_while_spark_works() -> None:
         },
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]

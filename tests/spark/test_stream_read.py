@@ -92,7 +92,7 @@ def test_offsets_in_another_order_make_no_batches(
 
     query = stream.writer().start()
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and len(query.recentProgress) < 1:
             time.sleep(0.1)
         time.sleep(2)
