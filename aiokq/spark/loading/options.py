@@ -114,7 +114,7 @@ class LoadOptions:
         if isinstance(self.topics, str):
             raise OptionError("topics", f"give ({self.topics!r},), a tuple of names")
         if bool(self.topics) == bool(self.topics_pattern):
-            raise OptionError("topics", "name topics, or give topics_pattern: one of the two")
+            raise OptionError("topics", "name topics, or give a pattern: one of the two")
         self._check_pattern()
         self._check_target()
         self._check_numbers()
@@ -151,7 +151,7 @@ class LoadOptions:
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is none of {_of(LoadFormat)}")
         if scheme in FORMATS and self.format not in (None, scheme):
-            raise OptionError("format", f"{self.format}, but to says {scheme}")
+            raise OptionError("format", f"{self.format}, but the target {self.to} says {scheme}")
         if (self.table is not None or self.catalog) and self.target_format != "iceberg":
             raise OptionError("catalog" if self.catalog else "table", "only format iceberg has one")
         if self.target_format == "iceberg" and self.table is not None and "." not in self.table:
@@ -176,14 +176,13 @@ class LoadOptions:
             raise OptionError("value_schema", f"values as {self.value_format} need a schema")
         if self.value_format not in NEEDS_SCHEMA and self.value_schema is not None:
             raise OptionError(
-                "value_schema", "say by value_format what it is the schema of: json or avro"
+                "value_schema",
+                f"values as {self.value_format} have none, only those as json and avro",
             )
         if self.value_format == "bytes" and self.confluent_prefix:
             raise OptionError("confluent_prefix", "values as bytes are left as they are")
         if self.value_format == "bytes" and self.dead_letter is not None:
-            raise OptionError(
-                "dead_letter", "values as bytes are not decoded, so none can be bad: value_format"
-            )
+            raise OptionError("dead_letter", "values as bytes are not decoded, so none can be bad")
 
     @property
     def target_format(self) -> LoadFormat:

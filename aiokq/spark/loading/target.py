@@ -129,19 +129,24 @@ class Target:
 
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
-        if before is None:
-            ours = {LOCK, f".{LOAD}.unfinished"}
-            strange = [path.name for path in self.root.iterdir() if path.name not in ours]
-            if strange:
-                raise OptionError(
-                    "to",
-                    f"{self.root}: there are files of others ({min(strange)} ...): give a new "
-                    "directory, or an empty one",
-                )
-            write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
-            return
         # As JSON has it: without tuples.
         now: Identity = json.loads(json.dumps(identity))
+        if before == now:
+            return
+        ours = {LOCK, LOAD, f".{LOAD}.unfinished"}
+        strange = [path.name for path in self.root.iterdir() if path.name not in ours]
+        if strange and before is None:
+            raise OptionError(
+                "to",
+                f"{self.root}: there are files of others ({min(strange)} ...): give a new "
+                "directory, or an empty one",
+            )
+        # A load that never began, because Spark refused the schema or did not start, binds nobody.
+        if before is not None and (strange or self.checkpoint.query_id() is not None):
+            self._refuse_other(before, now)
+        write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
+
+    def _refuse_other(self, before: Identity, now: Identity) -> None:
         for option in {**before, **now}:
             if before.get(option) != now.get(option):
                 raise OptionError(
