@@ -93,7 +93,7 @@ class Segment(SegmentFiles):
         self._first_timestamp: int | None = None
         # largest timestamp and the last offset of the batch that has it; None: not looked up
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
-        # of a segment whose largest timestamp was not looked up: what retention has seen
+        # of a segment whose largest timestamp was not looked up: what its time index ends with
         self._peeked: int | None = None
         self._preallocated = False
         self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
@@ -372,23 +372,22 @@ class Segment(SegmentFiles):
         assert self._max_timestamp is not None
         return self._max_timestamp
 
-    def largest_timestamp_ms(self) -> int:
-        """The largest timestamp, as retention sees it; without one, when it was written last.
+    def latest_timestamp_ms(self) -> int:
+        """The largest timestamp; -1 without one.
 
         Of a finished segment the time index ends with it: its last entry is read, not the index.
         """
         if self._max_timestamp is not None:
-            timestamp = self._max_timestamp[0]
-        elif self._peeked is not None:
-            return self._peeked
-        else:
+            return self._max_timestamp[0]
+        if self._peeked is None:
             known = self._time_index.peek(self.next_offset)
-            timestamp = self.max_timestamp()[0] if known is None else known
-        if timestamp < 0:
-            timestamp = self.modified_ms()
-        if self._max_timestamp is None:
-            self._peeked = timestamp
-        return timestamp
+            self._peeked = self.max_timestamp()[0] if known is None else known
+        return self._peeked
+
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp, as retention sees it; without one, when it was written last."""
+        timestamp = self.latest_timestamp_ms()
+        return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
         """Largest timestamp of the first batch; -1 without one."""

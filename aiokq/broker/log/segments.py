@@ -121,7 +121,7 @@ class Segments:
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
         """The first segment that may hold a record of this time or later, and where to look."""
         for segment in self.all:
-            if segment.next_offset > start_offset and segment.max_timestamp()[0] >= timestamp_ms:
+            if segment.next_offset > start_offset and segment.latest_timestamp_ms() >= timestamp_ms:
                 return TimestampSearch(
                     segment.since_timestamp(timestamp_ms, start_offset),
                     timestamp_ms,
@@ -132,7 +132,7 @@ class Segments:
 
     def max_timestamp_ms(self) -> int:
         """The largest timestamp of all records; -1 without one."""
-        return max(segment.max_timestamp()[0] for segment in self.all)
+        return max(segment.latest_timestamp_ms() for segment in self.all)
 
     def _starting_at(self, offset: int) -> Iterator[tuple[Segment, int]]:
         """The segments from ``offset`` on, each with the position to read it from."""
