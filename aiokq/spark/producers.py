@@ -7,6 +7,7 @@ another task's failure.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,15 @@ __all__ = ["lent_producer"]
 _idle: WeakKeyDictionary[WorkerClient, list[Producer]] = WeakKeyDictionary()
 """A client belongs to a process and to a set of options: those of a parent are never asked for."""
 _lock = threading.Lock()
+
+
+def _reset_after_fork() -> None:
+    global _lock
+    # The lock may have been held by a thread that the child does not have.
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import pickle
 
@@ -37,6 +38,19 @@ def test_a_forked_process_makes_its_own() -> None:
     assert os.read(reading, 10) == b"own"
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("module", "lock"), [("worker", "_making"), ("calls", "_making"), ("producers", "_lock")]
+)
+def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(module: str, lock: str) -> None:
+    """The child has no such thread, and waited for it forever."""
+    owner = importlib.import_module(f"aiokq.spark.{module}")
+    with getattr(owner, lock):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if getattr(owner, lock).acquire(timeout=1) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_runs_too_long_is_cancelled() -> None:
