@@ -24,13 +24,9 @@ TOPIC = "t"
 PARTITIONS = 3
 VALUE = b"." * 90
 SEGMENT_BYTES = 1024 * 1024
+"""Several segments in each partition: recovery begins in the middle of the log."""
 PATIENCE = 120.0
 """Seconds that a producer goes on trying; the restarts of one test take a tenth of it."""
-
-ROUNDS = pytest.mark.parametrize(
-    ("records", "kills"),
-    [(20_000, 3), pytest.param(100_000, 10, marks=pytest.mark.torture)],
-)
 
 Offsets = dict[int, int]
 """Where each record was acknowledged to be, by its number."""
@@ -43,10 +39,14 @@ class KilledBroker:
         kills: how often it was.
     """
 
-    def __init__(self, data_dir: Path, records: int, kills: int) -> None:
+    def __init__(self, data_dir: Path, records: int, kills: int, *, synced: bool) -> None:
         self.kills = 0
+        settings = {"num.partitions": PARTITIONS, "log.segment.bytes": SEGMENT_BYTES}
+        if synced:
+            settings["log.flush.interval.messages"] = 1
         self._process = BrokerProcess(
-            data_dir, *("--set", f"num.partitions={PARTITIONS}"), *small_segments()
+            data_dir,
+            *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")),
         )
         self._share = records // (kills + 1)
         self._acknowledged = 0
@@ -87,11 +87,6 @@ class KilledBroker:
         self._process.stop(signal.SIGKILL)
         self.kills += 1
         self._process.start()
-
-
-def small_segments() -> tuple[str, ...]:
-    """Several segments in each partition: recovery begins in the middle of the log."""
-    return ("--set", f"log.segment.bytes={SEGMENT_BYTES}")
 
 
 def value(number: int) -> bytes:
@@ -178,17 +173,39 @@ def by_ours(broker: KilledBroker, records: int) -> Offsets:
     return asyncio.run(ours(broker, records))
 
 
-@ROUNDS
-@pytest.mark.parametrize("produce", [by_ours, librdkafkas], ids=["aiokq", "librdkafka"])
+@pytest.mark.parametrize(
+    ("produce", "synced", "records", "kills"),
+    [
+        pytest.param(by_ours, True, 20_000, 3, id="aiokq synced"),
+        pytest.param(librdkafkas, False, 20_000, 3, id="librdkafka"),
+        *(
+            pytest.param(
+                produce,
+                synced,
+                100_000,
+                10,
+                marks=pytest.mark.torture,
+                id=f"{name}{' synced' * synced} torture",
+            )
+            for produce, name in ((by_ours, "aiokq"), (librdkafkas, "librdkafka"))
+            for synced in (False, True)
+        ),
+    ],
+)
 def test_each_acknowledged_record_is_there_once_and_in_order(
     tmp_path: Path,
     produce: Callable[[KilledBroker, int], Offsets],
+    synced: bool,
     records: int,
     kills: int,
 ) -> None:
-    """The broker dies in the middle of appends, and comes back on the log that it left."""
+    """The broker dies in the middle of appends, and comes back on the log that it left.
+
+    Where each append waits for its sync, it mostly dies between the two: what is there, and was
+    never acknowledged, is sent again.
+    """
     began = time.perf_counter()
-    with KilledBroker(tmp_path / "data", records, kills).running() as broker:
+    with KilledBroker(tmp_path / "data", records, kills, synced=synced).running() as broker:
         acknowledged = produce(broker, records)
         took = time.perf_counter() - began
         broker.settle()
