@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from aiokq.spark.exporting.run import Exported, ExportProgress, export
     from aiokq.spark.listener import AiokqProgressListener
     from aiokq.spark.loading.failures import LoadFailed
-    from aiokq.spark.loading.options import LoadOptions
+    from aiokq.spark.loading.options import LoadOptions, OptionError
     from aiokq.spark.loading.run import load
-    from aiokq.spark.loading.summary import LoadProgress, LoadSummary
+    from aiokq.spark.loading.summary import LoadProgress, LoadSummary, TopicLoad
     from aiokq.spark.loading.verify import Verification, verify_load
     from aiokq.spark.source import AiokqDataSource, register
     from aiokq.spark.worker import WorkerClient, worker_client
@@ -38,6 +38,8 @@ __all__ = [
     "LoadOptions",
     "LoadProgress",
     "LoadSummary",
+    "OptionError",
+    "TopicLoad",
     "Verification",
     "WorkerClient",
     "bridge",
@@ -60,6 +62,8 @@ _HOMES = {
     "LoadOptions": "aiokq.spark.loading.options",
     "LoadProgress": "aiokq.spark.loading.summary",
     "LoadSummary": "aiokq.spark.loading.summary",
+    "OptionError": "aiokq.spark.loading.options",
+    "TopicLoad": "aiokq.spark.loading.summary",
     "Verification": "aiokq.spark.loading.verify",
     "WorkerClient": "aiokq.spark.worker",
     "export": "aiokq.spark.exporting.run",
