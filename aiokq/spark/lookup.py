@@ -83,6 +83,12 @@ class Lookup:
             if topic.error is not None:
                 if missing_ok and isinstance(topic.error, UnknownTopicOrPartition):
                     continue
+                if isinstance(topic.error, UnknownTopicOrPartition):
+                    option = "assign" if isinstance(strategy, Assign) else "subscribe"
+                    raise UnknownTopicOrPartition(
+                        f"option {option}: there is no topic {name!r}",
+                        topic_partition=name,
+                    ) from topic.error
                 raise topic.error
             if topic.topic_id != NO_ID:
                 ids[name] = topic.topic_id

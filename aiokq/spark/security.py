@@ -195,4 +195,7 @@ def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
         origin = _SETTINGS_OF.get(setting, "")
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
-    return re.sub("|".join(rf"\b{n}\b" for n in sorted(_known()) if "_" in n), name, text)
+    # Names of one word are words: they are names where a message begins with one.
+    inside = [rf"\b{n}\b" for n in sorted(_known()) if "_" in n]
+    first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
+    return re.sub("|".join(inside + first), name, text)

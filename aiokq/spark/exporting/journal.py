@@ -177,6 +177,8 @@ class Journal:
                 offsets = {int(p): ranges for p, ranges in line["offsets"].items()}
                 acknowledged = Acknowledged(line["rows"], line["checksum"], offsets)
                 self._note(line["file"], line["until"], acknowledged)
+        except ConfigError:
+            raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: not the progress of an export: {error!r}") from error
         # A line that was cut off must not be gone on with.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiokq import TopicPartition
+from aiokq.errors import ConfigError, UnknownTopicOrPartition
 from aiokq.spark.loading.options import LoadOptions, OptionError
 from aiokq.spark.lookup import Lookup
 from aiokq.spark.offsets import PartitionOffsets
@@ -39,7 +40,10 @@ def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
         ConfigError: an option is refused.
         KafkaError: a topic does not exist, or may not be read.
     """
-    read = ReadOptions.parse(options.read_options(), streaming=True)
+    try:
+        read = ReadOptions.parse(options.read_options(), streaming=True)
+    except ConfigError as error:
+        raise _of_load(error) from None
     client = worker_client(read.kafka)
     return client.run(_look(client, options, read, positions))
 
@@ -51,7 +55,14 @@ async def _look(
     positions: PartitionOffsets | None,
 ) -> Preflight:
     lookup = Lookup(client.cluster, read)
-    partitions = (await lookup.partitions()).leaders
+    try:
+        partitions = (await lookup.partitions()).leaders
+    except UnknownTopicOrPartition as error:
+        # The load's user has named it, but by no option of the source.
+        name = error.topic_partition
+        raise UnknownTopicOrPartition(
+            f"there is no topic {name!r}", topic_partition=name
+        ) from error
     if not partitions and options.available_now:
         raise OptionError("topics_pattern", f"no topic matches {options.topics_pattern!r}")
     ends = await lookup.ends(partitions)
@@ -61,3 +72,11 @@ async def _look(
         begun = ends.starts | positions
     missing = {tp: max(0, end - begun.get(tp, end)) for tp, end in ends.ends.items()}
     return Preflight(client.cluster.metadata.cluster_id, missing)
+
+
+def _of_load(error: ConfigError) -> ConfigError:
+    """What the source refuses, by the name of the load's own option."""
+    option, found, problem = str(error).partition(": ")
+    if found and option == "option startingOffsets":
+        return OptionError("starting", problem)
+    return error
