@@ -20,6 +20,12 @@ Path: TypeAlias = "str | os.PathLike[str]"
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 """Most buffers one pwritev takes."""
 
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_SAMPLE_BYTES = 128 * 1024
+"""Linux reads ahead by so much: what it dropped or never read is rarely smaller."""
+
+_LOAD_BYTES = 256 * 1024
+
 
 class File(Protocol):
     """One open file, read and written at positions."""
@@ -36,6 +42,13 @@ class File(Protocol):
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
         """Fills `buffer` from `position`; how many bytes, fewer only at the end of the file."""
+        ...
+
+    def cached(self, length: int, position: int) -> bool:
+        """Whether these bytes can be read without waiting for the disk.
+
+        A guess from samples; True where the system cannot tell.
+        """
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -173,6 +186,16 @@ class FileRange:
             )
         return data
 
+    def cached(self) -> bool:
+        """Whether they can be read without waiting for the disk: see `File.cached`."""
+        return self.file.cached(self.length, self.position)
+
+    def load(self) -> None:
+        """Have the bytes read into the system's cache: may wait for the disk. Raises OSError."""
+        end = self.position + self.length
+        for position in range(self.position, end, _LOAD_BYTES):
+            self.file.pread(min(_LOAD_BYTES, end - position), position)
+
 
 class OsFile:
     """A descriptor of the operating system, closed at the latest when nobody refers to it."""
@@ -209,6 +232,21 @@ class OsFile:
         while got < len(view) and (n := os.preadv(self._fd, [view[got:]], position + got)):
             got += n
         return got
+
+    def cached(self, length: int, position: int) -> bool:
+        # hot: benchmarks/raw_load.py; 0.6 µs a sample.
+        if not _NOWAIT or not length:
+            return True
+        fd, buffer = self._fd, [bytearray(1)]
+        try:
+            for sample in range(position, position + length, _SAMPLE_BYTES):
+                os.preadv(fd, buffer, sample, _NOWAIT)
+            os.preadv(fd, buffer, position + length - 1, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # this file system cannot tell; what else is wrong, a read says better
+            return True
+        return True
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(_byte_length, buffers))

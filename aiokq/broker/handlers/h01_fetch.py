@@ -81,6 +81,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             # The time is up: what came in meanwhile goes along, even if it is too little.
             found = await node.index_repair.read(look)
             break
+    await _load_cold(node, found)
     node.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
@@ -212,6 +213,20 @@ def _by_topic(
     ]
 
 
+async def _load_cold(node: BrokerNode, found: Pass) -> None:
+    """Have what only the disk holds read off the loop, which would wait for it while it sends."""
+    for _, data in found.results:
+        if isinstance(data.records, list):
+            fragments: list[FileRange] = data.records
+            for fragment in fragments:
+                if not fragment.cached():
+                    try:
+                        await node.environment.offload.run(fragment.load)
+                    except OSError as error:
+                        _refuse(node, data, KafkaStorage(f"read failed: {error}"))
+                        break
+
+
 async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int) -> None:
     """Give a client of versions 0-3 the format it reads: 0 up to version 1, then 1.
 
@@ -232,5 +247,9 @@ async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int
         refusal = error
     except (OSError, EOFError) as error:
         refusal = KafkaStorage(f"read failed: {error}")
-    node.counters.errors[refusal.name] += 1
-    data.error_code, data.high_watermark, data.records = refusal.code, -1, b""
+    _refuse(node, data, refusal)
+
+
+def _refuse(node: BrokerNode, data: FetchPartitionData, error: BrokerError) -> None:
+    node.counters.errors[error.name] += 1
+    data.error_code, data.high_watermark, data.records = error.code, -1, b""

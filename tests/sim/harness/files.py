@@ -97,6 +97,7 @@ class MemoryFile:
 
     def pread(self, length: int, position: int) -> bytes:
         self._check("pread")
+        self._files.cold.discard(self._path)
         return bytes(self._inode.content[position : position + length])
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
@@ -105,6 +106,9 @@ class MemoryFile:
         data = self._inode.content[position : position + len(view)]
         view[: len(data)] = data
         return len(data)
+
+    def cached(self, length: int, position: int) -> bool:
+        return self._path not in self._files.cold
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         self._check_writable()
@@ -199,6 +203,8 @@ class MemoryFiles:
         self.capacity = capacity
         self.life = 0
         """Goes up with each crash: files opened before are gone with their process."""
+        self.cold: set[str] = set()
+        """Files of which only the disk has the content, until somebody reads them."""
         self._root = Directory()
         self._journal: list[list[Change]] = []
         self._locked: dict[Inode, None] = {}

@@ -386,3 +386,21 @@ def test_a_link_is_the_same_file_by_another_name(disk):
     files.open(f"{root}/log", create=True).close()
     with pytest.raises(FileExistsError):
         files.link(f"{root}/log", f"{root}/second")
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
+def test_what_is_in_memory_is_known(tmp_path):
+    """The event loop must not wait for the disk, nor hand on what it has at hand."""
+    file = OsFiles().open(tmp_path / "log", create=True)
+    file.pwritev([bytes(1_000_000)], 0)
+    part = FileRange(file, 100, 900_000)
+    assert part.cached()
+    assert file.cached(0, 2_000_000)
+    file.sync()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if part.cached():
+        pytest.skip("this file system keeps all in memory, or cannot tell")
+    part.load()
+    assert part.cached()
+    file.close()
+    assert part.cached()

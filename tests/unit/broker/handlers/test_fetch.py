@@ -10,7 +10,7 @@ import pytest
 from aiokq.connection.context import RequestContext
 from aiokq.records.header import iter_headers
 from aiokq.records.legacy import decode_message_set
-from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.harness import Broker, batch, offsets, watch_offload
 
 
 async def filled(broker, topic="t", batches=4, **options):
@@ -201,6 +201,35 @@ async def test_zstd_topics_are_not_for_versions_before_10():
 
 
 # the long poll
+
+
+async def test_what_only_the_disk_has_is_read_off_the_loop():
+    """Somebody reads last week's records, and everybody else waits for a slow disk."""
+    async with Broker() as broker:
+        await filled(broker)
+        moved = watch_offload(broker)
+        assert (await broker.fetch_one("t", 0, 0)).records
+        assert moved == []
+        log = broker.node.topics.partition("t", 0).log
+        broker.files.cold.add(log.segments[0].file.path)
+        assert len(offsets((await broker.fetch_one("t", 0, 0)).records)) == 8
+        assert len(moved) == 1
+        assert not broker.files.cold
+
+
+async def test_what_the_disk_cannot_read_is_an_error_of_its_partition():
+    """The connection was closed, and the client asked again for ever."""
+    async with Broker() as broker:
+        await filled(broker)
+        await filled(broker, "other")
+        path = broker.node.topics.partition("t", 0).log.segments[0].file.path
+        broker.files.cold.add(path)
+        broker.files.fail("pread", matches=lambda each: each == path)
+        response = await broker.fetch(("t", 0, 0), ("other", 0, 0))
+        bad, good = (topic.partitions[0] for topic in response.responses)
+        assert (bad.error_code, bad.high_watermark, bytes(bad.records)) == (56, -1, b"")
+        assert good.error_code == 0
+        assert good.records
 
 
 async def waiting(broker, *asked, **options):
