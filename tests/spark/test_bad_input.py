@@ -18,8 +18,9 @@ from pyspark.errors import PySparkException
 
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 from tests.spark.conftest import ROOT
+from tests.spark.executors import hide_aiokq
 from tests.spark.logs import places
-from tests.spark.streams import Stream, ended, wait_for
+from tests.spark.streams import PATIENCE, Stream, ended, wait_for
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def refusals(topic: str) -> list[tuple[dict[str, str], str]]:
     ]
 
 
+@pytest.mark.parametrize("some", [2, pytest.param(None, marks=pytest.mark.full, id="all")])
 def test_a_stream_that_is_refused_is_resumed_with_better_options(
-    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path, some: int | None
 ) -> None:
     """Nothing of what was refused is in the checkpoint."""
     topics.create(topic)
@@ -59,7 +61,7 @@ def test_a_stream_that_is_refused_is_resumed_with_better_options(
     done = stream.done()
     topics.fill(topic, 3)
 
-    for options, message in refusals(topic):
+    for options, message in refusals(topic)[:some]:
         told = stream.fails(**options)
         assert message in told, told
         assert stream.planned() == stream.done() == done, options
@@ -68,6 +70,7 @@ def test_a_stream_that_is_refused_is_resumed_with_better_options(
     assert stream.rows() == places(topics, topic)
 
 
+@pytest.mark.full
 def test_a_stream_from_beyond_the_end_is_refused_before_it_begins(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -239,19 +242,6 @@ def test_who_may_not_write_is_told_so(spark: SparkSession, guarded: Guarded, top
 
 # -- executors
 
-WITHOUT_AIOKQ = """
-import sys
-
-class NotInstalled:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "aiokq":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-# What Spark starts in an executor: these have no aiokq, the driver and its planners do.
-if "pyspark.daemon" in sys.orig_argv and "pyspark.worker" in sys.orig_argv:
-    sys.meta_path.insert(0, NotInstalled())
-"""
-
 READING = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -282,8 +272,6 @@ def test_an_executor_without_the_package_is_told_of_in_the_driver(
     """Installed for the driver alone: planned, and read by nobody."""
     topics.create(topic)
     topics.fill(topic, 3)
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "sitecustomize.py").write_text(WITHOUT_AIOKQ)
     order = {"kafka.bootstrap.servers": topics.bootstrap_servers, "subscribe": topic}
 
     def read(*paths: str) -> str:
@@ -296,11 +284,11 @@ def test_an_executor_without_the_package_is_told_of_in_the_driver(
             },
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=PATIENCE,
         )
         return done.stdout
 
-    told = read(str(tmp_path / "hidden"))
+    told = read(str(hide_aiokq(tmp_path)))
 
     assert "error" in told, told
     assert "No module named 'aiokq'" in told
