@@ -75,6 +75,7 @@ def dying(stream: Stream, at: str, start: int) -> dict[str, Any]:
     return {"_die": json.dumps({"at": at, "how": "killgroup", "from": start, "once": once})}
 
 
+@pytest.mark.full
 def test_a_driver_killed_in_its_first_batch_began_where_it_began(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:

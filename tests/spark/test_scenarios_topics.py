@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import confluent_kafka
 import pytest
 
-import aiokq
 from tests.peers.apache_kafka import ApacheKafka
+from tests.spark.gaps import Transactions, compact
 from tests.spark.logs import places
 from tests.spark.streams import Stream, ended, wait_for
 from tests.spark.topics import Topics
@@ -146,28 +143,7 @@ def test_ranges_end_in_what_compaction_removed(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
     """A reader that waits for the last record of a range would wait for ever there."""
-    either.create(
-        topic,
-        cleanup_policy="compact",
-        min_cleanable_dirty_ratio="0.01",
-        segment_ms="300",
-        max_compaction_lag_ms="500",
-    )
-    written = 0
-    deadline = time.monotonic() + 100
-    # Segments end when something is appended to them: until most of it is gone.
-    while written < 60 or len(places(either, topic)) > 40:
-        assert time.monotonic() < deadline, "it is not compacted"
-
-        async def write(cluster: aiokq.Cluster) -> None:
-            async with cluster.producer() as producer:
-                for n in range(20):
-                    await producer.enqueue(topic, b"v", key=b"%d" % (n % 7), partition=0)
-
-        either.run(write)
-        written += 20
-        time.sleep(0.4)
-    either.run(lambda cluster: _configure(cluster, topic, "cleanup.policy", "delete"))
+    compact(either, topic)
     log = places(either, topic)
     end = log[-1][1] + 1
     missing = sorted(set(range(end)) - {offset for _, offset, _ in log})
@@ -183,12 +159,6 @@ def test_ranges_end_in_what_compaction_removed(
         assert batch_rows(spark, either, topic, stop) == [r for r in log if r[1] < stop]
 
 
-async def _configure(cluster: aiokq.Cluster, topic: str, name: str, value: str) -> None:
-    async with cluster.admin() as admin:
-        resource = aiokq.ConfigResource(aiokq.ConfigResourceType.TOPIC, topic)
-        await admin.alter_configs({resource: {name: value}}, raise_errors=True)
-
-
 def batch_rows(
     spark: SparkSession, topics: Topics, topic: str, stop: int, **options: str
 ) -> list[tuple[int, int, str]]:
@@ -202,33 +172,6 @@ def batch_rows(
     )
     rows = frame.selectExpr("partition", "offset", "string(value)").collect()
     return sorted(tuple(row) for row in rows)
-
-
-class Transactions:
-    """Transactions of confluent-kafka in partition 0 of a topic."""
-
-    def __init__(self, topics: Topics, topic: str) -> None:
-        self.topic = topic
-        self.producer = confluent_kafka.Producer(
-            {"bootstrap.servers": topics.bootstrap_servers, "transactional.id": topic}
-        )
-        self.producer.init_transactions(60)
-
-    @contextmanager
-    def open(self, count: int, prefix: str) -> Iterator[Any]:
-        self.producer.begin_transaction()
-        for number in range(count):
-            self.producer.produce(self.topic, f"{prefix}:{number}", partition=0)
-        assert self.producer.flush(60) == 0
-        yield self.producer
-
-    def commit(self, count: int) -> None:
-        with self.open(count, "committed") as producer:
-            producer.commit_transaction(60)
-
-    def abort(self, count: int) -> None:
-        with self.open(count, "aborted") as producer:
-            producer.abort_transaction(60)
 
 
 @pytest.mark.kafka

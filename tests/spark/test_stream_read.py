@@ -147,6 +147,7 @@ def test_a_query_that_was_stopped_goes_on_where_it_was(
     assert len(stream.rows()) == 4
 
 
+@pytest.mark.full
 def test_streams_read_without_pushdown_where_it_is_on(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
