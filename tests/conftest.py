@@ -23,19 +23,28 @@ settings.load_profile(os.environ.get("AIOKQ_HYPOTHESIS_PROFILE", "default"))
 
 HERE = Path(__file__).resolve().parent
 BUILD_INDEPENDENT = (
-    "unit/core",
-    "unit/wire",
+    "unit/assign",
+    "unit/broker/log/test_descriptors",
+    "unit/broker/test_cancellation",
     "unit/connection",
+    "unit/core",
+    "unit/spark/exporting",
+    "unit/spark/loading",
+    "unit/spark/test_exports",
+    "unit/spark/test_planning",
+    "unit/wire",
     "unit/test_architecture",
     "unit/test_design_document",
-    "property/core",
-    "property/wire",
     "property/connection",
+    "property/core",
+    "property/test_assignors",
+    "property/test_stickiness",
+    "property/wire",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what never touches the compiled core: the second build need not run it again."""
+    """Marks what is not about the compiled core: the second build need not run it again."""
     for item in items:
         if item.path.relative_to(HERE).as_posix().startswith(BUILD_INDEPENDENT):
             item.add_marker(pytest.mark.build_independent)

@@ -12,8 +12,6 @@ import pytest
 pytest.importorskip("pyspark")
 import aiokq.spark
 
-pytestmark = pytest.mark.build_independent
-
 
 @pytest.mark.parametrize("name", aiokq.spark.__all__)
 def test_what_is_exported_is_there(name: str) -> None:

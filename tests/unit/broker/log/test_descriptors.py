@@ -151,9 +151,10 @@ def live(directory: LogDirectory) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("error", "damaged", "every"),
     [
-        (errno.EIO, True, 1),
+        (errno.EIO, True, 3),
         (errno.EIO, False, 3),
         (errno.EMFILE, True, 3),
+        pytest.param(errno.EIO, True, 1, marks=pytest.mark.torture),
         pytest.param(errno.EMFILE, True, 1, marks=pytest.mark.torture),
         pytest.param(errno.EIO, False, 1, marks=pytest.mark.torture),
     ],

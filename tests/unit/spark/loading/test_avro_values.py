@@ -14,7 +14,6 @@ from aiokq.spark.loading.values import RecordDecoder
 
 fastavro = pytest.importorskip("fastavro")
 
-pytestmark = pytest.mark.build_independent
 
 FLIGHT = {
     "type": "record",

@@ -28,8 +28,6 @@ from aiokq.spark.loading.task_files import ROWS, TaskSpec, write
 from aiokq.spark.offsets import SourceOffset
 from tests.unit.spark.loading.worlds import Crash, World, crashing, options, records
 
-pytestmark = pytest.mark.build_independent
-
 Position = tuple[str, int, int]
 
 

@@ -13,8 +13,6 @@ from aiokq.spark.loading.json_schema import arrow_of_json_schema, arrow_of_spark
 from aiokq.spark.loading.json_values import JsonReaders
 from aiokq.spark.loading.values import RecordDecoder
 
-pytestmark = pytest.mark.build_independent
-
 FLIGHT = pa.struct(
     [
         pa.field("id", pa.int64(), nullable=False),

@@ -13,8 +13,6 @@ from aiokq.spark.loading.failures import one_line_of
 from aiokq.spark.loading.options import LoadOptions, OptionError
 from aiokq.spark.loading.table_choice import require_extras
 
-pytestmark = pytest.mark.build_independent
-
 
 @pytest.mark.parametrize(
     ("changes", "option", "problem"),

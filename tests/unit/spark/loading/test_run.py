@@ -22,8 +22,6 @@ from aiokq.spark.loading.summary import Loaded, LoadSummary, TopicLoad
 from aiokq.spark.loading.target import Target
 from tests.unit.spark.loading.worlds import options
 
-pytestmark = pytest.mark.build_independent
-
 
 class Queries:
     """Queries that end as they are told to, some after they have loaded something."""

@@ -23,8 +23,6 @@ from aiokq.spark.loading.task_files import (
 from aiokq.spark.loading.values import RecordDecoder, text_reader
 from tests.unit.spark.loading.worlds import records
 
-pytestmark = pytest.mark.build_independent
-
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )

@@ -16,8 +16,6 @@ from aiokq.errors import ConfigError
 from aiokq.spark.loading.verify import Verification, verify_load
 from tests.unit.spark.loading.worlds import World, options
 
-pytestmark = pytest.mark.build_independent
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
