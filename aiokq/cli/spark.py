@@ -12,7 +12,8 @@ __all__ = ["spark"]
 
 spark = typer.Typer(
     no_args_is_help=True,
-    help="Load topics to files by Spark, exactly once. Needs `pip install 'aiokq\\[spark]'` and "
+    help="Load topics to files by Spark, exactly once, and export files to topics. Loading needs "
+    "`pip install 'aiokq\\[spark]'` and "
     "Java 17 or newer.",
 )
 spark.command(
