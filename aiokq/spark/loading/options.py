@@ -148,6 +148,14 @@ class LoadOptions:
             )
         if not path:
             raise OptionError("to", "which directory?")
+        for option in ("checkpoint", "dead_letter"):
+            directory = getattr(self, option)
+            if directory is not None and _split(directory)[0] not in ("", "file"):
+                raise OptionError(
+                    option,
+                    f"{directory}: a directory is needed, of this machine or shared by all "
+                    "executors",
+                )
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is none of {_of(LoadFormat)}")
         if scheme in FORMATS and self.format not in (None, scheme):
@@ -196,14 +204,19 @@ class LoadOptions:
     @property
     def root(self) -> Path:
         """The target's directory, absolute."""
-        return Path(_split(self.to)[1]).expanduser().absolute()
+        return _directory(self.to)
 
     @property
     def dead_letter_root(self) -> Path:
         """The directory of dead letters, absolute."""
         if self.dead_letter is None:
             return self.root.with_name(f"{self.root.name}-dead-letter")
-        return Path(self.dead_letter).expanduser().absolute()
+        return _directory(self.dead_letter)
+
+    @property
+    def checkpoint_root(self) -> Path | None:
+        """The directory of the checkpoint, absolute; None for that within the target."""
+        return None if self.checkpoint is None else _directory(self.checkpoint)
 
     def read_options(self) -> dict[str, str]:
         """For format("aiokq")."""
@@ -227,6 +240,10 @@ class LoadOptions:
 def _split(to: str | Path) -> tuple[str, str]:
     found = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", str(to))
     return ("", str(to)) if found is None else (found[1].lower(), found[2])
+
+
+def _directory(given: str | Path) -> Path:
+    return Path(_split(given)[1]).expanduser().absolute()
 
 
 def _of(kind: object) -> str:

@@ -2,6 +2,7 @@
 
     DIR/batch_id=0/part-00000-0-0.parquet    rows, for any reader
     DIR/_aiokq_load.json                     what is loaded here
+    DIR/_aiokq_load.lock                     by whom, at the moment
     DIR/_aiokq_manifest/0.json               what batch 0 has put where
     DIR/_aiokq_checkpoint/                   Spark's, of the query
     DIR/_aiokq_temporary/                    batches that are not finished
@@ -11,25 +12,23 @@ Readers of files in directories leave out names that begin with an underscore.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from aiokq.errors import ConfigError
 from aiokq.spark.loading.checkpoint import Checkpoint
+from aiokq.spark.loading.directory_lock import LOCK, DirectoryLock, Held
 from aiokq.spark.loading.manifest import Manifests, sync_directory, write_atomically
 from aiokq.spark.loading.options import LoadOptions, OptionError
 
 __all__ = ["Identity", "Target"]
 
 LOAD: Final = "_aiokq_load.json"
-LOCK: Final = "_aiokq_load.lock"
 MANIFESTS: Final = "_aiokq_manifest"
 CHECKPOINT: Final = "_aiokq_checkpoint"
 TEMPORARY: Final = "_aiokq_temporary"
@@ -58,12 +57,8 @@ class Target:
     @classmethod
     def of(cls, options: LoadOptions) -> Target:
         """Of a load."""
-        checkpoint = options.checkpoint
-        return cls(
-            options.root,
-            None if options.value_format == "bytes" else options.dead_letter_root,
-            None if checkpoint is None else Path(checkpoint).expanduser().absolute(),
-        )
+        dead_letters = None if options.value_format == "bytes" else options.dead_letter_root
+        return cls(options.root, dead_letters, options.checkpoint_root)
 
     def identity(self) -> Identity | None:
         """What is loaded here; None if nothing is yet.
@@ -84,33 +79,23 @@ class Target:
 
     @contextmanager
     def opened(self, identity: Identity) -> Iterator[None]:
-        """Nobody else loads to it meanwhile; what killed loads left unfinished is gone.
+        """What killed loads left unfinished is gone, and nobody else is at work with it.
+
+        Nor with its checkpoint. Which loads are kept apart: see `DirectoryLock`.
 
         Raises:
-            OptionError: the directory cannot be written, is in use, is not ours, or another load's.
+            OptionError: a directory cannot be written, is in use, is not ours, or another load's.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.root / LOCK, "a")  # noqa: SIM115  held below
-        except OSError as error:
-            raise OptionError("to", f"{self.root}: {_reason(error)}") from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise OptionError("to", f"{self.root}: {_reason(error)}") from error
-                raise OptionError(
-                    "to", f"{self.root}: another load is writing to it; wait for it, or end it"
-                ) from error
-            try:
+        with closing(_locked(self.root, "to")):
+            with _reported(self.root):
                 self._claim(identity)
-                self._check_checkpoint()
-                self._claim_dead_letters()
-                self._sweep()
-            except OSError as error:
-                raise OptionError("to", f"{self.root}: {_reason(error)}") from error
-            yield
+            # Without a batch nothing but this tells two loads of one checkpoint apart.
+            with closing(_locked(self.checkpoint.directory, "checkpoint")):
+                with _reported(self.root):
+                    self._check_checkpoint()
+                    self._claim_dead_letters()
+                    self._sweep()
+                yield
 
     def temporary(self, name: str) -> Path:
         """The directory of an unfinished batch."""
@@ -133,8 +118,7 @@ class Target:
         now: Identity = json.loads(json.dumps(identity))
         if before == now:
             return
-        ours = {LOCK, LOAD, f".{LOAD}.unfinished"}
-        strange = [path.name for path in self.root.iterdir() if path.name not in ours]
+        strange = [path.name for path in self.root.iterdir() if not self._is_of_claims(path)]
         if strange and before is None:
             raise OptionError(
                 "to",
@@ -145,6 +129,12 @@ class Target:
         if before is not None and (strange or self.checkpoint.query_id() is not None):
             self._refuse_other(before, now)
         write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
+
+    def _is_of_claims(self, path: Path) -> bool:
+        """Whether something in the directory is there before a load begins."""
+        if path.name == CHECKPOINT and path.is_dir():
+            return all(file.name == LOCK for file in path.iterdir())
+        return path.name in (LOCK, LOAD, f".{LOAD}.unfinished")
 
     def _refuse_other(self, before: Identity, now: Identity) -> None:
         for option in {**before, **now}:
@@ -212,6 +202,31 @@ class Target:
             for path in (root / TEMPORARY).iterdir():
                 if path.name not in kept:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def _locked(directory: Path, option: str) -> DirectoryLock:
+    """The lock of a directory.
+
+    Raises:
+        OptionError: it cannot be had.
+    """
+    try:
+        return DirectoryLock(directory)
+    except Held as held:
+        raise OptionError(
+            option,
+            f"{directory}: another load ({held.holder}) is at work with it; wait for it, or end it",
+        ) from held
+    except OSError as error:
+        raise OptionError(option, f"{directory}: {_reason(error)}") from error
+
+
+@contextmanager
+def _reported(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OptionError("to", f"{root}: {_reason(error)}") from error
 
 
 def _reason(error: OSError) -> str:

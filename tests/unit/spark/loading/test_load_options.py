@@ -23,6 +23,8 @@ from aiokq.spark.loading.table_choice import require_extras
         ({"topics": (), "topics_pattern": "("}, "topics_pattern", "no regular expression"),
         ({"to": "s3://bucket"}, "to", "s3:// cannot be loaded to"),
         ({"to": "delta://"}, "to", "which directory"),
+        ({"checkpoint": "s3://bucket/x"}, "checkpoint", "s3://bucket/x: a directory is needed"),
+        ({"dead_letter": "s3://bucket/x"}, "dead_letter", "a directory is needed"),
         ({"to": "delta://x", "format": "iceberg"}, "format", "delta://x says delta"),
         ({"format": "csv"}, "format", "'csv' is none of parquet, delta, iceberg"),
         ({"partition_by": ("hour",)}, "partition_by", "neither topic nor date"),
@@ -60,6 +62,8 @@ def test_the_target_may_say_the_format() -> None:
     assert (options.target_format, options.root) == ("delta", Path("/lake/t"))
     assert options.dead_letter_root == Path("/lake/t-dead-letter")
     assert LoadOptions(to="file:///lake/t", topics=("t",)).target_format == "parquet"
+    options = LoadOptions(to="/lake/t", topics=("t",), checkpoint="file:///query/t")
+    assert options.checkpoint_root == Path("/query/t")
 
 
 @pytest.mark.parametrize(

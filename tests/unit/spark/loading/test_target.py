@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from aiokq.spark.loading.directory_lock import DirectoryLock, Held
 from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.target import Target
 
@@ -24,8 +29,74 @@ def test_a_load_that_began_is_gone_on_with_by_the_same_options_only(tmp_path: Pa
     """Offsets are planned, though no batch is done."""
     target = Target(tmp_path / "out", None)
     with target.opened({"value_schema": "id bigint"}):
-        (target.root / "_aiokq_checkpoint").mkdir()
+        (target.root / "_aiokq_checkpoint" / "offsets").mkdir()
     with pytest.raises(OptionError, match="was loaded with"), target.opened({"value_schema": "x"}):
         pass
     with target.opened({"value_schema": "id bigint"}):
         pass
+
+
+def test_two_new_loads_with_one_checkpoint_are_kept_apart(tmp_path: Path) -> None:
+    """Both ran as one query to Spark, each had some of the batches, and neither had all of them."""
+    shared = tmp_path / "query"
+    first = Target(tmp_path / "a", None, shared)
+    second = Target(tmp_path / "b", None, tmp_path / "." / "query")
+    with first.opened({"topics": ["t"]}):
+        with (
+            pytest.raises(
+                OptionError, match=rf"query: another load \(process {os.getpid()} on "
+            ) as caught,
+            second.opened({"topics": ["t"]}),
+        ):
+            pass
+        assert caught.value.option == "checkpoint"
+    with second.opened({"topics": ["t"]}):
+        pass
+
+
+def test_the_checkpoint_within_a_target_is_not_lent(tmp_path: Path) -> None:
+    """Given as --checkpoint of another load, while its own is at work."""
+    first = Target(tmp_path / "a", None)
+    second = Target(tmp_path / "b", None, tmp_path / "a" / "_aiokq_checkpoint")
+    with (
+        first.opened({"topics": ["t"]}),
+        pytest.raises(OptionError, match="another load") as caught,
+        second.opened({"topics": ["t"]}),
+    ):
+        pass
+    assert caught.value.option == "checkpoint"
+
+
+def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
+    """SIGKILL: who starts it again has nothing to clear up; of one that lives, he is told which."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from pathlib import Path\n"
+            "from aiokq.spark.loading.directory_lock import DirectoryLock\n"
+            "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)",
+            str(tmp_path),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(Held) as caught:
+            DirectoryLock(tmp_path)
+        assert caught.value.holder == f"process {holder.pid} on {socket.gethostname()}"
+    finally:
+        holder.kill()
+        holder.communicate()
+    DirectoryLock(tmp_path).close()
+
+
+def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """It was told as a traceback, or of the target."""
+    (tmp_path / "file").touch()
+    target = Target(tmp_path / "out", None, tmp_path / "file" / "query")
+    with pytest.raises(OptionError, match="Not a directory") as caught, target.opened({}):
+        pass
+    assert caught.value.option == "checkpoint"
