@@ -208,11 +208,12 @@ cdef class Cursor:
     cdef long long last_delta
     cdef int epoch
     cdef int last_epoch
-    cdef bint append_time
+    cdef int time_type
     cdef bint bounded
     cdef bint check_crcs
     cdef bint ended
     cdef bint opened
+    cdef bint untimed
 
 
 cdef class _Buffer:

@@ -3228,7 +3228,8 @@ class Record:
         partition: the partition's number.
         offset: in the partition.
         timestamp_ms: milliseconds since 1970, -1 if the record has none.
-        timestamp_type: 0 = set by the producer (CreateTime), 1 = by the log (LogAppendTime).
+        timestamp_type: 0 = set by the producer (CreateTime), 1 = by the log (LogAppendTime),
+            -1 = none (NoTimestampType): records of format 0 have no time.
         key: bytes or None.
         value: bytes; None is a tombstone.
         headers: (name, value) pairs, () if there are none.
@@ -3349,7 +3350,6 @@ class Cursor:
     __slots__ = (
         "aborted",
         "aborted_ids",
-        "append_time",
         "at",
         "base",
         "base_offset",
@@ -3382,7 +3382,9 @@ class Cursor:
         "stop",
         "sub",
         "sub_at",
+        "time_type",
         "topic",
+        "untimed",
     )
 
     def __init__(
@@ -3415,6 +3417,7 @@ class Cursor:
         self.at = 0
         self.sub = None
         self.sub_at = 0
+        self.untimed = False
         self.inner = None
         self.remaining = 0
         self.opened = False
@@ -3772,8 +3775,12 @@ def _open_next(cursor: Cursor) -> cython.int:
                 cursor.base_offset = base_offset
                 cursor.last_delta = last_delta
                 cursor.next_offset = next_offset
-                cursor.append_time = attributes & 8
-                cursor.base_timestamp = max_timestamp if attributes & 8 else base_timestamp
+                if attributes & 8:
+                    cursor.time_type = 1
+                    cursor.base_timestamp = max_timestamp
+                else:
+                    cursor.time_type = -1 if cursor.sub is not None and cursor.untimed else 0
+                    cursor.base_timestamp = base_timestamp
                 cursor.epoch = epoch
                 cursor.bounded = next_offset > cursor.stop
                 cursor.opened = True
@@ -3904,9 +3911,10 @@ def _open_batch(
 
 @cython.cfunc
 def _open_legacy(cursor: Cursor) -> object:
-    """Has the next entries of magic 0 or 1 made into one v2 batch.
+    """Has the next entries of one magic, 0 or 1, made into one v2 batch.
 
     One entry at a time where the log set the time, which a v2 batch has once for all records.
+    That those of magic 0 have no time it does not say at all: the cursor does.
     """
     start: cython.Py_ssize_t = cursor.at
     end: cython.Py_ssize_t = start
@@ -3917,7 +3925,9 @@ def _open_legacy(cursor: Cursor) -> object:
         stamped = header[16] == 1 and header[17] & 8
         if header[16] >= 2 or size < 26 or size > cursor.size - end:
             break
-        if stamped and end > start:
+        if end == start:
+            cursor.untimed = header[16] == 0
+        elif stamped or (header[16] == 0) != cursor.untimed:
             break
         end += size
         if stamped:
@@ -3997,11 +4007,10 @@ def _hand_over(cursor: Cursor) -> object:
         record.topic = cursor.topic
         record.partition = cursor.partition
         record.offset = offset
-        if cursor.append_time:
-            record.timestamp_type = 1
+        record.timestamp_type = cursor.time_type
+        if cursor.time_type == 1:
             record.timestamp_ms = cursor.base_timestamp
         else:
-            record.timestamp_type = 0
             record.timestamp_ms = aiokq_add(cursor.base_timestamp, fields.timestamp_delta)
         record.leader_epoch = cursor.epoch
         if fields.key_size < 0:
@@ -4301,7 +4310,8 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                 key_used + payload > _MAX_INT32
                 or value_used + payload > _MAX_INT32
                 or text_used + payload > _MAX_INT32
-                or name_used + payload > _MAX_INT32
+                # A byte of a name that is no UTF-8 becomes three.
+                or name_used + 3 * payload > _MAX_INT32
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
@@ -4376,13 +4386,13 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                 if want_offset:
                     _put_int64(offsets.base, rows, offset)
                 if want_timestamp:
-                    if cursor.append_time:
+                    if cursor.time_type == 1:
                         timestamp = cursor.base_timestamp
                     else:
                         timestamp = aiokq_add(cursor.base_timestamp, fields.timestamp_delta)
                     _put_int64(timestamps.base, rows, aiokq_micros(timestamp))
                 if want_type:
-                    _put_int32(types.base, rows, 1 if cursor.append_time else 0)
+                    _put_int32(types.base, rows, cursor.time_type)
                 if want_headers:
                     _put_int32(row_offsets.base, rows, items)
                     if fields.header_count == 0:
@@ -4527,7 +4537,8 @@ if not cython.compiled:
             try:
                 if cursor.remaining == 0 and not _open_next(cursor):
                     break
-                held += len(cursor.inner)
+                # A byte of a name that is no UTF-8 becomes three.
+                held += 3 * len(cursor.inner)
                 if records and held > _MAX_INT32:
                     break
                 records += _take(cursor, cursor.remaining)

@@ -256,7 +256,8 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
     base_offset = cursor.base_offset
     last_delta = cursor.last_delta
     base_timestamp = cursor.base_timestamp
-    append_time = cursor.append_time
+    time_type = cursor.time_type
+    append_time = time_type == 1
     epoch = cursor.epoch
     stop = cursor.stop
     next_offset = cursor.position
@@ -350,11 +351,10 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
             record.topic = topic
             record.partition = partition
             record.offset = offset
+            record.timestamp_type = time_type
             if append_time:
-                record.timestamp_type = 1
                 record.timestamp_ms = base_timestamp
             else:
-                record.timestamp_type = 0
                 delta += base_timestamp
                 if wide:
                     delta = (delta + 2**63) % 2**64 - 2**63

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Format", "Parts", "formatter", "json_bytes", "record_json", "shown", "unescaped"]
 
 NULL: Final = "<null>"
+_TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+"""Kafka's names; records of format 0 have no time."""
 
 
 class Format(StrEnum):
@@ -89,7 +91,7 @@ def record_json(record: Record) -> Json:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": "LogAppendTime" if record.timestamp_type == 1 else "CreateTime",
+        "timestamp_type": _TIMESTAMP_TYPES[record.timestamp_type],
         "key": json_bytes(record.key),
         "value": json_bytes(record.value),
         "headers": [[name, json_bytes(value)] for name, value in record.headers],

@@ -15,8 +15,9 @@ def record(
     key: bytes | None = b"k",
     headers: tuple[tuple[str, bytes | None], ...] = (),
     timestamp_ms: int = 1_700_000_000_000,
+    timestamp_type: int = 0,
 ) -> Record:
-    return Record("t", 1, 5, timestamp_ms, 0, key, value, headers)
+    return Record("t", 1, 5, timestamp_ms, timestamp_type, key, value, headers)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,15 @@ def test_json_has_everything_and_one_line():
         "value": {"base64": "/wo="},
         "headers": [["h", {"base64": "/w=="}], ["n", None]],
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(-1, "NoTimestampType"), (0, "CreateTime"), (1, "LogAppendTime")]
+)
+def test_json_names_the_kind_of_time_as_kafka_does(kind: int, name: str):
+    """A record from before Kafka 0.10 has no time: "CreateTime" would be made up."""
+    line = formatter(Format.JSON, Parts())(record(timestamp_type=kind))
+    assert json.loads(line)["timestamp_type"] == name
 
 
 def test_raw_is_the_bytes():

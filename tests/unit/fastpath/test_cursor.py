@@ -266,6 +266,25 @@ def test_legacy_messages_are_read_too(
         assert [r.timestamp_ms for r in cursor(old, codecs=codecs)] == list(range(1000, 1006))
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_what_has_no_time_says_so(core: ModuleType, encode: Make, cursor: Make, codec: int) -> None:
+    """Format 0 has none, and Java calls that NoTimestampType, -1; also between other formats."""
+
+    def old(first: int, magic: int, timestamp_ms: int) -> bytes:
+        raw = [RawRecord(n, timestamp_ms, None, b"v") for n in (first, first + 1)]
+        return encode_message_set(raw, magic, codec)
+
+    data = old(0, 1, 7) + old(2, 0, -1) + old(4, 1, -1) + encode(simple(2), base_offset=6)
+    data += old(8, 0, -1)
+    expected = [(7, 0)] * 2 + [(-1, -1)] * 2 + [(-1, 0)] * 2 + [(1000, 0), (1001, 0)]
+    expected += [(-1, -1)] * 2
+    reading = cursor(data, codecs=RecordCodecs())
+    assert [(r.timestamp_ms, r.timestamp_type) for r in reading] == expected
+    columns = cursor(data, codecs=RecordCodecs()).columns(["timestamp", "timestampType"])
+    assert struct.unpack("<10q", columns.timestamp) == tuple(1000 * ms for ms, _ in expected)
+    assert struct.unpack("<10i", columns.timestamp_type) == tuple(kind for _, kind in expected)
+
+
 def test_a_damaged_legacy_message_is_corrupt(cursor: Make) -> None:
     """Their CRC-32 is checked on the way."""
     old = bytearray(encode_message_set([RawRecord(0, 5, b"k", b"value")], 1, 0))
