@@ -1,0 +1,38 @@
+"""pyspark_aiokq: Spark finds it where it looks for sources, in an editable install, too."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+# What Spark does, pyspark/sql/worker/lookup_data_sources.py.
+LOOK = (
+    "import importlib, pkgutil\n"
+    "names = [i.name for i in pkgutil.iter_modules() if i.name.startswith('pyspark_')]\n"
+    "print(*(importlib.import_module(name).DefaultSource.name() for name in names))"
+)
+
+
+def test_spark_finds_the_source_away_from_the_checkout(tmp_path: Path) -> None:
+    """An editable install by an import hook: imports worked, and Spark knew no format("aiokq")."""
+    try:
+        importlib.metadata.distribution("aiokq")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("aiokq is not installed, only on the path")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [sys.executable, "-c", LOOK],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "aiokq" in found.stdout.split()
