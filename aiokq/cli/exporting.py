@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.output import Json, Output
 from aiokq.cli.session import Session, Terminated
+from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
     from aiokq.spark.exporting.run import Exported, ExportProgress
 
 __all__ = ["Exporting"]
+
+FLAGS: Final[Mapping[str, str]] = {
+    "key": "--key-column",
+    "value": "--value-column",
+    "fields": "--value-columns",
+    "headers": "--headers-column",
+    "header_columns": "--header-column",
+    "timestamp": "--timestamp-column",
+    "partition": "--partition-column",
+}
+"""What columns were given as, on the command line."""
 
 
 class Exporting:
@@ -56,6 +68,8 @@ class Exporting:
             KafkaError, OSError: as `aiokq.spark.export`.
             KeyboardInterrupt, Terminated: it was interrupted; it said how far it was.
         """
+        from aiokq.spark.exporting.failures import ColumnError
+
         started = perf_counter()
         try:
             with self._shown() as told:
@@ -63,6 +77,8 @@ class Exporting:
         except (KeyboardInterrupt, Terminated):
             self._interrupted(resume)
             raise
+        except ColumnError as error:
+            raise ConfigError(f"{FLAGS[error.option]}: {error.problem}") from None
         seconds = perf_counter() - started
         if self._out.as_json:
             self._out.json_line(self._document(done, seconds))

@@ -16,7 +16,7 @@ from aiokq.cli.output import Json, Output
 from aiokq.cli.session import Terminated
 from aiokq.cli.settings import client_settings
 from aiokq.cluster.settings import ClusterSettings
-from aiokq.core.errors import ConfigError
+from aiokq.core.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,14 @@ FLAGS: Final[Mapping[str, str]] = {
 }
 """Options of a load that are called otherwise on the command line."""
 
+WORDS: Final[Mapping[str, str]] = {
+    "fail_on_data_loss=False": "--skip-lost",
+    "kafka.bootstrap.servers": "--bootstrap-servers",
+    # As in the file of --config.
+    "kafka.security.protocol": "security.protocol",
+}
+"""What errors of a load advise, as it is typed here."""
+
 
 @contextlib.contextmanager
 def refused(*, usage: bool) -> Iterator[None]:
@@ -51,10 +59,19 @@ def refused(*, usage: bool) -> Iterator[None]:
         yield
     except OptionError as error:
         flag = FLAGS.get(error.option, f"--{error.option.replace('_', '-')}")
-        message = f"{flag}: {error.problem}"
+        message = _typed(f"{flag}: {error.problem}")
         if usage:
             raise typer.BadParameter(message) from None
         raise ConfigError(message) from None
+    except KafkaError as error:
+        error.args = (_typed(error.message),)
+        raise
+
+
+def _typed(message: str) -> str:
+    for word, typed in WORDS.items():
+        message = message.replace(word, typed)
+    return message
 
 
 def kafka_options(bootstrap_servers: str | None, config: Path | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import typer
 from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, assigned
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
+from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiokq import NewTopic
@@ -213,9 +214,15 @@ def export(
     )
     new = _new_topic(to, create, partitions, replication_factor, assignments)
     session: Session = ctx.obj
-    settings = client_settings(
-        ProducerSettings, bootstrap_servers, config, compression_type=compression_type
-    )
+    try:
+        settings = client_settings(
+            ProducerSettings, bootstrap_servers, config, compression_type=compression_type
+        )
+    except ConfigError as error:
+        found, _, problem = error.message.partition("compression_type: ")
+        if compression_type is None or found:
+            raise
+        raise typer.BadParameter(f"--compression-type: {problem}") from None
     cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
     out = Output(as_json=as_json)
     exporting = Exporting(cluster, settings, sources, to, columns, out)

@@ -267,7 +267,9 @@ def test_a_missing_column_is_told_before_anything_is_sent(
     topics.create(topic)
     done = cli(numbers, "--to", topic, "--key-column", "ID")
     assert done.code == 1
-    assert done.err == f"aiokq: {numbers}/a.parquet: there is no column 'ID'; there are id\n"
+    assert done.err == (
+        f"aiokq: --key-column: {numbers}/a.parquet: there is no column 'ID'; there are id\n"
+    )
     assert values(topics, topic) == []
 
 

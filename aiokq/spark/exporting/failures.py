@@ -1,10 +1,12 @@
-"""ExportFailed: which rows could not be written."""
+"""ExportFailed: which rows could not be written; ColumnError: which column does not do."""
 
 from __future__ import annotations
 
-from aiokq.errors import KafkaError
+from pathlib import Path
 
-__all__ = ["ExportFailed"]
+from aiokq.errors import ConfigError, KafkaError
+
+__all__ = ["ColumnError", "ExportFailed"]
 
 
 class ExportFailed(KafkaError):
@@ -12,3 +14,17 @@ class ExportFailed(KafkaError):
 
     With a file for `resume` the same call again goes on where it was.
     """
+
+
+class ColumnError(ConfigError):
+    """A file has no such column, or one of another type.
+
+    Attributes:
+        option: what the column was given as, a field of `ExportColumns`.
+        problem: the message without it.
+    """
+
+    def __init__(self, option: str, file: str | Path, problem: str) -> None:
+        self.option = option
+        self.problem = f"{file}: {problem}"
+        super().__init__(f"{option}: {self.problem}")

@@ -117,7 +117,10 @@ class Journal:
         """
         journal = cls(destination)
         if path is not None:
-            journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
+            try:
+                journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
+            except OSError as error:
+                raise ConfigError(f"{path}: no progress can be kept: {error.strerror}") from error
             try:
                 journal._load(path, files)
             except BaseException:

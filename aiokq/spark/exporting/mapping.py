@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from aiokq.errors import ConfigError
+from aiokq.spark.exporting.failures import ColumnError
 from aiokq.spark.exporting.json_text import documents, plain_texts
 
 if TYPE_CHECKING:
@@ -85,9 +86,15 @@ class ExportColumns:
     @property
     def used(self) -> list[str]:
         """The columns to read, each once."""
-        named = [self.key, self.value, *(self.fields or ()), self.headers]
-        named += [*self.header_columns.values(), self.timestamp, self.partition]
-        return list(dict.fromkeys(name for name in named if name is not None))
+        return list(dict.fromkeys(name for _, names in self._by_option() for name in names))
+
+    def _by_option(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """The columns that each field names."""
+        for option in ("key", "value", "headers", "timestamp", "partition"):
+            name = getattr(self, option)
+            yield option, () if name is None else (name,)
+        yield "fields", self.fields or ()
+        yield "header_columns", self.header_columns.values()
 
     def check(self, schema: pa.Schema, file: str, constants: Collection[str] = ()) -> None:
         """Whether a file has what is needed.
@@ -98,10 +105,13 @@ class ExportColumns:
         Raises:
             ConfigError: a column is missing, or of a wrong type; the file and the column are named.
         """
-        for name in self.used:
-            if name not in schema.names and name not in constants:
-                there = ", ".join([*schema.names, *constants])
-                raise ConfigError(f"{file}: there is no column {name!r}; there are {there}")
+        for option, names in self._by_option():
+            for name in names:
+                if name not in schema.names and name not in constants:
+                    there = ", ".join([*schema.names, *constants])
+                    raise ColumnError(
+                        option, file, f"there is no column {name!r}; there are {there}"
+                    )
         for what, column, fits, wanted in (
             ("headers", self.headers, _is_headers, "array<struct<key:string,value:binary>>"),
             ("timestamp", self.timestamp, _is_time, "timestamp, date or bigint (milliseconds)"),
@@ -111,8 +121,8 @@ class ExportColumns:
                 continue
             kind = schema.field(column).type if column in schema.names else "string (of the path)"
             if isinstance(kind, str) or not fits(kind):
-                raise ConfigError(
-                    f"{file}: column {column!r} is {kind}; a column of the {what} is {wanted}"
+                raise ColumnError(
+                    what, file, f"column {column!r} is {kind}; a column of the {what} is {wanted}"
                 )
 
     def describe(self) -> str:

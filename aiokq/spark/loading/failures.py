@@ -18,6 +18,9 @@ _PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
 """The last line of a traceback."""
 
 _NO_MODULE: Final = re.compile(r"No module named '?(aiokq|pyarrow|fastavro|numpy)\b")
+_JAVA: Final = re.compile(r"^: (?:[a-z]\w*\.)+[A-Z][\w$]*: (.+)$", re.MULTILINE)
+"""The first line of a stack of Java's, behind "An error occurred while calling"."""
+
 _AROUND: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _STATE: Final = re.compile(r"( SQLSTATE: \w+)+$")
 _NOISE: Final = ("PythonException", "StreamingQueryException", "SparkException", "Py4JException")
@@ -45,6 +48,9 @@ def one_line_of(error: BaseException) -> str:
         found.append(_message(matched, lines[number + 1 :]))
     if found:
         return found[-1]
+    thrown = _JAVA.search(text)
+    if thrown is not None:
+        return _STATE.sub("", thrown[1])
     first = next((line.strip() for line in lines if line.strip()), type(error).__name__)
     return _STATE.sub("", _AROUND.sub("", first))
 

@@ -25,6 +25,7 @@ Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 PartitionColumn: TypeAlias = Literal["topic", "date"]
 
 FORMATS: Final = get_args(LoadFormat)
+TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NEEDS_SCHEMA: Final = ("json", "avro")
 
 
@@ -113,8 +114,12 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):
             raise OptionError("topics", f"give ({self.topics!r},), a tuple of names")
-        if bool(self.topics) == bool(self.topics_pattern):
+        if bool(self.topics) == (self.topics_pattern is not None):
             raise OptionError("topics", "name topics, or give a pattern: one of the two")
+        for topic in self.topics:
+            # A comma would make two of it, and blanks would go.
+            if TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+                raise OptionError("topics", f"{topic!r} is no name of a topic")
         self._check_pattern()
         self._check_target()
         self._check_numbers()
@@ -131,6 +136,8 @@ class LoadOptions:
 
     def _check_pattern(self) -> None:
         if self.topics_pattern is not None:
+            if not self.topics_pattern.strip():
+                raise OptionError("topics_pattern", "it is empty: no topic has such a name")
             try:
                 re.compile(self.topics_pattern)
             except re.error as error:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
+from aiokq.spark.data_loss import Losses
+from aiokq.spark.loading.option_words import refusal_of_load
 from aiokq.spark.loading.options import LoadOptions, OptionError
-from aiokq.spark.lookup import Lookup
+from aiokq.spark.lookup import Ends, Lookup
 from aiokq.spark.offsets import PartitionOffsets
 from aiokq.spark.options import ReadOptions
+from aiokq.spark.stream_ranges import beginning
 from aiokq.spark.worker import WorkerClient, worker_client
 
 __all__ = ["Preflight", "look"]
@@ -42,10 +45,10 @@ def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
     """
     try:
         read = ReadOptions.parse(options.read_options(), streaming=True)
+        client = worker_client(read.kafka)
+        return client.run(_look(client, options, read, positions))
     except ConfigError as error:
-        raise _of_load(error) from None
-    client = worker_client(read.kafka)
-    return client.run(_look(client, options, read, positions))
+        raise refusal_of_load(error) from None
 
 
 async def _look(
@@ -67,16 +70,23 @@ async def _look(
         raise OptionError("topics_pattern", f"no topic matches {options.topics_pattern!r}")
     ends = await lookup.ends(partitions)
     if positions is None:
-        begun = await lookup.resolve(read.starting, partitions, ends, "starting")
+        begun = await _begun(options, read, lookup, ends)
     else:
         begun = ends.starts | positions
     missing = {tp: max(0, end - begun.get(tp, end)) for tp, end in ends.ends.items()}
     return Preflight(client.cluster.metadata.cluster_id, missing)
 
 
-def _of_load(error: ConfigError) -> ConfigError:
-    """What the source refuses, by the name of the load's own option."""
-    option, found, problem = str(error).partition(": ")
-    if found and option == "option startingOffsets":
-        return OptionError("starting", problem)
-    return error
+async def _begun(
+    options: LoadOptions, read: ReadOptions, lookup: Lookup, ends: Ends
+) -> PartitionOffsets:
+    """Where a new load begins, as its query will find it."""
+    option = "starting" if options.starting_timestamp_ms is None else "starting_timestamp_ms"
+    try:
+        found = await lookup.resolve(read.starting, ends.ends, ends, "starting")
+    except ConfigError as error:
+        raise OptionError(option, str(error)) from error
+    for tp, offset in found.items():
+        if offset < 0:
+            raise OptionError(option, f"{tp}: there is no offset {offset}")
+    return beginning(found, ends, Losses(options.fail_on_data_loss))

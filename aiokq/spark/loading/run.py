@@ -13,6 +13,7 @@ from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.failures import LoadFailed, one_line_of
+from aiokq.spark.loading.option_words import in_words_of_load
 from aiokq.spark.loading.options import LoadOptions
 from aiokq.spark.loading.preflight import Preflight, look
 from aiokq.spark.loading.session import spark_session
@@ -291,7 +292,7 @@ class _Load:
         failure = self._failure
         if isinstance(failure, KafkaError | OSError):
             return failure
-        return LoadFailed(one_line_of(error if failure is None else failure))
+        return LoadFailed(in_words_of_load(one_line_of(error if failure is None else failure)))
 
 
 def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
+from aiokq.cli.loading import refused
+from aiokq.errors import KafkaError
+from aiokq.spark.loading.failures import LoadFailed
+from aiokq.spark.loading.options import OptionError
 from tests.unit.cli.harness import CommandLine
 from tests.unit.spark.loading.worlds import World, options
 
@@ -35,6 +39,30 @@ def test_wrong_usage_names_the_option(
 
     assert result.code == 2
     assert complaint in result.complaint
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OptionError("starting", "t-0 ends at 1; with fail_on_data_loss=False it begins there"),
+            "--from: t-0 ends at 1; with --skip-lost it begins there",
+        ),
+        (
+            LoadFailed("gone. With fail_on_data_loss=False the load goes on"),
+            "gone. With --skip-lost the load goes on",
+        ),
+        (
+            LoadFailed("Check kafka.bootstrap.servers, and kafka.security.protocol"),
+            "Check --bootstrap-servers, and security.protocol",
+        ),
+    ],
+)
+def test_errors_name_what_can_be_typed(error: KafkaError, line: str) -> None:
+    """They told of options of Spark's source, which the command does not have."""
+    with pytest.raises(KafkaError) as caught, refused(usage=False):
+        raise error
+    assert str(caught.value) == line
 
 
 def test_a_schema_that_cannot_be_read_is_one_line(alone: CommandLine, tmp_path: Path) -> None:

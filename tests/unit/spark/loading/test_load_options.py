@@ -19,6 +19,10 @@ from aiokq.spark.loading.table_choice import require_extras
     [
         ({"topics": ()}, "topics", "name topics"),
         ({"topics": "t"}, "topics", "a tuple"),
+        ({"topics": ("a,b",)}, "topics", "'a,b' is no name of a topic"),
+        ({"topics": ("t ",)}, "topics", "'t ' is no name of a topic"),
+        ({"topics": ("..",)}, "topics", "'..' is no name of a topic"),
+        ({"topics": (), "topics_pattern": " "}, "topics_pattern", "it is empty"),
         ({"topics_pattern": "x"}, "topics", "one of the two"),
         ({"topics": (), "topics_pattern": "("}, "topics_pattern", "no regular expression"),
         ({"to": "s3://bucket"}, "to", "s3:// cannot be loaded to"),
@@ -97,6 +101,11 @@ def test_the_target_may_say_the_format() -> None:
             "Python worker failed to connect back.",
         ),
         ("Something else\nand more", "Something else"),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+            "org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat org.apache.X",
+            "Could not parse Master URL: 'x'",
+        ),
     ],
 )  # fmt: skip
 def test_what_spark_says_is_one_line(text: str, line: str) -> None:

@@ -1,0 +1,54 @@
+"""What the source says of its options, said of the load's own. It refuses nothing itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aiokq.errors import ConfigError
+from aiokq.spark.loading.options import OptionError
+
+__all__ = ["in_words_of_load", "refusal_of_load"]
+
+OPTIONS: Final = {
+    "startingOffsets": "starting",
+    "startingTimestamp": "starting_timestamp_ms",
+    "subscribe": "topics",
+    "subscribePattern": "topics_pattern",
+    "failOnDataLoss": "fail_on_data_loss",
+    "includeHeaders": "headers",
+    "maxOffsetsPerTrigger": "records_per_batch",
+    "kafka.isolation.level": "read_committed",
+}
+"""A load's options by the source's that are made of them."""
+
+_REFUSED: Final = re.compile(r"option ([A-Za-z.]+): (.*)", re.DOTALL)
+_LOST: Final = re.compile(
+    r"\[KAFKA_DATA_LOSS\.\w+\] .*? set the source option failOnDataLoss to false\.\s*Reason:\s*",
+    re.DOTALL,
+)
+_TOLERATED: Final = "fail_on_data_loss=False"
+
+
+def refusal_of_load(error: ConfigError) -> ConfigError:
+    """A refusal of the source's, by the load's option that it is of, if it is of one."""
+    found = _REFUSED.fullmatch(str(error))
+    option = None if found is None else OPTIONS.get(found[1])
+    if found is None or option is None:
+        return error
+    return OptionError(option, in_words_of_load(found[2]))
+
+
+def in_words_of_load(text: str) -> str:
+    """A message of the source's, with what to do in options of the load."""
+    lost = _LOST.match(text)
+    if lost is not None:
+        text = (
+            "records may be gone before they were loaded, by retention or as their topic was "
+            f"deleted: {text[lost.end() :].rstrip()} With {_TOLERATED} the load goes on"
+        )
+    text = text.replace("failOnDataLoss=false the query begins", f"{_TOLERATED} the load begins")
+    found = _REFUSED.fullmatch(text)
+    if found is not None and found[1] in OPTIONS:
+        text = f"{OPTIONS[found[1]]}: {found[2]}"
+    return text
