@@ -53,7 +53,8 @@ async def recovered(bootstrap: str, records: int) -> tuple[int, float, float]:
             longest = max(longest, time.monotonic() - before)
             taken += 1
         found = await end
-        assert found is not None and found.offset == records, found
+        assert found is not None
+        assert found.offset == records
     return taken, longest, time.monotonic() - began
 
 
