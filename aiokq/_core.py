@@ -1592,14 +1592,28 @@ class _Part:
 
 @cython.cfunc
 def _part(data: object, size: cython.longlong, what: object) -> _Part:
-    """Holds a buffer of at least `size` bytes."""
-    part: _Part = _Part.__new__(_Part)
+    """A copy of the first `size` bytes of what is checked once and trusted from then on.
+
+    Even of a view that cannot be written to the memory may: toreadonly() makes such ones.
+    """
     view = memoryview(data).cast("B")
-    if not view.readonly:
-        # Offsets are checked once: what may be written to afterwards is not what was checked.
-        view = memoryview(bytes(view))
     if len(view) < size:
         raise ValueError(f"{what}: {len(view)} bytes, and {size} are needed")
+    if type(view.obj) is not bytes:
+        view = memoryview(bytes(view[:size]))
+    return _held(view)
+
+
+@cython.cfunc
+def _contents(data: object) -> _Part:
+    """Holds bytes that become keys, values, names: of whatever content, nothing goes by them."""
+    view = memoryview(data).cast("B")
+    return _held(view if view.readonly else memoryview(bytes(view)))
+
+
+@cython.cfunc
+def _held(view: object) -> _Part:
+    part: _Part = _Part.__new__(_Part)
     part.data = view
     part.size = len(view)
     if cython.compiled:
@@ -1662,7 +1676,9 @@ class RecordColumns:
     """Records as columns, in Arrow's memory layout: what `Producer.send_columns` takes.
 
     A column of texts or bytes is (validity bits or None, int32 offsets, bytes); `Columns` has the
-    same. The buffers are referred to, not copied, but for those that may be written to.
+    same. Contents (keys, values, names) are referred to, but for buffers that may be written to,
+    which are copied; so is all that is checked here: bits, offsets, numbers. A row is read for the
+    last time when it is accepted: memory under a read-only view is left alone until then.
 
     Args:
         count: rows.
@@ -1798,7 +1814,7 @@ def _bits_part(bits: object, count: cython.longlong, what: object) -> _Part:
 def _binary_parts(column: object, count: cython.longlong, what: object) -> tuple:
     bits, offsets, data = column
     starts: _Part = _part(offsets, 4 * (count + 1), what)
-    body: _Part = _part(b"" if data is None else data, 0, what)
+    body: _Part = _contents(b"" if data is None else data)
     _check_offsets(starts, count, body.size, what)
     return _bits_part(bits, count, what), starts, body
 

@@ -320,7 +320,8 @@ class Producer:
         `RecordColumns.from_arrow(batch)` makes them. Without interceptors, serializers and
         partitioner of your own no object is made for a row. If it is cancelled, or fails for lack
         of room, the rows before that moment are accepted. The buffers are the producer's to read
-        until it returns.
+        until it returns: what is written into one under a read-only view before is sent, what is
+        written after never is.
 
         Returns:
             Deliveries: as of `send_many`, in the order of the rows.

@@ -265,6 +265,65 @@ def test_a_buffer_that_may_change_is_copied(core: ModuleType) -> None:
     assert columns.record(0)[1] == b"abc"
 
 
+def test_what_was_checked_does_not_change_under_a_view_that_only_reads(
+    core: ModuleType, bench: Make
+) -> None:
+    """`toreadonly()` is a promise of the view: whose memory it is may write on, or a thread of it.
+
+    Offsets that were looked at led out of the buffer when rows were copied, partitions to a slot
+    that there is not.
+    """
+    memory = {
+        "offsets": bytearray(struct.pack("=3i", 0, 1, 2)),
+        "names": bytearray(struct.pack("=3i", 0, 1, 2)),
+        "rows": bytearray(struct.pack("=3i", 0, 1, 2)),
+        "bits": bytearray([0b11]),
+        "times": bytearray(struct.pack("=2q", 5000, 6000)),
+        "partitions": bytearray(struct.pack("=2i", 0, 1)),
+    }
+    view = {name: memoryview(part).toreadonly() for name, part in memory.items()}
+    columns = core.RecordColumns(
+        2,
+        value=(view["bits"], view["offsets"], b"ab"),
+        key=(view["bits"], view["offsets"], b"kl"),
+        headers=(
+            *(view["bits"], view["rows"], view["names"], b"hi"),
+            *(view["bits"], view["names"], b"xy"),
+        ),
+        timestamp=(view["bits"], view["times"]),
+        partition=(view["bits"], view["partitions"]),
+    )
+    made = bench(2)
+    expected = [
+        (b"k", b"a", [("h", b"x")], 5, 0),
+        (b"l", b"b", [("i", b"y")], 6, 1),
+    ]
+
+    for part in memory.values():
+        part[:] = b"\x7f" * len(part)
+
+    assert [columns.record(n) for n in range(2)] == expected
+    deliveries, _ = made.accumulator.append_columns("t", columns)
+    assert [(d.partition, d.timestamp_ms) for d in deliveries[:]] == [(0, 5), (1, 6)]
+    sent = {batch.partition: batch.records() for batch in made.opened}
+    assert sent == {0: [(b"k", b"a", [("h", b"x")], 5)], 1: [(b"l", b"b", [("i", b"y")], 6)]}
+
+
+def test_accepted_rows_are_not_read_again(core: ModuleType, bench: Make) -> None:
+    """Memory that is used again for the next batch, once the call has returned."""
+    memory = bytearray(b"first")
+    columns = core.RecordColumns(
+        1, value=(None, struct.pack("=2i", 0, 5), memoryview(memory).toreadonly())
+    )
+    made = bench(1)
+
+    made.accumulator.append_columns("t", columns)
+    memory[:] = b"later"
+
+    assert made.opened[0].records()[0][1] == b"first"
+    assert columns.record(0)[1] == b"later"  # it refers to it: contents are not copied twice
+
+
 @pytest.mark.parametrize(
     ("name", "array"),
     [
