@@ -20,6 +20,7 @@ from aiokq.spark.data_loss import Losses
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.planning import OffsetRange
 from aiokq.spark.schema import Projection
+from aiokq.spark.security import named_as_options
 from aiokq.spark.worker import WorkerClient, worker_client
 
 if TYPE_CHECKING:
@@ -54,20 +55,20 @@ def read_ranges(
     """
     if not ranges:
         return
-    client = worker_client(options.kafka)
-    readahead = _Readahead(client, ranges, options)
-    try:
-        for records in readahead:
-            cursor = records.cursor()
-            # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
-            while True:
-                columns = cursor.columns(projection.columns)
-                if len(columns):
-                    yield projection.batch(columns.to_arrow())
-                if cursor.exhausted:
-                    break
-    finally:
-        readahead.close()
+    with named_as_options(options.kafka):
+        readahead = _Readahead(worker_client(options.kafka), ranges, options)
+        try:
+            for records in readahead:
+                cursor = records.cursor()
+                # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+                while True:
+                    columns = cursor.columns(projection.columns)
+                    if len(columns):
+                        yield projection.batch(columns.to_arrow())
+                    if cursor.exhausted:
+                        break
+        finally:
+            readahead.close()
 
 
 @dataclass

@@ -9,18 +9,19 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from aiokq import AdminSettings, ClusterSettings, ConsumerSettings, ProducerSettings
-from aiokq.errors import ConfigError
+from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.credentials import sasl_settings, tls_settings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["cluster_settings", "in_kafkas_words", "producer_settings"]
+__all__ = ["cluster_settings", "in_kafkas_words", "named_as_options", "producer_settings"]
 
 logger = logging.getLogger("aiokq.spark")
 
@@ -187,6 +188,23 @@ def _warn_once(name: str) -> None:
     logger.warning("option kafka.%s has no effect in aiokq", name)
 
 
+@contextmanager
+def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
+    """What fails in here says "kafka.max.request.size" where the client says max_request_size.
+
+    Args:
+        kafka: the options that the client was made of, by Kafka's names.
+
+    Raises:
+        KafkaError: the same object, in the words of whoever gave the options.
+    """
+    try:
+        yield
+    except KafkaError as error:
+        error.args = (in_kafkas_words(error.message, kafka), *error.args[1:])
+        raise
+
+
 def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
     """A message about settings as one about options."""
 
@@ -195,7 +213,8 @@ def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
         origin = _SETTINGS_OF.get(setting, "")
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
-    # Names of one word are words: they are names where a message begins with one.
-    inside = [rf"\b{n}\b" for n in sorted(_known()) if "_" in n]
+    # Names of one word are words: they are names where a message begins with one. In quotes, or
+    # with a partition, stands the name of a topic.
+    inside = [rf"(?<!')\b{n}\b(?!'|-[0-9])" for n in sorted(_known()) if "_" in n]
     first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
     return re.sub("|".join(inside + first), name, text)

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError
 from aiokq.spark.producers import lent_producer
+from aiokq.spark.security import named_as_options
 from aiokq.spark.write_options import WriteColumns, WriteOptions
 from aiokq.spark.write_rows import Chunk, chunks
 
@@ -81,7 +82,8 @@ class Target:
             TypeError: a header has no name.
         """
         rows = 0
-        with lent_producer(self.options.kafka) as (client, producer):
+        kafka = self.options.kafka
+        with named_as_options(kafka), lent_producer(kafka) as (client, producer):
             feed = _Feed(producer)
             accepting: Future[None] | None = None
             try:

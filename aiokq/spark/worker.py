@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
 
 from aiokq import Cluster, ClusterSettings
-from aiokq.errors import BootstrapFailed, KafkaError
-from aiokq.spark.security import cluster_settings, in_kafkas_words
+from aiokq.errors import KafkaError
+from aiokq.spark.security import cluster_settings, named_as_options
 
 __all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
 
@@ -96,13 +96,19 @@ class WorkerClient:
     ``client.run(client.cluster.refresh("orders"))``. Whoever needs it in a worker calls
     `worker_client` there: it cannot be sent to one.
 
+    Args:
+        options: that the cluster was made of, if it was: errors name these.
+
     Attributes:
         cluster: to be used on the loop only, by `run` and `submit`.
     """
 
-    def __init__(self, cluster: Cluster, thread: LoopThread) -> None:
+    def __init__(
+        self, cluster: Cluster, thread: LoopThread, options: Mapping[str, str] | None = None
+    ) -> None:
         self.cluster = cluster
         self.thread = thread
+        self._options = options
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop; see `LoopThread.submit`."""
@@ -117,7 +123,10 @@ class WorkerClient:
         Raises:
             TimeoutError: not in time.
         """
-        return self.thread.run(coroutine, timeout)
+        if self._options is None:
+            return self.thread.run(coroutine, timeout)
+        with named_as_options(self._options):
+            return self.thread.run(coroutine, timeout)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -200,20 +209,16 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     with process.lock:
         client = process.clients.get(key)
         if client is None:
-            cluster = _cluster(process.thread, settings)
-            client = process.clients[key] = WorkerClient(cluster, process.thread)
+            client = process.clients[key] = _client(process.thread, settings)
         return client
 
 
-def _cluster(thread: LoopThread, settings: ClusterSettings | Mapping[str, str]) -> Cluster:
+def _client(thread: LoopThread, settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
     if isinstance(settings, ClusterSettings):
-        return thread.run(_started(settings))
-    try:
-        return thread.run(_started(cluster_settings(settings)))
-    except BootstrapFailed as error:
-        # Whoever gave options knows no settings.
-        error.args = (in_kafkas_words(error.message, settings),)
-        raise
+        return WorkerClient(thread.run(_started(settings)), thread)
+    options = dict(settings)
+    with named_as_options(options):
+        return WorkerClient(thread.run(_started(cluster_settings(options))), thread, options)
 
 
 def _key(settings: ClusterSettings | Mapping[str, str]) -> object:

@@ -160,9 +160,9 @@ def test_a_reader_that_is_closed_early_ends_its_fetches(cluster: Cluster) -> Non
 
 def test_an_error_of_a_fetch_is_raised_where_the_rows_are_taken(cluster: Cluster) -> None:
     """And does not hang the task."""
-    cluster.failure = RequestTimeout("nobody there")
+    cluster.failure = RequestTimeout("nobody there: see security_protocol")
 
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout, match=r"nobody there: see kafka\.security\.protocol"):
         rows(part(0, 0, 100), part(1, 0, 100))
 
 

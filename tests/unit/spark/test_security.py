@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from aiokq.errors import ConfigError
-from aiokq.spark.security import cluster_settings, producer_settings
+from aiokq.spark.security import cluster_settings, in_kafkas_words, producer_settings
 
 SERVERS = {"bootstrap.servers": "a:1,b:2"}
 PLAIN = (
@@ -104,3 +104,12 @@ def test_scram_is_refused_by_name_while_the_client_has_none() -> None:
                 "sasl.jaas.config": PLAIN.replace("plain.Plain", "scram.Scram"),
             }
         )
+
+
+def test_a_topic_called_as_a_setting_keeps_its_name() -> None:
+    """What is told to be missing must be what was asked for."""
+    text = "there is no topic 'client_id': client_id-0 and client_id-1; see client_id"
+
+    assert in_kafkas_words(text, {}) == (
+        "there is no topic 'client_id': client_id-0 and client_id-1; see kafka.client.id"
+    )

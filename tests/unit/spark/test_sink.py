@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from aiokq import RecordColumns
-from aiokq.errors import ConfigError, NotEnoughReplicas
+from aiokq.errors import ConfigError, NotEnoughReplicas, RecordTooLarge
+from aiokq.spark.worker import LoopThread, loop_thread
 
+pa = pytest.importorskip("pyarrow")
 types = pytest.importorskip("pyspark.sql.types")
 
+from aiokq.spark import sink  # noqa: E402  it imports pyspark
 from aiokq.spark.sink import (  # noqa: E402  it imports pyspark
     KafkaBatchWriter,
     KafkaStreamWriter,
@@ -126,6 +131,37 @@ async def test_a_task_ends_soon_after_a_record_was_not_delivered() -> None:
 
     assert caught.value.__notes__ == ["while writing to topic 't'"]
     assert len(producer.taken) == 1
+
+
+def test_a_row_that_is_too_large_is_told_by_the_names_of_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever set kafka.max.request.size looks for max_request_size in vain."""
+    producer = Taking()
+    producer.refusal = RecordTooLarge(
+        "record 1 has 2000000 bytes, more than the 1048576 that max_request_size and "
+        "buffer_memory allow"
+    )
+    thread = loop_thread()
+    lent: list[object] = []
+
+    @contextmanager
+    def lend(kafka: Mapping[str, str]) -> Iterator[tuple[LoopThread, Taking]]:
+        lent.append(kafka)
+        yield thread, producer
+
+    monkeypatch.setattr(sink, "lent_producer", lend)
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
+
+    with pytest.raises(RecordTooLarge) as caught:
+        batch_writer(OPTIONS, SCHEMA, False).write(iter([batch]))
+
+    assert caught.value.message == (
+        "record 1 has 2000000 bytes, more than the 1048576 that kafka.max.request.size and "
+        "kafka.buffer.memory allow"
+    )
+    assert caught.value.__notes__ == ["while writing 2 rows to topic 't'"]
+    assert lent == [{"bootstrap.servers": "broker:9092"}]
 
 
 async def test_a_refused_row_is_told_with_its_topic() -> None:

@@ -6,11 +6,12 @@ import asyncio
 import importlib
 import os
 import pickle
+from typing import cast
 
 import pytest
 
 from aiokq import Cluster, ClusterSettings
-from aiokq.errors import BootstrapFailed
+from aiokq.errors import BootstrapFailed, BufferFull
 from aiokq.spark import worker
 from aiokq.spark.worker import WorkerClient, loop_thread
 
@@ -109,3 +110,26 @@ def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
     assert "host:9092: refused" in str(error.value)
     assert "Check kafka.bootstrap.servers" in str(error.value)
     assert "kafka.security.protocol" in str(error.value)
+
+
+def test_a_call_that_fails_is_told_by_the_names_of_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of settings speaks of settings, one of options of options."""
+
+    async def started(_: ClusterSettings) -> Cluster:
+        return cast("Cluster", None)
+
+    async def full() -> None:
+        raise BufferFull("no room in buffer_memory", topic_partition="buffer_memory")
+
+    monkeypatch.setattr(worker, "_started", started)
+    monkeypatch.setattr(worker._this_process(), "clients", {})
+    of_options = worker.worker_client({"bootstrap.servers": "host:9092"})
+    of_settings = worker.worker_client(ClusterSettings(bootstrap_servers="host:9092"))
+
+    with pytest.raises(BufferFull) as error:
+        of_options.run(full())
+    assert str(error.value) == "no room in kafka.buffer.memory (topic_partition=buffer_memory)"
+    with pytest.raises(BufferFull, match="no room in buffer_memory"):
+        of_settings.run(full())
