@@ -97,7 +97,7 @@ class ParquetFiles:
         if not found:
             raise ConfigError("there is no Parquet file to export")
         files = list(found.values())
-        mapping = columns.of(files[0].names)
+        mapping = columns.of(files[0].names, files[0].constants)
         for file in files:
             mapping.check(_schema(file.path), str(file.path), file.constants)
         return cls(files, mapping)

@@ -22,6 +22,9 @@ KAFKA_COLUMNS: Final = frozenset(
 )
 """Those of Spark's Kafka source, and so of what `aiokq spark load` writes."""
 
+PARTITION_DATE: Final = "date"
+"""What a load by date adds in names of directories; the record has it as its timestamp."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -57,11 +60,15 @@ class ExportColumns:
     timestamp: str | None = None
     partition: str | None = None
 
-    def of(self, names: Sequence[str]) -> ExportColumns:
+    def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Complete, for files with these columns.
 
-        Rows of Kafka records (`KAFKA_COLUMNS` and no others) become what they were: key, value,
-        headers and time. The value of any other row is the JSON of all of its columns.
+        Rows of Kafka records (`KAFKA_COLUMNS` and no others, but for the date of a load that is
+        partitioned by it) become what they were: key, value, headers and time. The value of any
+        other row is the JSON of all of its columns.
+
+        Args:
+            constants: those of the names that the files' path has.
 
         Raises:
             ConfigError: value and fields are both given.
@@ -70,7 +77,8 @@ class ExportColumns:
             raise ConfigError("the value is one column, or the JSON of several: not both")
         given = self
         chosen = self.value is not None or self.fields is not None
-        if not chosen and "value" in names and KAFKA_COLUMNS.issuperset(names):
+        own = set(names) - ({PARTITION_DATE} & set(constants))
+        if not chosen and "value" in names and own <= KAFKA_COLUMNS:
             there = {name: name for name in names}
             given = replace(
                 self,

@@ -59,6 +59,24 @@ def test_columns_of_the_path_are_columns(tmp_path: Path) -> None:
     assert find(tmp_path / "batch_id=0").columns.fields == ("n", "date")
 
 
+def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None:
+    """The date in the name of a directory made JSON with base64 of each record."""
+    table = pa.table({"key": [b"k"], "value": [b"v"], "partition": [0], "offset": [0]})
+    batch = tmp_path / "batch_id=0"
+    for path in (batch / "topic=orders" / "date=2026-01-31", tmp_path / "region=EU"):
+        path.mkdir(parents=True)
+        parquet.write_table(table, path / "part-0.parquet")
+    for source in (batch, batch / "topic=orders", f"{batch}/**/*.parquet"):
+        columns = find(source).columns
+        assert (columns.key, columns.value, columns.fields) == ("key", "value", None)
+    assert find(batch, columns=ExportColumns(fields=())).columns.fields is not None
+    assert find(tmp_path / "region=EU" / "part-0.parquet").columns.value == "value"
+    (tmp_path / "all").mkdir()
+    (tmp_path / "region=EU").rename(tmp_path / "all" / "region=EU")
+    other = find(tmp_path / "all").columns
+    assert other.fields == ("key", "value", "partition", "offset", "region")
+
+
 @pytest.mark.parametrize("begin", [(0, 0), (0, 1), (0, 6), (0, 7), (0, 10), (1, 3), (1, 10)])
 def test_an_export_goes_on_in_the_middle(
     tmp_path: Path, begin: tuple[int, int], monkeypatch: pytest.MonkeyPatch
