@@ -114,9 +114,10 @@ class Progress:
             return begun.to_map()
         self._latest = latest
         ends = self._not_before(begun, latest)
-        if not self._moves(begun, ends, latest):
+        # Where it is not known where the query is, everything moves.
+        starts = begun.positions if start is None else latest.starts | begun.positions
+        if not self._moves(begun, starts, ends):
             return begun.to_map()
-        starts = latest.starts | begun.positions
         if not wanted.everything:
             if self._too_few(starts, ends):
                 return begun.to_map()
@@ -149,12 +150,10 @@ class Progress:
                 ends[tp] = position
         return ends
 
-    def _moves(self, begun: SourceOffset, ends: PartitionOffsets, latest: Latest) -> bool:
+    def _moves(self, begun: SourceOffset, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether there is anything between; partitions that are new and empty are not."""
         gone = begun.positions.keys() - ends.keys()
-        return bool(gone) or any(
-            end != begun.positions.get(tp, latest.starts.get(tp)) for tp, end in ends.items()
-        )
+        return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 
     def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether to wait for more: ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.

@@ -44,7 +44,8 @@ class Latest:
     """The partitions at one moment, and the ends of their logs.
 
     Attributes:
-        starts: beginnings, of partitions that were not there the first time.
+        starts: beginnings, as they were when each partition was first seen: of one that the query
+            has no position of, where it is read from.
     """
 
     partitions: Partitions
@@ -65,6 +66,7 @@ class Watermarks:
         self._now = now
         self._partitions: Partitions | None = None
         self._partitions_asked = 0.0
+        self._starts: PartitionOffsets = {}
         self._known: Latest | None = None
         self._asked = 0.0
         self._moved = 0.0
@@ -98,22 +100,26 @@ class Watermarks:
         ):
             return self._known
         try:
-            latest = self.ask()
+            latest = self.ask(ASK_TIMEOUT)
         except KafkaError as error:
             self._tolerate(error)
             return None
         self._failing = None
         return latest
 
-    def ask(self) -> Latest:
+    def ask(self, timeout: float | None = None) -> Latest:
         """The ends of the logs, now.
+
+        Args:
+            timeout: seconds for each request, retries included; None for
+                ``kafka.default.api.timeout.ms``.
 
         Raises:
             KafkaError: the cluster cannot be asked.
         """
         client = self.client
         before = self._known
-        latest = client.run(self._latest(Lookup(client.cluster, self._options, ASK_TIMEOUT)))
+        latest = client.run(self._latest(Lookup(client.cluster, self._options, timeout)))
         self._asked = self._now()
         if before is None or latest.ends != before.ends:
             self._moved = self._asked
@@ -123,18 +129,19 @@ class Watermarks:
     async def _latest(self, lookup: Lookup) -> Latest:
         now = self._now()
         partitions = self._partitions
-        starts: PartitionOffsets = {}
         if partitions is None or now - self._partitions_asked > TOPICS_INTERVAL:
             partitions = await lookup.partitions(missing_ok=not self._options.fail_on_data_loss)
+            self._partitions = partitions
             self._partitions_asked = now
-        before = partitions if self._partitions is None else self._partitions
-        self._partitions = partitions
-        if self._known is not None:
-            starts = dict(self._known.starts)
-        if added := partitions.leaders.keys() - before.leaders.keys():
-            starts |= await lookup.log_starts(added)
+        there = partitions.leaders.keys()
         try:
-            ends = await lookup.log_ends(partitions.leaders)
+            # Also of those that are there the first time: the query may have no position of them,
+            # if they were added while it was down.
+            starts = {tp: start for tp, start in self._starts.items() if tp in there}
+            if added := there - starts.keys():
+                starts |= await lookup.log_starts(added)
+            self._starts = starts
+            ends = await lookup.log_ends(there)
         except UnknownTopicOrPartition:
             self._partitions = None
             raise

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from aiokq import TopicPartition
-from aiokq.errors import ConnectionLost, KafkaError, TopicAuthorization
+from aiokq.errors import ConnectionLost, KafkaError, LeaderNotAvailable, TopicAuthorization
+from aiokq.spark import watermarks
 from aiokq.spark.data_loss import DataLoss
 from aiokq.spark.lookup import Ends, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset
@@ -37,7 +39,7 @@ class Cluster(Watermarks):
         self.id = ID
         self.away = False
 
-    def ask(self) -> Latest:
+    def ask(self, timeout: float | None = None) -> Latest:
         partitions = Partitions(dict.fromkeys(self.ends, 0), {"t": self.id})
         return Latest(partitions, dict(self.ends), dict(self.starts))
 
@@ -303,10 +305,10 @@ EMPTY = Latest(Partitions({T0: 0}), {T0: 0}, {})
 def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
     """Spark asks ninety times a second."""
     client = Client(lambda: EMPTY)
-    watermarks = TimedWatermarks(client)
+    asked = TimedWatermarks(client)
     for _ in range(900):
-        watermarks.latest()
-        watermarks.time += 1 / 90
+        asked.latest()
+        asked.time += 1 / 90
 
     assert 100 <= client.asked <= 160
 
@@ -317,16 +319,16 @@ def test_an_outage_is_waited_for_until_a_deadline() -> None:
     def away() -> Latest:
         raise ConnectionLost("nobody there", may_have_been_written=False)
 
-    watermarks = TimedWatermarks(
+    asked = TimedWatermarks(
         Client(away), **{"fetchOffset.numRetries": "2", "kafka.default.api.timeout.ms": "4000"}
     )
     for _ in range(10):
-        assert watermarks.latest() is None
-        watermarks.time += 0.9
-    watermarks.time += 2
+        assert asked.latest() is None
+        asked.time += 0.9
+    asked.time += 2
 
     with pytest.raises(ConnectionLost):
-        watermarks.latest()
+        asked.latest()
 
 
 def test_an_outage_that_ends_in_time_is_forgotten() -> None:
@@ -340,13 +342,94 @@ def test_an_outage_that_ends_in_time_is_forgotten() -> None:
         return value
 
     lost = ConnectionLost("nobody there", may_have_been_written=False)
-    watermarks = TimedWatermarks(Client(answer))
+    asked = TimedWatermarks(Client(answer))
     for _ in range(3):
         answers += [lost, EMPTY]
-        assert watermarks.latest() is None
-        watermarks.time += 150
-        assert watermarks.latest() == EMPTY
-        watermarks.time += 2
+        assert asked.latest() is None
+        asked.time += 150
+        assert asked.latest() == EMPTY
+        asked.time += 2
+
+
+class Logs:
+    """What a lookup finds out: logs from one offset to another, which a test may change."""
+
+    def __init__(self, **logs: range) -> None:
+        self.logs = {TopicPartition("t", int(name[1:])): log for name, log in logs.items()}
+        self.refusals: list[KafkaError] = []
+        self.timeouts: list[float | None] = []
+
+    def __call__(self, cluster: Any, options: ReadOptions, timeout: float | None = None) -> Logs:
+        self.timeouts.append(timeout)
+        return self
+
+    async def partitions(self, *, missing_ok: bool = False) -> Partitions:
+        return Partitions(dict.fromkeys(self.logs, 0), {"t": ID})
+
+    async def log_starts(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        if self.refusals:
+            raise self.refusals.pop()
+        return {tp: self.logs[tp].start for tp in partitions}
+
+    async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        return {tp: self.logs[tp].stop for tp in partitions}
+
+
+def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedWatermarks:
+    """Watermarks that ask these logs."""
+    client = Client(lambda: EMPTY)
+    monkeypatch.setattr(client, "run", asyncio.run)
+    monkeypatch.setattr(watermarks, "Lookup", logs)
+    return TimedWatermarks(client, **given)
+
+
+def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of it came in one batch: where it begins was asked of those only that came later."""
+    asked = asking(Logs(p0=range(20), p1=range(100, 1100)), monkeypatch)
+    progress = Progress(options(maxOffsetsPerTrigger="100"), lambda: asked.time, asked)
+    start = SourceOffset({T0: 10}, topic_ids={"t": ID}).to_map()
+
+    end = SourceOffset.parse(progress.next_end(start, Wanted(max_rows=100)))
+
+    assert end.positions == {T0: 11, T1: 199}
+
+
+def test_where_an_added_partition_begins_is_asked_until_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new partition has no leader for a moment: its beginning was never asked for again."""
+    logs = Logs(p0=range(20))
+    asked = asking(logs, monkeypatch)
+    asked.latest()
+    logs.logs[T1] = range(7, 9)
+    logs.refusals.append(LeaderNotAvailable("not yet"))
+    asked.time += 2
+    assert asked.latest() is None
+
+    latest = asked.latest()
+
+    assert latest is not None
+    assert latest.starts == {T0: 0, T1: 7}
+    del logs.logs[T1]
+    asked.time += 2
+    latest = asked.latest()
+    assert latest is not None
+    assert latest.starts == {T0: 0}
+
+
+def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It asks once, at its start: a moment without a leader ended the whole run."""
+    logs = Logs(p0=range(20))
+    asked = asking(logs, monkeypatch)
+    Progress(options(), lambda: asked.time, asked).freeze()
+    asked.time += 2
+    asked.latest()
+
+    assert logs.timeouts == [None, watermarks.ASK_TIMEOUT]
 
 
 def test_a_refusal_ends_the_query_at_once() -> None:
