@@ -112,9 +112,10 @@ class Lookup:
                 return sorted({tp.topic for tp in partitions})
             case Pattern(pattern):
                 await self._admin.start()
-                matches = re.compile(pattern).fullmatch
+                # A part of a name will do, as to Spark's own connector (it asks findFirstIn).
+                found = re.compile(pattern).search
                 listed = await self._admin.list_topics(timeout=self._timeout)
-                return sorted(name for name in listed if matches(name))
+                return sorted(name for name in listed if found(name))
 
     async def log_starts(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """The first offset of each partition's log."""

@@ -37,7 +37,7 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class Pattern:
-    """All topics whose whole names match; Kafka's own are left out."""
+    """All topics in whose names it is found, at any place; Kafka's own are left out."""
 
     pattern: str
 

@@ -129,11 +129,13 @@ def test_times_limit_what_is_read(spark: SparkSession, topics: Topics, topic: st
 def test_partitions_are_assigned_and_topics_found_by_pattern(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
-    """The pattern must match the whole name."""
+    """A pattern is found anywhere in a name, by Spark's own connector, too."""
     topics.create(topic + "-a", 2)
     topics.create(topic + "-ab")
+    topics.create(topic + "-abc")
     topics.fill(topic + "-a", 2, 2)
     topics.fill(topic + "-ab", 2)
+    topics.fill(topic + "-abc", 3)
 
     assigned = places(reader(spark, topics, topic, assign=json.dumps({topic + "-a": [1]})))
     matched = places(reader(spark, topics, topic, subscribePattern=topic + "-.b?$"))
@@ -142,6 +144,13 @@ def test_partitions_are_assigned_and_topics_found_by_pattern(
     assert assigned == [(1, 0), (1, 1)]
     assert matched == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 1)]
     assert both == matched
+    anywhere = places(reader(spark, topics, topic, subscribePattern=topic[1:] + "-ab"))
+    assert len(anywhere) == 5
+    if any(CONNECTOR.glob("*.jar")):
+        theirs = places(
+            reader(spark, topics, topic, format_="kafka", subscribePattern=topic[1:] + "-ab")
+        )
+        assert theirs == anywhere
 
 
 def test_a_users_schema_and_columns_choose_columns(

@@ -229,7 +229,7 @@ class LoadOptions:
         """For format("aiokq")."""
         options = {f"kafka.{name}": value for name, value in self.kafka.items()}
         if self.topics_pattern is not None:
-            options["subscribePattern"] = self.topics_pattern
+            options["subscribePattern"] = _of_whole_names(self.topics_pattern)
         else:
             options["subscribe"] = ",".join(self.topics)
         if self.starting_timestamp_ms is not None:
@@ -242,6 +242,12 @@ class LoadOptions:
         options["includeHeaders"] = str(self.headers).lower()
         options["failOnDataLoss"] = str(self.fail_on_data_loss).lower()
         return options
+
+
+def _of_whole_names(pattern: str) -> str:
+    """Spark's option is content with a part of a name; flags stand before all else."""
+    flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
+    return f"{flags}^(?:{rest})$"
 
 
 def _split(to: str | Path) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -25,6 +26,38 @@ class Nothing:
             name: TopicDescription(name, error=UnknownTopicOrPartition(topic_partition=name))
             for name in names
         }
+
+
+class Named(Nothing):
+    """A cluster that has topics of these names, without partitions."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    async def list_topics(self, timeout: float | None) -> dict[str, None]:
+        return dict.fromkeys(self.names)
+
+    async def describe_topics(self, names: list[str], timeout: float | None) -> dict[str, Any]:
+        return {name: TopicDescription(name, topic_id=UUID(int=len(name))) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("orders", {"orders", "orders-eu", "all-orders"}),
+        ("^orders", {"orders", "orders-eu"}),
+        ("^orders$", {"orders"}),
+        ("^(?:eu|us)$", set()),
+    ],
+)
+async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[str]) -> None:
+    """As by Spark's own connector: a job that moved missed topics without a word."""
+    options = ReadOptions.parse(
+        {"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, streaming=False
+    )
+    cluster = Named("orders", "orders-eu", "all-orders", "bills")
+    partitions = await Lookup(cast(Cluster, cluster), options).partitions()
+    assert partitions.topic_ids.keys() == found
 
 
 @pytest.mark.parametrize(("option", "value"), [("subscribe", "nope"), ("assign", '{"nope":[0]}')])

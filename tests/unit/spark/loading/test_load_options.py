@@ -59,6 +59,17 @@ def test_what_makes_no_sense_is_refused(
     assert problem in caught.value.problem
 
 
+@pytest.mark.parametrize(
+    ("pattern", "option"), [("a|b.*", "^(?:a|b.*)$"), ("(?i)(?x)a | b", "(?i)(?x)^(?:a | b)$")]
+)
+def test_a_pattern_is_of_whole_names(pattern: str, option: str) -> None:
+    """Spark's own connector takes "a" for "data", too."""
+    options = LoadOptions(to="x", topics=(), topics_pattern=pattern)
+
+    assert options.read_options()["subscribePattern"] == option
+    re.compile(option)
+
+
 def test_the_target_may_say_the_format() -> None:
     """As the address of a table does elsewhere."""
     options = LoadOptions(to="delta:///lake/t", topics=("t",))
