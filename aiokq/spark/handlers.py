@@ -47,7 +47,8 @@ def foreach_batch_with_client(
     """As `foreach_batch`, for a handler that needs a client: it is called with a `Cluster`.
 
     The cluster is made once in the process where the handler is called, a process of the server in
-    Spark Connect, and shared by all batches: it is `worker_client`'s.
+    Spark Connect, and shared by all batches: it is `worker_client`'s, and not the handler's to
+    close.
 
     Args:
         settings: by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``.
@@ -91,6 +92,12 @@ class _OnLoop:
             raise RuntimeError(
                 f"the handler of batch {batch} was cancelled: the batch is not done"
             ) from None
+        except SystemExit as error:
+            # Spark waits for an answer, which a thread that exits does not give.
+            raise RuntimeError(
+                f"the handler of batch {batch} ended by SystemExit({error.code!r}): the batch is "
+                "not done"
+            ) from error
         except BaseException:
             running.cancel()
             raise

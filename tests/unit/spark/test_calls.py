@@ -1,0 +1,139 @@
+"""Calls that block, in threads: a wait that is cancelled ends them; nothing is left of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from aiokq.spark import calls
+
+
+class Context:
+    """Of a classic session: jobs with tags, and who cancelled which."""
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+        self.cancelled: list[str] = []
+        self.on_cancel: Callable[[], None] = lambda: None
+        self.interrupts = False
+
+    def addJobTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def removeJobTag(self, tag: str) -> None:
+        self.tags.discard(tag)
+
+    def setInterruptOnCancel(self, interrupts: bool) -> None:
+        self.interrupts = interrupts
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.cancelled.append(tag)
+        self.on_cancel()
+
+
+class Session:
+    def __init__(self) -> None:
+        self.sparkContext = Context()
+
+
+async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
+    """A collect that runs on after its request was given up keeps the cores for nobody."""
+    session = Session()
+    context = session.sparkContext
+    begun, ended = threading.Event(), threading.Event()
+    tags: set[str] = set()
+
+    def collect() -> None:
+        tags.update(context.tags)
+        begun.set()
+        assert ended.wait(60)
+        raise RuntimeError("job cancelled")
+
+    def on_cancel() -> None:
+        # The first may come before the job is there: it is asked for again.
+        if len(context.cancelled) == 2:
+            ended.set()
+
+    context.on_cancel = on_cancel
+    task = asyncio.create_task(calls.call(cast("Any", session), collect))
+    await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    assert context.interrupts
+    assert set(context.cancelled) == tags
+    assert len(tags) == 1
+    assert context.tags == set()
+
+
+def test_one_loop_after_another_uses_the_same_threads() -> None:
+    """Nothing may be bound to the loop of the first asyncio.run."""
+
+    async def main() -> set[str]:
+        names = await asyncio.gather(
+            *(calls.in_thread(lambda: threading.current_thread().name) for _ in range(4))
+        )
+        return set(names)
+
+    used = [asyncio.run(main()) for _ in range(3)]
+    before = threading.active_count()
+    used += [asyncio.run(main()) for _ in range(20)]
+
+    assert all(name.startswith("aiokq-spark") for names in used for name in names)
+    assert threading.active_count() <= max(before, calls.THREADS + 4)
+
+
+async def test_what_the_call_raises_is_raised_and_the_tag_is_gone() -> None:
+    """Else the tags of a thread that is used again would pile up, and cancel others' jobs."""
+    session = Session()
+
+    def fail() -> None:
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError, match="no such table"):
+        await calls.call(cast("Any", session), fail)
+    assert session.sparkContext.tags == set()
+
+
+ENDING = """
+import asyncio
+from aiokq.spark import calls
+from aiokq.spark.handlers import foreach_batch
+from aiokq.spark.worker import loop_thread
+
+async def handler(frame, batch):
+    await asyncio.sleep(0)
+
+async def main():
+    await calls.in_thread(lambda: None)
+
+for _ in range(3):
+    asyncio.run(main())
+    foreach_batch(handler)(None, 0)
+forever = loop_thread().submit(asyncio.sleep(3600))
+print("done")
+"""
+
+
+def test_a_process_that_used_the_bridges_ends_at_once_and_says_nothing() -> None:
+    """Threads that wait for work, or a coroutine on the loop, held up the end of a driver."""
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", ENDING],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+    assert time.monotonic() - started < 60
