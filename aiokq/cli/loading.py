@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import typer
 
+from aiokq.cli.failures import one_line
 from aiokq.cli.output import Json, Output
 from aiokq.cli.session import Terminated
 from aiokq.cli.settings import client_settings
@@ -120,6 +122,9 @@ class Loading:
         self._quiet = quiet
         self._stop = threading.Event()
         self._signal: int | None = None
+        self._begun = False
+        self._bar: Callable[[LoadProgress], None] | None = None
+        self._stderr: IO[str] = sys.stderr
 
     def __call__(self) -> LoadSummary:
         """Run it.
@@ -130,15 +135,29 @@ class Loading:
         """
         from aiokq.spark.loading.run import load
 
-        with _bar(self._options, self._out) as tell, self._signals(), refused(usage=False):
-            return load(
-                self._options,
-                progress=tell,
-                stop=self._stop,
-                master=self._master,
-                conf=self._conf,
-                quiet=self._quiet,
-            )
+        # While Spark starts, nobody sees what is written to the usual one.
+        with _second_stderr() as self._stderr:
+            try:
+                with _bar(self._options, self._out) as bar, self._signals(), refused(usage=False):
+                    self._bar = bar
+                    return load(
+                        self._options,
+                        progress=self._told,
+                        stop=self._stop,
+                        master=self._master,
+                        conf=self._conf,
+                        quiet=self._quiet,
+                    )
+            except (KafkaError, OSError, KeyboardInterrupt) as error:
+                if self._signal is not None:
+                    # Spark may have had the signal, too, and died of it.
+                    why = (
+                        "" if isinstance(error, KeyboardInterrupt) else f" ({one_line(str(error))})"
+                    )
+                    when = "at once" if self._begun else "before it began"
+                    self._say(f"ended {when}{why}; the same command goes on where the load was")
+                    self.end()
+                raise
 
     def end(self) -> None:
         """As a signal has it, if there was one.
@@ -167,11 +186,21 @@ class Loading:
                 signal.signal(number, handler)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            raise KeyboardInterrupt
         self._signal = number
+        if self._stop.is_set() or not self._begun:
+            # Until it begins there is nothing to wait for, and Spark may take a minute to start.
+            self._stop.set()
+            raise KeyboardInterrupt
         self._stop.set()
-        print("aiokq: ending after this batch; once more to end at once", file=sys.stderr)
+        self._say("ending after this batch; once more to end at once")
+
+    def _say(self, line: str) -> None:
+        print(f"aiokq: {line}", file=self._stderr, flush=True)
+
+    def _told(self, progress: LoadProgress) -> None:
+        self._begun = True
+        if self._bar is not None:
+            self._bar(progress)
 
     def print(self, summary: LoadSummary) -> None:
         """What was done, as text."""
@@ -185,6 +214,18 @@ class Loading:
         if len(summary.topics) > 1:
             rows = [[name, t.rows, t.dead_letters] for name, t in summary.topics.items()]
             self._out.table(["topic", "records", "dead letters"], rows)
+
+
+@contextlib.contextmanager
+def _second_stderr() -> Iterator[IO[str]]:
+    """As stderr is now, be it sent elsewhere later; itself where it is no file."""
+    try:
+        second = os.fdopen(os.dup(sys.stderr.fileno()), "w")
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        yield sys.stderr
+        return
+    with second:
+        yield second
 
 
 def document(summary: LoadSummary) -> dict[str, Json]:

@@ -81,6 +81,39 @@ def test_a_signal_ends_the_command_after_its_batch(
     assert summary["verification"]["sound"]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_all_processes_while_spark_starts_is_a_line(
+    topics: Topics, topic: str, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """A JVM that "does not start", with exit code 1, or half a minute until it had started."""
+    topics.create(topic)
+    topics.fill(topic, 3)
+    target = tmp_path / "out"
+    with loading(topics, topic, target) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: process.poll() is not None or children.read_text().strip())
+        jvm = children.read_text().split()
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, out, err) == (
+        code,
+        "",
+        "aiokq: ended before it began; the same command goes on where the load was\n",
+    )
+    assert not [pid for pid in jvm if "java" in _command(pid)]
+    with loading(topics, topic, target, "--available-now", "--json") as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, json.loads(out)["rows"]) == (0, 3), err
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def test_an_executor_without_the_package_is_one_line(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:

@@ -123,6 +123,11 @@ class _Types:
         kind = str(schema["type"])
         if kind not in _NAMED:
             return logical or self._unnamed(schema, kind, namespace, where), False
+        if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
+            # Nor has Parquet a column of it.
+            raise ValueError(
+                f"{where}: a {kind} that takes no bytes: a few of them could claim any number"
+            )
         name = str(schema["name"])
         if "." not in name:
             namespace = str(schema.get("namespace", namespace))

@@ -72,7 +72,17 @@ class Batches:
         self._run = run
 
     def recover(self) -> list[Manifest]:
-        """Finish the batches whose files were complete when a load was killed."""
+        """Finish the batches whose files were complete when a load was killed.
+
+        Raises:
+            LoadFailed: the table with the batches before is gone: it would be made anew, with only
+                those that come.
+        """
+        if any(m.files for m in self._target.manifests.latest()) and not self._table.is_there():
+            raise LoadFailed(
+                f"{self._target.root}: the table that was loaded is not there any more: load to "
+                "another directory"
+            )
         prepared = self._target.manifests.prepared()
         for manifest in prepared:
             self._finish(manifest)

@@ -1,17 +1,18 @@
 """DeltaTable: a Delta table by `deltalake`, no jar; the extra ``delta``.
 
 A batch is one commit, which notes query and batch as the table's own application transaction: a
-batch that is there already is not written again.
+batch that is there already is not written again. Its files are on the disk before the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
+from aiokq.spark.loading.delta_files import LOG, Codec, DeltaFiles
 from aiokq.spark.loading.failures import LoadFailed
-from aiokq.spark.loading.manifest import Manifest
+from aiokq.spark.loading.manifest import Manifest, sync_directory, sync_file
 from aiokq.spark.loading.options import PartitionColumn
 from aiokq.spark.loading.tables import POSITION, Found, rows_of, with_date
 
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaTable"]
 
-Codec: TypeAlias = Literal["UNCOMPRESSED", "SNAPPY", "GZIP", "LZ4", "ZSTD"]
+STAGED: Final = "delta"
+
+OF_WRITERS: Final = (
+    "delta.generationExpression",
+    "delta.identity.start",
+    "delta.invariants",
+    "delta.columnMapping.physicalName",
+)
+"""What others may have given a column that whoever writes it has to heed."""
 
 
 class DeltaTable:
@@ -42,38 +51,51 @@ class DeltaTable:
     ) -> None:
         self._root = root
         self._schema = schema
-        self._partition_by = list(partition_by)
+        self._partition_by = list[str](partition_by)
         self._compression = cast("Codec", (compression or "uncompressed").upper())
+
+    def is_there(self) -> bool:
+        """See `Table.is_there`."""
+        return self._open() is not None
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """See `Table.publish`."""
         import deltalake
-        import pyarrow as pa
         from deltalake.exceptions import DeltaError
 
         table = self._open()
         if table is not None:
             last = table.transaction_version(manifest.query)
             if last is not None and last >= manifest.batch:
+                # The process may have been killed between the commit and its way to the disk.
+                self._sync_log(table.version(), table.version())
                 return
-        dated = "date" in self._partition_by
-        schema = self._schema.append(pa.field("date", pa.date32())) if dated else self._schema
-        batches = rows_of(manifest, rows)
-        reader = pa.RecordBatchReader.from_batches(
-            schema, (with_date(batch) if dated else batch for batch in batches)
-        )
-        note = deltalake.Transaction(manifest.query, manifest.batch)
         try:
-            deltalake.write_deltalake(
-                str(self._root),
-                reader,
-                mode="append",
-                partition_by=list[str](self._partition_by) or None,
-                writer_properties=deltalake.WriterProperties(compression=self._compression),
-                commit_properties=deltalake.CommitProperties(app_transactions=[note]),
+            files = DeltaFiles(rows.with_name(STAGED))
+            written = files.write(self._read(manifest, rows), self._partition_by, self._compression)
+            schema = written.schema()
+            if table is None:
+                table = deltalake.DeltaTable.create(
+                    str(self._root), schema, mode="ignore", partition_by=self._partition_by or None
+                )
+                self._sync_log(0, table.version())
+            self._check(table, written)
+            before = table.version()
+            table.create_write_transaction(
+                files.move(self._root, f"{manifest.query}-{manifest.batch}"),
+                "append",
+                schema,
+                self._partition_by or None,
+                commit_properties=deltalake.CommitProperties(
+                    app_transactions=[deltalake.Transaction(manifest.query, manifest.batch)]
+                ),
             )
+            table.update_incremental()
+            self._sync_log(before + 1, table.version())
         except DeltaError as error:
-            raise LoadFailed(f"{self._root}: the Delta table refuses a batch: {error}") from error
+            raise LoadFailed(
+                f"{self._root}: the Delta table refuses a batch: {_first_line(error)}"
+            ) from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
         """See `Table.find`; the table as a whole."""
@@ -88,7 +110,69 @@ class DeltaTable:
 
     def _open(self) -> deltalake.DeltaTable | None:
         import deltalake
+        from deltalake.exceptions import DeltaError
 
         if not deltalake.DeltaTable.is_deltatable(str(self._root)):
             return None
-        return deltalake.DeltaTable(str(self._root))
+        try:
+            return deltalake.DeltaTable(str(self._root))
+        except DeltaError as error:
+            raise LoadFailed(
+                f"{self._root}: the Delta table cannot be read: {_first_line(error)}"
+            ) from error
+
+    def _read(self, manifest: Manifest, rows: Path) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        batches = rows_of(manifest, rows)
+        if "date" not in self._partition_by:
+            return pa.RecordBatchReader.from_batches(self._schema, batches)
+        schema = self._schema.append(pa.field("date", pa.date32()))
+        return pa.RecordBatchReader.from_batches(schema, map(with_date, batches))
+
+    def _check(self, table: deltalake.DeltaTable, written: deltalake.DeltaTable) -> None:
+        """Whether the files fit a table that others may have changed.
+
+        Raises:
+            LoadFailed: they do not.
+        """
+        theirs = {field.name: field for field in table.schema().fields}
+        configuration = table.metadata().configuration
+        wrong = [name for name in configuration if name.startswith("delta.constraints.")]
+        if configuration.get("delta.enableRowTracking") == "true":
+            wrong.append("delta.enableRowTracking")
+        wrong += [
+            f"{name}: {key}"
+            for name, field in theirs.items()
+            for key in OF_WRITERS
+            if key in field.metadata
+        ]
+        for field in written.schema().fields:
+            other = theirs.pop(field.name, None)
+            if other is None or other.type != field.type or not other.nullable:
+                wrong.append(f"{field.name} is not {field.type}")
+        wrong += [f"{name} may not be null" for name, field in theirs.items() if not field.nullable]
+        if table.metadata().partition_columns != self._partition_by:
+            wrong.append(f"partitioned by {table.metadata().partition_columns}")
+        if wrong:
+            raise LoadFailed(
+                f"{self._root}: somebody has changed the Delta table, and rows of the load do not "
+                f"fit any more: {', '.join(wrong)}"
+            )
+
+    def _sync_log(self, first: int, last: int) -> None:
+        """Commits are on the disk; those of others between them, too."""
+        log = self._root / LOG
+        names = ["_last_checkpoint"]
+        for version in range(first, last + 1):
+            names += [f"{version:020d}.json", f"{version:020d}.checkpoint.parquet"]
+        for name in names:
+            if (log / name).exists():
+                sync_file(log / name)
+        sync_directory(log)
+        sync_directory(self._root)
+
+
+def _first_line(error: Exception) -> str:
+    """Without the backtrace of Rust's."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -6,9 +6,11 @@ appended again. A batch is held in memory while it is appended.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest
@@ -20,10 +22,46 @@ if TYPE_CHECKING:
     import pyiceberg.catalog
     import pyiceberg.table
 
-__all__ = ["IcebergTable"]
+__all__ = ["IcebergTable", "catalog_identity"]
+
+CATALOG: Final = "aiokq"
+"""The name of a catalog that has none; a property ``name`` gives it another."""
+
+OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
+"""Properties that say which catalog it is. Others say how to reach it, and many are secrets."""
+
+SYNCED: Final = "aiokq.spark.loading.synced_io"
+
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 QUERY: Final = "aiokq.query-id"
 BATCH: Final = "aiokq.batch-id"
+
+
+def catalog_identity(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """Which catalog it is, by the properties that are given and those of pyiceberg's own settings.
+
+    Those are ``.pyiceberg.yaml`` and variables such as ``PYICEBERG_CATALOG__AIOKQ__URI``. There is
+    no secret in it.
+
+    Returns:
+        None for the one in SQLite within the target.
+    """
+    if not properties:
+        return None
+    from pyiceberg.utils.config import Config
+
+    name = properties.get("name", CATALOG)
+    found = {**(Config().get_catalog_config(name) or {}), **properties, "name": name}
+    return {
+        key: _PASSWORD.sub(r"\1@", str(found[key]))
+        for key in OF_IDENTITY
+        if found.get(key) is not None
+    }
+
+
+def _is_local(warehouse: str) -> bool:
+    return bool(warehouse) and urlsplit(warehouse).scheme in ("", "file")
 
 
 class IcebergTable:
@@ -51,9 +89,16 @@ class IcebergTable:
             "uri": f"sqlite:///{root / 'catalog.db'}",
             "warehouse": root.as_uri(),
         }
+        if _is_local(self._properties.get("warehouse", "")):
+            # Only here it is known that there is a disk to wait for.
+            self._properties.setdefault("py-io-impl", f"{SYNCED}.SyncedFileIO")
         self._schema = schema
         self._partition_by = partition_by
         self._table: pyiceberg.table.Table | None = None
+
+    def is_there(self) -> bool:
+        """See `Table.is_there`."""
+        return self._opened(make=False) is not None
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """See `Table.publish`."""
@@ -95,7 +140,9 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            catalog = load_catalog("aiokq", **self._properties)
+            # By its own name a catalog is known to others who use it.
+            others = {key: value for key, value in self._properties.items() if key != "name"}
+            catalog = load_catalog(self._properties.get("name", CATALOG), **others)
             try:
                 self._table = catalog.load_table(self._name)
             except NoSuchTableError:

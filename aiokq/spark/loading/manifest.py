@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ __all__ = [
     "Manifest",
     "Manifests",
     "sync_directory",
+    "sync_file",
     "write_atomically",
 ]
 
@@ -188,12 +189,20 @@ class Manifests:
         found = (self._read(path) for path in names)
         return sorted((m for m in found if m is not None), key=lambda m: m.batch)
 
-    def all(self) -> list[Manifest]:
+    def all(self) -> Iterator[Manifest]:
         """All published ones, in order."""
-        batches = sorted(
-            int(path.stem) for path in self.directory.glob("*.json") if path.stem.isdigit()
-        )
-        return [m for m in map(self.published, batches) if m is not None]
+        return self._of(sorted(self._numbers()))
+
+    def latest(self) -> Iterator[Manifest]:
+        """The published ones, the last one first."""
+        return self._of(sorted(self._numbers(), reverse=True))
+
+    def _numbers(self) -> Iterator[int]:
+        names = (path.stem for path in self.directory.glob("*.json"))
+        return (int(name) for name in names if name.isdigit())
+
+    def _of(self, batches: Iterable[int]) -> Iterator[Manifest]:
+        return (m for m in map(self.published, batches) if m is not None)
 
     def prepare(self, manifest: Manifest) -> None:
         """From here on the batch is done, whatever happens."""
@@ -235,6 +244,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 def sync_directory(path: Path) -> None:
     """Names in it outlive a power cut."""
+    sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """What is in it outlives a power cut; not so its name."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -26,6 +26,10 @@ class ParquetTable:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def is_there(self) -> bool:
+        """See `Table.is_there`."""
+        return True
+
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """See `Table.publish`."""
         move(rows, self._root / batch_directory(manifest.batch))

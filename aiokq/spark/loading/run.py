@@ -13,6 +13,7 @@ from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
 from aiokq.spark.loading.failures import LoadFailed, one_line_of
+from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.option_words import in_words_of_load
 from aiokq.spark.loading.options import LoadOptions
 from aiokq.spark.loading.preflight import Preflight, look
@@ -39,8 +40,14 @@ Tell: TypeAlias = Callable[[LoadProgress], None]
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at whether to stop."""
 
-STARTS: Final = 5
-"""In a row, without a batch between them."""
+START_PATIENCE: Final = 600.0
+"""Seconds, from the first of late starts in a row on, in which they are tried again."""
+
+START_PAUSES: Final = (1.0, 30.0)
+"""Seconds before the next try: the first, which is doubled each time, and the longest."""
+
+HELD: Final = 120.0
+"""Seconds; a query that ran longer had started, though it may have had nothing to load."""
 
 LATE: Final = "Python worker failed to connect back"
 """What Spark says where a Python takes more than ten seconds to start, as on a machine that does
@@ -137,6 +144,7 @@ def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Id
         "read_committed": options.read_committed,
         # The batches of a load are in one table, and their dead letters in one directory.
         "table": options.table,
+        "catalog": catalog_identity(options.catalog),
         "dead_letter": None if options.dead_letter is None else str(options.dead_letter_root),
     }
 
@@ -180,35 +188,66 @@ class _Load:
         interrupted = self._stopping and (self._total is None or self._loaded.offsets < self._total)
         return LoadSummary.of(
             self._target.root,
-            query.id,
+            query,
             self._loaded,
             time.monotonic() - started,
             interrupted=interrupted,
         )
 
-    def _ended_query(self) -> StreamingQuery:
+    def _ended_query(self) -> str | None:
         """Run the query to its end; again, if Spark could not start a Python for it in time.
+
+        Returns:
+            its id; None if there was none before the load was told to stop.
 
         Raises:
             LoadFailed: it has failed.
         """
-        late = 0
-        while True:
-            before = self._loaded.offsets
+        late, since = 0, 0.0
+        pause, longest = START_PAUSES
+        while not self._stop.is_set():
+            before, begun = self._loaded.offsets, time.monotonic()
+            try:
+                return self._query()
+            except LoadFailed as error:
+                if LATE not in str(error) or self._stop.is_set():
+                    raise
+                now = time.monotonic()
+                # Of weeks of loading there may be many, which have all passed.
+                if late == 0 or self._loaded.offsets > before or now - begun > HELD:
+                    late, since = 0, now
+                late += 1
+                if now - since >= START_PATIENCE:
+                    raise LoadFailed(
+                        f"Spark could not start a Python within its ten seconds, {late} times in "
+                        f"{(now - since) / 60:.0f} minutes: this machine has too much to do, or "
+                        "too little memory; the same call goes on where the load was"
+                    ) from error
+                logger.warning("starting the query again late=%d error=%s", late, error)
+                self._failure = None
+            self._stop.wait(min(longest, pause * 2 ** min(late - 1, 10)))
+        self._stopping = True
+        return self._target.checkpoint.query_id()
+
+    def _query(self) -> str:
+        """Run the query once; its id.
+
+        Raises:
+            LoadFailed: it has failed.
+        """
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
             query = self._writer().start()
             try:
                 self._wait(query)
-                return query
-            except LoadFailed as error:
-                # Of weeks of loading there may be many, which have all passed.
-                late = 1 if self._loaded.offsets > before else late + 1
-                if LATE not in str(error) or late == STARTS or self._stop.is_set():
-                    raise
-                logger.warning("starting the query again error=%s", error)
-                self._failure = None
+                return str(query.id)
             finally:
-                if query.isActive:
+                if _is_active(query):
                     self._end_or_break_off(query)
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            raise self._explained(error) from None
 
     def _writer(self) -> DataStreamWriter:
         from aiokq.spark.loading.task_source import LoadFilesSource
@@ -256,16 +295,11 @@ class _Load:
     # -- in the caller's thread
 
     def _wait(self, query: StreamingQuery) -> None:
-        from pyspark.errors import StreamingQueryException
-
-        try:
-            # It takes fractions of a second, though its types do not say so.
-            while not query.awaitTermination(LOOK_AGAIN):  # type: ignore[arg-type]
-                if self._stop.is_set():
-                    self._end(query)
-                    return
-        except StreamingQueryException as error:
-            raise self._explained(error) from None
+        # It takes fractions of a second, though its types do not say so.
+        while not query.awaitTermination(LOOK_AGAIN):  # type: ignore[arg-type]
+            if self._stop.is_set():
+                self._end(query)
+                return
 
     def _end_or_break_off(self, query: StreamingQuery) -> None:
         """Whoever breaks off the end, as by a second Ctrl-C, does not wait for the batch."""
@@ -289,10 +323,26 @@ class _Load:
 
     def _explained(self, error: BaseException) -> BaseException:
         """What the query died of, as it was raised here where it was; else in one line."""
+        from py4j.protocol import Py4JNetworkError
+
         failure = self._failure
         if isinstance(failure, KafkaError | OSError):
             return failure
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            return LoadFailed(
+                "Spark's JVM is gone, killed or out of memory; the same call goes on where the "
+                "load was"
+            )
         return LoadFailed(in_words_of_load(one_line_of(error if failure is None else failure)))
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return query.isActive
+    except (Py4JError, OSError):  # the JVM is gone, and the query with it
+        return False
 
 
 def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["spark_session"]
 
+logger = logging.getLogger("aiokq.spark")
+
 PACKAGE: Final = Path(__file__).resolve().parents[3]
 """Where the package aiokq is."""
 
@@ -57,7 +59,7 @@ def spark_session(
         try:
             yield session
         finally:
-            session.stop()
+            _stop(session)
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)
 
@@ -82,26 +84,75 @@ def _start(
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in {**defaults, **conf}.items():
         builder = builder.config(key, value)
+    if quiet:
+        # A JVM that goes is told by what fails of it; py4j tells it first, and at length.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
-    # Ctrl-C goes to all processes of a terminal: the driver ends the work, its workers must not
-    # break it off. What is blocked here stays so in the JVM and all that it starts.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # The JVM keeps the stderr that it is started with.
         with _no_stderr() if quiet else contextlib.nullcontext():
+            _start_jvm({**defaults, **conf, "spark.master": master})
             session = builder.getOrCreate()
-    except (PySparkException, Py4JError, RuntimeError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise LoadFailed(f"Spark does not start: {one_line_of(error)}") from error
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # Spark takes Ctrl-C for itself.
         if main and before is not None:
             signal.signal(signal.SIGINT, before)
     if quiet:
         session.sparkContext.setLogLevel("OFF")
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return session
+
+
+def _start_jvm(conf: Mapping[str, str]) -> None:
+    """Start the JVM as the builder would, but in a session of its own.
+
+    Signals to all processes of a terminal (Ctrl-C) or of a supervisor's group are for the driver:
+    it ends the work, JVM and workers must not break it off. They end with the driver's pipe to
+    them, however that ends.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    given = SparkConf().setAll(list(conf.items()))
+    with _signals_later():
+        gateway = launch_gateway(given, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """What SIGINT and SIGTERM would do is done at the end.
+
+    A JVM whose driver leaves before it has heard of it stays for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for again in came:
+            signal.raise_signal(again)
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    try:
+        session.stop()
+    except (Py4JError, OSError) as error:
+        logger.info("Spark had ended before it was stopped error=%r", error)
 
 
 @contextlib.contextmanager

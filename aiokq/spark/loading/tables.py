@@ -36,6 +36,9 @@ class Found:
 class Table(Protocol):
     """A kind of target."""
 
+    def is_there(self) -> bool:
+        """Whether it has been made; what is no more than its directory always has."""
+
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """Make the rows of a batch visible, all at once, unless they are already.
 

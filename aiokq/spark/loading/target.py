@@ -12,6 +12,7 @@ Readers of files in directories leave out names that begin with an underscore.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -169,7 +170,9 @@ class Target:
     def _check_checkpoint(self) -> None:
         """Batches have numbers: with another checkpoint other records would have the same."""
         query = self.checkpoint.query_id()
-        known = [*self.manifests.all(), *self.manifests.prepared()]
+        # The last one only: of years of loading there are millions.
+        prepared = self.manifests.prepared()
+        known = prepared or list(itertools.islice(self.manifests.latest(), 1))
         if known and known[-1].query != query:
             raise OptionError(
                 "checkpoint",

@@ -7,7 +7,6 @@ visible, all of a batch at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from pyspark import TaskContext
 
 from aiokq import TopicPartition
+from aiokq.spark.loading.manifest import sync_file
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -327,12 +327,8 @@ class _File:
         """End it; it is on the disk. Its bytes."""
         self.flush()
         self.close()
-        descriptor = os.open(self._place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        sync_file(self._place)
+        return self._place.stat().st_size
 
     def close(self) -> None:
         """End it as it is."""

@@ -6,6 +6,7 @@ twice does not make up for one that is missing.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, cast
 
 from aiokq import Cluster, TopicPartition
 from aiokq.errors import ConfigError, KafkaError, UnknownTopicOrPartition
+from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.manifest import LoadedPartition, Manifest
-from aiokq.spark.loading.options import LoadFormat, LoadOptions
+from aiokq.spark.loading.options import LoadFormat, LoadOptions, OptionError
 from aiokq.spark.loading.parquet_table import find_files
 from aiokq.spark.loading.table_choice import require_extras, table_of
 from aiokq.spark.loading.tables import Found, Table
-from aiokq.spark.loading.target import Target
+from aiokq.spark.loading.target import Identity, Target
 from aiokq.spark.worker import worker_client
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def verify_load(
 
     Raises:
         ConfigError: nothing was ever loaded to it, or a manifest is damaged.
+        OptionError: it was loaded with another catalog.
         BootstrapFailed: the cluster cannot be reached.
     """
     import pyarrow as pa
@@ -93,6 +96,7 @@ def verify_load(
         catalog=catalog or {},
     )
     require_extras(options)
+    _check_catalog(options, identity)
     isolation: IsolationLevel = (
         "read_committed" if identity["read_committed"] else "read_uncommitted"
     )
@@ -100,10 +104,26 @@ def verify_load(
     return _verified(target, found, kafka, isolation)
 
 
+def _check_catalog(options: LoadOptions, identity: Identity) -> None:
+    """The table of another catalog would be recounted, or there would be none.
+
+    Raises:
+        OptionError: the catalog is not that of the load.
+    """
+    given, loaded = catalog_identity(options.catalog), identity.get("catalog")
+    if given != loaded:
+        of = json.dumps(loaded) if loaded else "the catalog within the target"
+        raise OptionError(
+            "catalog",
+            f"{options.root} was loaded with {of}: give "
+            + ("its properties" if loaded else "none"),
+        )
+
+
 def _verified(
     target: Target, table: Table, kafka: Mapping[str, str], isolation_level: IsolationLevel
 ) -> Verification:
-    manifests = target.manifests.all()
+    manifests = list(target.manifests.all())
     problems = [
         f"batch {m.batch} is complete, but not published: the next load does it"
         for m in target.manifests.prepared()

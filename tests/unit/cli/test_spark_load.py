@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from aiokq.cli.loading import refused
 from aiokq.errors import KafkaError
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.options import OptionError
+from aiokq.spark.loading.summary import LoadProgress, LoadSummary
 from tests.unit.cli.harness import CommandLine
 from tests.unit.spark.loading.worlds import World, options
 
@@ -96,3 +99,68 @@ def test_a_target_is_recounted_without_topics(alone: CommandLine, tmp_path: Path
     assert broken.code == 1
     assert not broken.json["sound"]
     assert broken.json["rows"] == 0
+
+
+class Run:
+    """A load that is told to end by signals, as a test has it."""
+
+    def __init__(self, *events: signal.Signals | Exception, begun: bool = False) -> None:
+        self.events = events
+        self.begun = begun
+
+    def __call__(self, options: object, *, progress: Any, **given: Any) -> LoadSummary:
+        if self.begun:
+            progress(LoadProgress(0, 1, None, 1))
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            signal.raise_signal(event)
+        return LoadSummary(Path("x"), "query", interrupted=True)
+
+
+@pytest.mark.parametrize(
+    ("load", "code", "lines"),
+    [
+        (
+            Run(signal.SIGTERM),
+            143,
+            ["aiokq: ended before it began; the same command goes on where the load was"],
+        ),
+        (
+            Run(signal.SIGINT, begun=True),
+            130,
+            ["aiokq: ending after this batch; once more to end at once"],
+        ),
+        (
+            Run(signal.SIGTERM, LoadFailed("Spark's JVM is\ngone"), begun=True),
+            143,
+            [
+                "aiokq: ending after this batch; once more to end at once",
+                "aiokq: ended at once (Spark's JVM is gone); the same command goes on where the "
+                "load was",
+            ],
+        ),
+        (
+            Run(signal.SIGTERM, signal.SIGTERM, begun=True),
+            143,
+            [
+                "aiokq: ending after this batch; once more to end at once",
+                "aiokq: ended at once; the same command goes on where the load was",
+            ],
+        ),
+    ],
+    ids=["starting", "loading", "with Spark", "twice"],
+)
+def test_a_signal_is_told_in_a_line_and_by_the_exit_code(
+    alone: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    load: Run,
+    code: int,
+    lines: list[str],
+) -> None:
+    """Sent to all processes while Spark started, it was a JVM that did not start: exit code 1."""
+    monkeypatch.setattr("aiokq.spark.loading.run.load", load)
+
+    result = run(alone, "t", "--to", "x")
+
+    assert (result.code, result.err.splitlines()) == (code, lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import tracemalloc
 from decimal import Decimal
 
 import pyarrow as pa
@@ -97,9 +98,66 @@ def test_the_prefix_of_a_schema_registry_is_skipped() -> None:
             "R has itself within",
         ),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "but of micros"),
+        # Seven bytes would be an array of two thousand million of them.
+        ({"type": "array", "items": "null"}, "no column of type 'null'"),
+        ({"type": "array", "items": ["null"]}, "a union of several types"),
+        ({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}, "no bytes"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "no bytes"),
+        (
+            {
+                "type": "array",
+                "items": {
+                    "type": "fixed",
+                    "name": "F",
+                    "size": 0,
+                    "logicalType": "decimal",
+                    "precision": 2,
+                },
+            },
+            "array of length 0",
+        ),
     ],
 )
 def test_a_schema_without_columns_is_refused(schema: object, reason: str) -> None:
     """Before anything is loaded."""
     with pytest.raises(ValueError, match=reason):
         arrow_of_avro(schema)
+
+
+ONE = {"type": "record", "name": "One", "fields": [{"name": "a", "type": ["null", "int"]}]}
+ITEMS: list[object] = [
+    *("boolean", "int", "long", "float", "double", "bytes", "string"),
+    ["null", "long"],
+    {"type": "enum", "name": "E", "symbols": ["A"]},
+    {"type": "fixed", "name": "F", "size": 1},
+    {"type": "bytes", "logicalType": "decimal", "precision": 4},
+    {"type": "array", "items": "int"},
+    {"type": "map", "values": "int"},
+    ONE,
+]
+
+
+@pytest.mark.parametrize("items", ITEMS, ids=str)
+@pytest.mark.parametrize("kind", ["array", "map"])
+def test_a_value_that_claims_more_than_it_has_is_bad_at_once(kind: str, items: object) -> None:
+    """A few bytes that say they are thousands of millions of items filled the memory of a task."""
+    schema = {"type": kind, "items" if kind == "array" else "values": items}
+    read = AvroReaders(schema)()
+    for count in (2**31, 2**62):
+        for sized in (count, -count):
+            for rest in (b"", b"\x00", b"\x02" * 100, b"\x00" * 100):
+                hostile = long(sized) + (long(1) if sized < 0 else b"") + rest
+                tracemalloc.start()
+                try:
+                    with pytest.raises(ValueError, match="no Avro of this schema"):
+                        read(hostile)
+                    assert tracemalloc.get_traced_memory()[1] < 2**20
+                finally:
+                    tracemalloc.stop()
+
+
+def long(value: int) -> bytes:
+    """As Avro has it: the sign in the lowest bit, seven bits a byte."""
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, "long", value)
+    return file.getvalue()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import pandas as pd
@@ -142,6 +146,107 @@ def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
         "0.json",
         "1.json",
     ]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Its files are in the table's directory by then: the same are written over them."""
+    deltalake = pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta", partition_by=("topic", "date")))
+    world.load(0)
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            commit = deltalake.DeltaTable.create_write_transaction
+            died = crashing(commit, before=before)
+            patched.setattr(deltalake.DeltaTable, "create_write_transaction", died)
+            with contextlib.suppress(Crash):
+                world.load(1)
+
+    world.load(1)
+
+    check(world, 2)
+    table = deltalake.DeltaTable(str(world.options.root))
+    known = {Path(unquote(uri)).name for uri in table.file_uris()}
+    assert {path.name for path in world.options.root.rglob("*.parquet")} == known
+    assert len(table.partitions()) == 6
+
+
+def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the commit was on the disk, what is in it was not, nor was the manifest."""
+    pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta"))
+    world.load(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "_sync_log", crashing(DeltaTable._sync_log, before=True))
+        with pytest.raises(Crash):
+            world.load(1)
+    log = sorted((world.options.root / "_delta_log").glob("*.json"))
+    log[-1].write_bytes(b"")
+
+    world.load(1)
+
+    check(world, 2)
+
+
+def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
+    """It was the backtrace of two languages."""
+    pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta"))
+    world.load(0)
+    log = sorted((world.options.root / "_delta_log").glob("*.json"))
+    log[-1].write_bytes(log[-1].read_bytes()[:100])
+
+    with pytest.raises(LoadFailed, match="the Delta table cannot be read: ") as caught:
+        world.load(1)
+
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda t: t.alter.add_constraint({"few": "offset < 9"}), "delta.constraints.few"),
+        (lambda t: t.delete(), None),
+        (lambda t: t.alter.set_table_properties({"delta.appendOnly": "true"}), None),
+    ],
+    ids=["constraint", "deleted rows", "append only"],
+)
+def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
+    tmp_path: Path, change: Callable[[Any], object], problem: str | None
+) -> None:
+    """What `deltalake` checks of the rows that it writes itself, is checked before its commit."""
+    deltalake = pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta"))
+    world.load(0)
+    table = deltalake.DeltaTable(str(world.options.root))
+    if problem is not None:
+        table.delete()
+    change(table)
+
+    if problem is None:
+        world.load(1)
+        assert set(expected(2)) - set(expected(1)) <= set(by_delta(world.options.root))
+        return
+    with pytest.raises(LoadFailed, match=problem):
+        world.load(1)
+
+
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, format_: str) -> None:
+    """It would have the batches from now on, and nobody would miss those before."""
+    world = World(options(tmp_path / "out", format=format_))
+    world.load(0)
+    if format_ == "delta":
+        shutil.rmtree(world.options.root / "_delta_log")
+    else:
+        (world.options.root / "catalog.db").unlink()
+
+    with pytest.raises(LoadFailed, match="the table that was loaded is not there any more"):
+        world.load(1)
 
 
 def test_rows_are_in_directories_of_topic_and_date(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("pyspark")
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from aiokq import TopicPartition
@@ -17,41 +18,59 @@ from aiokq.spark.loading import run
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import LoadedFile, LoadedPartition, Manifest
 from aiokq.spark.loading.preflight import Preflight
-from aiokq.spark.loading.run import LATE, STARTS, _Load
+from aiokq.spark.loading.run import LATE, START_PATIENCE, _Load
 from aiokq.spark.loading.summary import Loaded, LoadSummary, TopicLoad
 from aiokq.spark.loading.target import Target
 from tests.unit.spark.loading.worlds import options
 
 
 class Queries:
-    """Queries that end as they are told to, some after they have loaded something."""
+    """Queries that end as they are told to, some after they have loaded something.
 
-    def __init__(self, *endings: str | None, loading: Collection[int] = ()) -> None:
+    Attributes:
+        seconds: that each takes.
+        time: by a clock of its own, which `wait` of the stop event moves on.
+    """
+
+    def __init__(
+        self, *endings: str | None, loading: Collection[int] = (), seconds: float = 12.0
+    ) -> None:
         self.endings = list(endings)
         self.loading = loading
+        self.seconds = seconds
+        self.time = 1000.0
         self.started = 0
+        self.pauses: list[float] = []
         self.load: _Load | None = None
 
     def start(self) -> SimpleNamespace:
         self.started += 1
+        self.time += self.seconds
         return SimpleNamespace(isActive=False, id="query")
 
     def wait(self, query: object) -> None:
         if self.started in self.loading:
             assert self.load is not None
             self.load._loaded.offsets += 1
-        ending = self.endings[self.started - 1]
+        ending = self.endings[min(self.started, len(self.endings)) - 1]
         if ending is not None:
             raise LoadFailed(ending)
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.time += seconds
 
 
 def run_of(tmp_path: Path, queries: Queries, monkeypatch: pytest.MonkeyPatch) -> _Load:
     wanted = options(tmp_path / "out", value_format="bytes", value_schema=None)
     nothing = Preflight(None, {})
-    load = _Load(wanted, Target.of(wanted), None, None, nothing, None, threading.Event())  # type: ignore[arg-type]
+    stop = threading.Event()
+    load = _Load(wanted, Target.of(wanted), None, None, nothing, None, stop)  # type: ignore[arg-type]
     queries.load = load
     monkeypatch.setattr(load, "_writer", lambda: queries)
     monkeypatch.setattr(load, "_wait", queries.wait)
+    monkeypatch.setattr(stop, "wait", queries.pause)
+    monkeypatch.setattr(run.time, "monotonic", lambda: queries.time)
     return load
 
 
@@ -66,28 +85,83 @@ def test_a_query_whose_python_started_too_late_is_started_again(
     assert (queries.started, summary.query) == (3, "query")
 
 
-def test_late_starts_are_counted_from_the_last_batch_on(
+def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A load that goes on for weeks ended at its fifth late start, of which each had passed."""
-    queries = Queries(*[LATE] * (2 * STARTS - 3), None, loading={STARTS - 1})
+    """A minute of a busy machine, five late starts, ended a load of weeks."""
+    queries = Queries(LATE)
+
+    with pytest.raises(LoadFailed, match=r"times in 1\d minutes: .* goes on where the load was"):
+        run_of(tmp_path, queries, monkeypatch).run()
+
+    assert queries.pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+    assert START_PATIENCE <= queries.time - 1000 - queries.seconds < START_PATIENCE + 60
+    assert queries.started == len(queries.pauses) + 1 > 10
+
+
+@pytest.mark.parametrize(
+    ("loading", "seconds"), [(range(1, 100, 9), 12.0), ((), 500.0)], ids=["batches", "nothing new"]
+)
+def test_late_starts_are_counted_from_the_last_query_that_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loading: Collection[int], seconds: float
+) -> None:
+    """A load that goes on for weeks ended at its last late start, of which each had passed."""
+    queries = Queries(*[LATE] * 100, None, loading=loading, seconds=seconds)
 
     run_of(tmp_path, queries, monkeypatch).run()
 
-    assert queries.started == 2 * STARTS - 2
+    assert queries.started == 101
 
 
-@pytest.mark.parametrize(("ending", "starts"), [("a disk is full", 1), (LATE, STARTS)])
 def test_what_does_not_pass_by_itself_ends_the_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, starts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a Python that never starts does, too."""
-    queries = Queries(*[ending] * STARTS)
+    """At once."""
+    queries = Queries("a disk is full")
 
-    with pytest.raises(LoadFailed, match=ending):
+    with pytest.raises(LoadFailed, match="a disk is full"):
         run_of(tmp_path, queries, monkeypatch).run()
 
-    assert queries.started == starts
+    assert (queries.started, queries.pauses) == (1, [])
+
+
+def test_a_load_that_is_told_to_stop_before_it_began_starts_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while Spark starts: half a minute later it had started, and ended, a query."""
+    queries = Queries(None)
+    load = run_of(tmp_path, queries, monkeypatch)
+    load._stop.set()
+
+    summary = load.run()
+
+    assert (queries.started, summary.query, summary.interrupted) == (0, None, True)
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"),
+                                   ConnectionRefusedError(111, "Connection refused")])  # fmt: skip
+def test_a_jvm_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Killed for its memory: a traceback of py4j's."""
+    queries = Queries(None)
+    load = run_of(tmp_path, queries, monkeypatch)
+
+    class Gone:
+        id = "query"
+
+        @property
+        def isActive(self) -> bool:
+            raise error
+
+    def gone(query: object) -> None:
+        raise error
+
+    monkeypatch.setattr(queries, "start", Gone)
+    monkeypatch.setattr(load, "_wait", gone)
+
+    with pytest.raises(LoadFailed, match=r"JVM is gone.* goes on where the load was"):
+        load.run()
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_batch(

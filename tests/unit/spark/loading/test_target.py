@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.spark.loading.directory_lock import DirectoryLock, Held
+from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.target import Target
 
@@ -100,3 +102,47 @@ def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="Not a directory") as caught, target.opened({}):
         pass
     assert caught.value.option == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"token": "renewed", "s3.secret-access-key": "x"}, True),
+        ({"uri": "postgresql://me:other@db/catalog"}, True),
+        ({"uri": "postgresql://me:secret@db2/catalog"}, False),
+        ({"warehouse": "/lake2"}, False),
+        ({"name": "prod"}, False),
+        ({"type": "rest"}, False),
+    ],
+    ids=str,
+)
+def test_another_catalog_is_another_load(
+    tmp_path: Path, changes: dict[str, str], same: bool
+) -> None:
+    """A table of the same name in it: half of the batches would be in each. No secret is kept."""
+    pytest.importorskip("pyiceberg")
+    given = {"type": "sql", "uri": "postgresql://me:secret@db/catalog", "warehouse": "/lake"}
+    target = Target(tmp_path / "out", None)
+    with target.opened({"catalog": catalog_identity(given | {"token": "s3cr3t"})}):
+        (target.root / "_aiokq_checkpoint" / "offsets").mkdir()
+    kept = (target.root / "_aiokq_load.json").read_text()
+    assert "secret" not in kept
+    assert "s3cr3t" not in kept
+
+    refused = contextlib.nullcontext() if same else pytest.raises(OptionError, match="was loaded")
+    with refused as caught, target.opened({"catalog": catalog_identity(given | changes)}):
+        pass
+    assert same or caught.value.option == "catalog"
+
+
+def test_a_catalog_of_pyicebergs_own_settings_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address may be in a variable, and change there."""
+    pytest.importorskip("pyiceberg")
+    assert catalog_identity({}) is None
+    monkeypatch.setenv("PYICEBERG_CATALOG__AIOKQ__URI", "http://one")
+    assert catalog_identity({"type": "rest"}) == {
+        "name": "aiokq",
+        "type": "rest",
+        "uri": "http://one",
+    }

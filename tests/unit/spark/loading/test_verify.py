@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 from pyarrow import parquet
 
 from aiokq.errors import ConfigError
+from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.verify import Verification, verify_load
 from tests.unit.spark.loading.worlds import World, options
 
@@ -139,3 +140,32 @@ def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         "aiokq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=root.as_uri()
     )
     assert catalog.list_namespaces() == [("aiokq",)]
+
+
+def test_the_table_of_another_catalog_is_not_recounted(tmp_path: Path) -> None:
+    """ "There is no table": the load had been given a catalog, and the recount had not."""
+    pytest.importorskip("pyiceberg")
+    world = World(options(tmp_path / "out", format="iceberg"))
+    world.load(0)
+    root = world.options.root
+
+    with pytest.raises(OptionError, match="with the catalog within the target: give none"):
+        verify_load(root, kafka={}, catalog={"type": "sql", "uri": "sqlite:///:memory:"})
+    path = root / "_aiokq_load.json"
+    document = json.loads(path.read_text()) | {"catalog": {"name": "prod"}}
+    path.write_text(json.dumps(document))
+    with pytest.raises(OptionError, match=r'with {"name": "prod"}: give its properties'):
+        verify_load(root, kafka={})
+
+
+def test_a_catalog_has_the_name_that_others_know_it_by(tmp_path: Path) -> None:
+    """A property "name" was an argument given twice; in SQL, tables are kept by that name."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    uri, warehouse = f"sqlite:///{tmp_path}/prod.db", str(tmp_path / "lake")
+    given = {"name": "prod", "type": "sql", "uri": uri, "warehouse": warehouse}
+    world = World(options(tmp_path / "out", format="iceberg", catalog=given))
+
+    world.load(0)
+
+    catalog = catalogs.load_catalog("prod", type="sql", uri=uri, warehouse=warehouse)
+    assert catalog.list_tables("aiokq") == [("aiokq", "load")]
