@@ -127,6 +127,11 @@ class FrameReader:
         return self._next_step() - self._room
 
     @property
+    def needs(self) -> tuple[int, int]:
+        """`allocated` and `wanted`, which an account of memory asks for with each request."""
+        return (0, 0) if self._frame is None else (self._room, self.wanted)
+
+    @property
     def mid_frame(self) -> bool:
         """Whether part of a frame has arrived, and the rest has not."""
         return self._frame is not None or bool(self._partial)

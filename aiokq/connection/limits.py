@@ -62,7 +62,7 @@ class FrameBudget:
     def charge(self, nbytes: int) -> None:
         """Take note of memory taken, or given back (negative)."""
         self.used += nbytes
-        if nbytes < 0:
+        if nbytes < 0 and self._waiting:
             self._wake()
 
     def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:

@@ -72,11 +72,14 @@ class ResponseWriter:
         Raises:
             ConnectionLost: the peer is gone, or takes nothing.
         """
-        size = sum(map(len, fragments))
+        size, in_files = 0, False
+        for fragment in fragments:  # hot: benchmarks/micro/produce.py
+            size += len(fragment)
+            in_files = in_files or type(fragment) is FileRange
         transport = self._transport
         if transport.closing:
             raise ConnectionLost(f"connection to {transport.peer} closed before the response")
-        if any(type(fragment) is FileRange for fragment in fragments):
+        if in_files:
             fragments = [
                 self._read(fragment, 0, fragment.length)
                 if isinstance(fragment, FileRange) and fragment.length <= _INLINE_BYTES

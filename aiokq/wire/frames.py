@@ -9,6 +9,8 @@ Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageT
 
 from __future__ import annotations
 
+import functools
+import math
 import struct
 from typing import NamedTuple, TypeVar, cast
 
@@ -100,7 +102,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
                 raise Malformed(f"client id of {length} bytes in {len(frame) - position}")
             client_id = str(frame[position:end], "utf-8")
             position = end
-        if key in APIS and api(key).is_flexible(version):
+        if version >= _flexible_since(key):
             position = _skip_tags(frame, position)
     except DECODE_ERRORS as error:
         raise ProtocolError(f"malformed request header: {error}", offset=position) from error
@@ -128,7 +130,10 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
     """
     fragments = encode(message, version)
     tags = b"\0" if _tagged_header(type(message), version) else b""
-    head = _RESPONSE_HEAD.pack(4 + len(tags) + sum(map(len, fragments)), correlation_id)
+    size = 4 + len(tags)
+    for fragment in fragments:
+        size += len(fragment)
+    head = _RESPONSE_HEAD.pack(size, correlation_id)
     fragments[0] = b"".join((head, tags, cast("bytes", fragments[0])))
     return fragments
 
@@ -168,6 +173,13 @@ def peek_correlation_id(frame: Buffer) -> int:
     return cast("int", _CORRELATION_ID.unpack_from(frame)[0])
 
 
+@functools.cache
+def _flexible_since(key: int) -> float:
+    """Return the first version of an API with tagged fields in the header of its requests."""
+    since = api(key).FLEXIBLE_SINCE if key in APIS else None
+    return math.inf if since is None else since
+
+
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Tell whether the response header has tagged fields.
 
@@ -179,6 +191,8 @@ def _tagged_header(cls: type[Response], version: int) -> bool:
 
 def _skip_tags(frame: Buffer, position: int) -> int:
     """Return the position behind the tagged fields of a header."""
+    if not frame[position]:
+        return position + 1
     count, position = uvarint(frame, position)
     for _ in range(count):
         _, position = uvarint(frame, position)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
-from aiokq.broker.log.validation import stored_form, validate_batch
+from aiokq.broker.log.validation import header_settles, stored_form, validate_batch
 from aiokq.core.errors import RecordBatchTooLarge
 from aiokq.core.types import Buffer
 from aiokq.records.control import EndTransactionMarker, read_marker
-from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
+from aiokq.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
@@ -48,23 +48,20 @@ class PreparedAppend(NamedTuple):
     """Batches in the form that a topic stores, which their producers may still not append.
 
     Attributes:
-        batches: each with its header.
+        batches: the bytes of each.
+        headers: of the batches.
         size: bytes of all batches.
-        config: the topic's settings that they obey.
         origin: who appends them.
-        now_ms: the broker's time, which LogAppendTime has stamped on them.
+        now_ms: the broker's time.
+        stamped: it is the records' own: LogAppendTime.
     """
 
-    batches: list[tuple[Buffer, BatchHeader]]
+    batches: list[Buffer]
+    headers: list[BatchHeader]
     size: int
-    config: LogConfig
     origin: Origin
     now_ms: int
-
-    @property
-    def stamped(self) -> bool:
-        """Whether the records have the time of the append."""
-        return self.config.log_append_time and self.origin is Origin.CLIENT
+    stamped: bool
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
         """The earlier batch that these repeat, if so: nothing is to be written then.
@@ -74,10 +71,10 @@ class PreparedAppend(NamedTuple):
                 ``producer_state``.
         """
         if self.origin is Origin.CLIENT:  # whose batches are no control batches
-            return producers.check([header for _, header in self.batches], self.origin)
+            return producers.check(self.headers, self.origin)
         for index, marker in self.markers().items():
-            producers.check_marker(self.batches[index][1], marker)
-        data_headers = (header for _, header in self.batches if not header.is_control)
+            producers.check_marker(self.headers[index], marker)
+        data_headers = (header for header in self.headers if not header.is_control)
         return producers.check(data_headers, self.origin)
 
     def markers(self) -> dict[int, EndTransactionMarker]:
@@ -86,7 +83,7 @@ class PreparedAppend(NamedTuple):
             return {}
         found = {
             index: read_marker(batch, header)
-            for index, (batch, header) in enumerate(self.batches)
+            for index, (batch, header) in enumerate(zip(self.batches, self.headers, strict=True))
             if header.is_control
         }
         return {index: marker for index, marker in found.items() if marker is not None}
@@ -96,13 +93,13 @@ class PreparedAppend(NamedTuple):
         buffers: list[Buffer] = []
         headers: list[BatchHeader] = []
         max_timestamp = NO_TIMESTAMP
-        for batch, header in self.batches:
-            header = BatchHeader._make((offset, header.length, leader_epoch, *header[3:]))
+        for batch, header in zip(self.batches, self.headers, strict=True):
             buffers.append(_PREFIX.pack(offset, header.length, leader_epoch))
             buffers.append(memoryview(batch)[_BEHIND_PREFIX:])
-            headers.append(header)
-            offset = header.next_offset
-            max_timestamp = max(max_timestamp, header.max_timestamp_ms)
+            headers.append(header.placed_at(offset, leader_epoch))
+            offset += header.last_offset_delta + 1
+            if header.max_timestamp_ms > max_timestamp:
+                max_timestamp = header.max_timestamp_ms
         return PlacedAppend(buffers, headers, self.size, offset, max_timestamp)
 
 
@@ -129,19 +126,25 @@ def prepare_append(
         InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
         RecordBatchTooLarge: more than a segment may hold.
     """
+    # hot: benchmarks/micro/produce.py
     view = memoryview(data)
-    batches: list[tuple[Buffer, BatchHeader]] = []
+    client = origin is Origin.CLIENT
+    batches: list[Buffer] = []
+    stored_headers: list[BatchHeader] = []
     position = size = 0
     for header in headers:
-        batch: Buffer = view[position : position + header.size]
-        position += header.size
+        end = position + header.length + LOG_OVERHEAD
+        batch: Buffer = view[position:end]
+        position = end
         validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=crc32c)
-        if origin is Origin.CLIENT:
+        if client and not header_settles(config, header, now_ms):
             batch, header = stored_form(batch, header, config, now_ms=now_ms, crc32c=crc32c)
-        batches.append((batch, header))
-        size += header.size
+        batches.append(batch)
+        stored_headers.append(header)
+        size += header.length + LOG_OVERHEAD
     if size > config.segment_bytes:
         raise RecordBatchTooLarge(
             f"append of {size} bytes is larger than segment.bytes {config.segment_bytes}"
         )
-    return PreparedAppend(batches, size, config, origin, now_ms)
+    stamped = client and config.log_append_time
+    return PreparedAppend(batches, stored_headers, size, origin, now_ms, stamped)

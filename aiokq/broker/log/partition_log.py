@@ -30,7 +30,7 @@ from aiokq.broker.log.segments import TimestampSearch
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
 from aiokq.core.files import FileRange, Files
 from aiokq.core.types import TopicPartition
-from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
+from aiokq.records.header import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
@@ -146,7 +146,7 @@ class PartitionLog(LocalLog):
         prepared = prepare_append(
             data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
         )
-        return self.append_prepared(prepared, leader_epoch=leader_epoch)
+        return self._append(prepared, leader_epoch)
 
     def append_prepared(self, prepared: PreparedAppend, *, leader_epoch: int) -> AppendResult:
         """Append what ``prepare_append`` has looked through, with ``config`` as it is now.
@@ -155,6 +155,9 @@ class PartitionLog(LocalLog):
             OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
         """
         self._check_usable()
+        return self._append(prepared, leader_epoch)
+
+    def _append(self, prepared: PreparedAppend, leader_epoch: int) -> AppendResult:
         stamped = prepared.stamped
         duplicate = prepared.check(self._producers)
         if duplicate is not None:
@@ -166,23 +169,22 @@ class PartitionLog(LocalLog):
                 duplicate=True,
             )
         base_offset = self.log_end_offset
-        last_offset = self._write(prepared, leader_epoch)
-        if self.high_watermark > last_offset:
+        next_offset = self._write(prepared, base_offset, leader_epoch)
+        if self.high_watermark >= next_offset:
             for listener in self.append_listeners:
                 listener(prepared.size)
         else:
             self._unseen_bytes += prepared.size
         return AppendResult(
             base_offset,
-            last_offset,
+            next_offset - 1,
             prepared.now_ms if stamped else NO_TIMESTAMP,
             self._log_start_offset,
         )
 
-    def _write(self, prepared: PreparedAppend, leader_epoch: int) -> int:
-        """Write batches, all or none, and take note of them; the last offset they got."""
+    def _write(self, prepared: PreparedAppend, base_offset: int, leader_epoch: int) -> int:
+        """Write batches, all or none, and take note of them; the log's end then."""
         now_ms = prepared.now_ms
-        base_offset = self.log_end_offset
         markers = prepared.markers()
         placed = prepared.placed_at(base_offset, leader_epoch)
         # All that can fail comes before the write: what is written is not taken back.
@@ -193,7 +195,7 @@ class PartitionLog(LocalLog):
         self._changed = True
         self._tail.write(placed)
         for index, header in enumerate(placed.headers):
-            if header.has_producer_id:
+            if header.producer_id > NO_PRODUCER_ID:
                 if index in markers:
                     aborted = self._producers.end_transaction(header, markers[index], now_ms)
                     if aborted is not None:
@@ -201,13 +203,14 @@ class PartitionLog(LocalLog):
                         self._segments.active.note_aborted(aborted)
                 elif not header.is_control:
                     self._producers.update(header, now_ms)
-        self._producers.map_end_offset = placed.next_offset
+        next_offset = placed.next_offset
+        self._producers.map_end_offset = next_offset
         # The only replica: what is written is committed, if the topic does not ask for more than
         # that. (With replicas, they move it.)
         durability = self.durability
-        if not durability.has_policy or not durability.holds_back(self, placed.next_offset):
-            self.high_watermark = placed.next_offset
-        return placed.next_offset - 1
+        if not durability.has_policy or not durability.holds_back(self, next_offset):
+            self.high_watermark = next_offset
+        return next_offset
 
     # --- durability
 

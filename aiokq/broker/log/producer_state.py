@@ -20,6 +20,7 @@ from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, Transact
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
     NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     NO_SEQUENCE,
     BatchHeader,
     add_sequence,
@@ -137,24 +138,24 @@ class ProducerState:
             InvalidProducerEpoch: a newer epoch has written here.
             OutOfOrderSequence: records before these are missing.
         """
-        seen: dict[int, tuple[int, int]] = {}
+        seen: dict[int, BatchHeader] = {}  # the last of each producer in this append
         for header in headers:
-            if not header.has_producer_id:
+            producer_id = header.producer_id
+            if producer_id <= NO_PRODUCER_ID:
                 continue
-            entry = self._entries.get(header.producer_id)
+            entry = self._entries.get(producer_id)
             if origin is Origin.CLIENT and entry is not None:
                 duplicate = entry.duplicate_of(header)
                 if duplicate is not None:
                     return duplicate
-            known = seen.get(header.producer_id)
-            if known is None:
-                known = (
-                    (entry.producer_epoch, entry.last_sequence)
-                    if entry is not None
-                    else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
-                )
-            self._check_batch(header, *known, origin)
-            seen[header.producer_id] = (header.producer_epoch, header.last_sequence)
+            before = seen.get(producer_id) if seen else None
+            if before is not None:
+                self._check_batch(header, before.producer_epoch, before.last_sequence, origin)
+            elif entry is not None:
+                self._check_batch(header, entry.producer_epoch, entry.last_sequence, origin)
+            else:
+                self._check_batch(header, NO_PRODUCER_EPOCH, NO_SEQUENCE, origin)
+            seen[producer_id] = header
         return None
 
     def _check_batch(

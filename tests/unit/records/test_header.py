@@ -12,6 +12,7 @@ from aiokq.records.header import (
     NO_SEQUENCE,
     TRANSACTIONAL_MASK,
     UNKNOWN_COUNT,
+    BatchHeader,
     add_sequence,
     iter_headers,
     pack_header,
@@ -145,3 +146,12 @@ def test_log_append_time_is_patched_with_its_crc() -> None:
     assert {record.timestamp_ms for record in iter_records(data, header)} == {9999}
     assert data.endswith(b"behind")
     assert HEADER_SIZE == 61
+
+
+def test_a_header_placed_in_a_log_is_what_is_read_there() -> None:
+    """An append takes note of other offsets than it wrote."""
+    data = bytearray(batch(codec=4, attributes=TRANSACTIONAL_MASK))
+    placed = read_header(data).placed_at(1 << 40, 7)
+    set_base_offset(data, 1 << 40, 7)
+    assert placed == read_header(data)
+    assert type(placed) is BatchHeader

@@ -10,6 +10,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
     InvalidRecords,
     InvalidTimestamps,
+    header_settles,
     produced_headers,
     validate_batch,
 )
@@ -24,6 +25,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.header import (
     CONTROL_MASK,
     LOG_APPEND_TIME,
+    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     computed_crc,
     pack_header,
@@ -184,3 +186,25 @@ def test_old_formats_and_early_zstd_are_refused() -> None:
     produced_headers(data, 7)
     with pytest.raises(CorruptRecord):
         produced_headers(b"\x00" * 70, 9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compression_type": "zstd"},
+        {"message_timestamp_type": "LogAppendTime"},
+        {"message_timestamp_after_max_ms": -10_000_000},
+        {"message_timestamp_before_max_ms": 86_400_000},
+        {"cleanup_policy": ("compact", "delete")},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_that_ask_for_the_records_are_no_headers_business(
+    settings: dict[str, object],
+) -> None:
+    """A topic's rule is skipped, as the header seemed to be enough."""
+    header = read_header(batch())
+    assert header_settles(config(), header, NOW_MS)
+    assert not header_settles(config(**settings), header, NOW_MS)
+    stamped = header._replace(attributes=TIMESTAMP_TYPE_MASK)
+    assert not header_settles(config(), stamped, NOW_MS)

@@ -1,0 +1,309 @@
+"""What a Produce request costs a broker in its own code: `python -m benchmarks.micro.produce`.
+
+No socket and no disk: a connection is fed whole frames by a transport that is none, and the log's
+file drops what is written behind its first batch. What is left is the interpreter's work, and the
+floor, which is told beside: the copy into the connection's memory, and the CRC. Rows: batches of
+128 KB and of one small record, plain and of an idempotent producer, one request a turn of the loop
+and several. Microseconds of CPU a request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import uvloop
+
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.settings import broker_settings
+from aiokq.core.clock import SystemClock
+from aiokq.core.environment import Environment
+from aiokq.core.ephemeral_files import EphemeralFile, EphemeralFiles
+from aiokq.core.offload import InlineOffload
+from aiokq.fastpath import crc32c
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire import (
+    CreateTopicsRequest,
+    ProduceRequest,
+    ProduceResponse,
+    decode_response,
+    encode_request,
+)
+from aiokq.wire.create_topics import CreatableTopic
+from aiokq.wire.produce import PartitionProduceData, TopicProduceData
+
+if TYPE_CHECKING:
+    from aiokq.core.environment import Listener
+    from aiokq.core.files import Path
+    from aiokq.core.types import Buffer
+
+TOPIC: Final = "load"
+ROUND_BYTES: Final = 8 * 1024 * 1024
+ROUND_REQUESTS: Final = 400
+ROUNDS: Final = 60
+VERSION: Final = 9
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_CRC_COVERS: Final = 21
+_PRODUCER: Final = struct.Struct(">qhi")  # its id, its epoch, the batch's sequence
+_PRODUCER_AT: Final = 43
+
+
+class Row(NamedTuple):
+    """One kind of request."""
+
+    name: str
+    records: int
+    record_bytes: int
+    idempotent: bool
+    at_once: int
+
+
+ROWS: Final = (
+    Row("128 KB", 127, 1024, False, 1),
+    Row("128 KB, 4 at once", 127, 1024, False, 4),
+    Row("128 KB idempotent, 4 at once", 127, 1024, True, 4),
+    Row("one record", 1, 100, False, 1),
+    Row("one record, 8 at once", 1, 100, False, 8),
+    Row("one record idempotent, 8 at once", 1, 100, True, 8),
+)
+
+
+class ForgetfulFile(EphemeralFile):
+    """Keeps the first batch, which the log looks at, and drops the others."""
+
+    __slots__ = ("_forgets",)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        if position and not hasattr(self, "_forgets"):
+            self._forgets = True
+            os.dup2(os.open(os.devnull, os.O_RDWR), self._fd)
+        return super().pwritev(buffers, position)
+
+
+class ForgetfulFiles(EphemeralFiles):
+    """As the system's, but for logs."""
+
+    __slots__ = ()
+
+    def open(
+        self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
+    ) -> EphemeralFile:
+        file = super().open(path, create=create, exclusive=exclusive, writable=writable)
+        if not os.fspath(path).endswith("0.log"):
+            return file
+        descriptor, file._fd = file._fd, -1
+        return ForgetfulFile(descriptor, os.fspath(path))
+
+
+class Sink(asyncio.Transport):
+    """The other end of a connection: takes answers, and is fed from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+        self._answers: list[Buffer] = []
+
+    def take(self) -> bytes:
+        """What was answered since the last time."""
+        answers, self._answers, self.nbytes = self._answers, [], 0
+        return b"".join(answers)
+
+    def write(self, data: Buffer) -> None:
+        self._answers.append(data)
+        self.nbytes += len(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    abort = close
+
+
+class Door:
+    """A network of one listener, whose connections are made by hand."""
+
+    port = 1
+
+    def __init__(self) -> None:
+        self.knock: Callable[[], asyncio.BufferedProtocol]
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BufferedProtocol], *_: object, **__: object
+    ) -> Listener:
+        self.knock = factory
+        return self
+
+    def close(self) -> None:
+        pass
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+class Requests:
+    """Requests of one row, each with its size in front."""
+
+    def __init__(self, row: Row) -> None:
+        now_ms = int(time.time() * 1000)
+        records = [
+            RawRecord(index, now_ms, None, b"v" * row.record_bytes) for index in range(row.records)
+        ]
+        batch = encode_batch(records, crc32c=crc32c)
+        data = PartitionProduceData(index=0, records=batch)
+        topic = TopicProduceData(name=TOPIC, partition_data=[data])
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+        parts = encode_request(request, version=VERSION, correlation_id=1, client_id="bench")
+        self._row = row
+        self._frame = b"".join(cast("list[bytes]", parts))
+        self._start = self._frame.index(batch)
+        self._end = self._start + len(batch)
+        self._sequence = 0
+        self.size = len(self._frame)
+
+    def make(self, number: int) -> list[bytes]:
+        """So many; those of an idempotent producer follow each other."""
+        if not self._row.idempotent:
+            return [self._frame] * number
+        frames = []
+        for _ in range(number):
+            frame = bytearray(self._frame)
+            batch = memoryview(frame)[self._start : self._end]
+            _PRODUCER.pack_into(batch, _PRODUCER_AT, 7, 0, self._sequence)
+            _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_COVERS:]))
+            frames.append(bytes(frame))
+            self._sequence += self._row.records
+        return frames
+
+
+class Bench:
+    """A broker, and one connection to it."""
+
+    def __init__(self, directory: str) -> None:
+        self._door = Door()
+        self._sink = Sink()
+        self._node = BrokerNode(
+            broker_settings({}, profile="kafka"),
+            Environment(
+                SystemClock(), random.Random(1), self._door, ForgetfulFiles(), InlineOffload()
+            ),
+            data_dir=directory,
+        )
+
+    async def __aenter__(self) -> Bench:
+        await self._node.start()
+        self._protocol = self._door.knock()
+        self._protocol.connection_made(self._sink)
+        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        parts = encode_request(request, version=4, correlation_id=1, client_id="bench")
+        self._feed(b"".join(cast("list[bytes]", parts)))
+        while not self._sink.nbytes:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._protocol.connection_lost(None)
+        await self._node.close()
+
+    def _feed(self, frame: bytes) -> None:
+        """As a transport does that received it."""
+        protocol, view = self._protocol, memoryview(frame)
+        while view:
+            into = memoryview(protocol.get_buffer(-1))
+            count = min(len(into), len(view))
+            into[:count] = view[:count]
+            protocol.buffer_updated(count)
+            view = view[count:]
+
+    async def _send(self, frames: list[bytes], at_once: int, answer_bytes: int) -> None:
+        sink, sent = self._sink, 0
+        for first in range(0, len(frames), at_once):
+            for frame in frames[first : first + at_once]:
+                self._feed(frame)
+            sent += at_once
+            while sink.nbytes < sent * answer_bytes:  # noqa: ASYNC110  a turn of the loop each
+                await asyncio.sleep(0)
+
+    async def measure(self, row: Row, rounds: int) -> tuple[float, float]:
+        """Microseconds of CPU a request: the least of the rounds, and their median."""
+        requests, sink = Requests(row), self._sink
+        number = min(ROUND_REQUESTS, ROUND_BYTES // requests.size)
+        number -= number % row.at_once
+        sink.take()
+        await self._send(requests.make(1), 1, 1)
+        answer_bytes = _check(sink.take(), 1)
+        costs = []
+        for _ in range(rounds):
+            frames = requests.make(number)
+            started = time.process_time()
+            await self._send(frames, row.at_once, answer_bytes)
+            costs.append((time.process_time() - started) / number * 1e6)
+            _check(sink.take(), number)
+        return min(costs), statistics.median(costs)
+
+
+def _check(answers: bytes, number: int) -> int:
+    """Whether all were accepted; the size of an answer."""
+    view, size = memoryview(answers), 0
+    for _ in range(number):
+        size = 4 + int.from_bytes(view[:4], "big")
+        _, response = decode_response(ProduceResponse, view[4:size], VERSION)
+        assert response.responses[0].partition_responses[0].error_code == 0, response
+        view = view[size:]
+    assert not view
+    return size
+
+
+def floor(row: Row) -> float:
+    """Microseconds for what no code of ours can avoid: copy and CRC."""
+    frame = Requests(row).make(1)[0]
+    into = memoryview(bytearray(len(frame)))
+    number = max(1, ROUND_BYTES // len(frame)) if row.records > 1 else ROUND_REQUESTS
+    costs = []
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        for _ in range(number):
+            into[:] = frame
+            crc32c(into)
+        costs.append((time.process_time() - started) / number * 1e6)
+    return min(costs)
+
+
+async def main(rounds: int, only: str) -> None:
+    for row in ROWS:
+        if only in row.name:
+            with tempfile.TemporaryDirectory() as directory:
+                async with Bench(directory) as bench:
+                    least, median = await bench.measure(row, rounds)
+            print(f"{row.name:34} {least:7.1f}  median {median:7.1f}  floor {floor(row):6.1f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    given = parser.parse_args()
+    uvloop.run(main(given.rounds, given.only))
