@@ -199,6 +199,7 @@ cdef class Cursor:
     cdef Py_ssize_t sub_at
     cdef Py_ssize_t partial
     cdef Py_ssize_t max_batch_bytes
+    cdef Py_ssize_t opened_bytes
     cdef Py_ssize_t remaining
     cdef long long stop
     cdef long long last_offset

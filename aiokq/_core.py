@@ -3385,6 +3385,7 @@ class Cursor:
         "max_batch_bytes",
         "next_offset",
         "opened",
+        "opened_bytes",
         "partial",
         "partition",
         "position",
@@ -3437,6 +3438,7 @@ class Cursor:
         self.inner = None
         self.remaining = 0
         self.opened = False
+        self.opened_bytes = 0
         self.bounded = False
         self.ended = False
         self.partial = 0
@@ -3544,17 +3546,22 @@ class Cursor:
         elif not self.ended:
             _skip_unread(self, corrupt)
 
-    def columns(self, names=None):
+    def columns(self, names=None, max_bytes=None):
         """Hands over all records that are left as columns; see Columns.
+
+        Fewer where a corrupt batch or more than 2 GiB of a column is next: until `exhausted`
+        another call gives the rest.
 
         Args:
             names: the columns wanted, all by default; see COLUMN_NAMES.
+            max_bytes: open no further batch once those that were have so many bytes of records,
+                decompressed; no limit by default.
 
         Raises:
             CorruptRecord: as iteration does, once what stands before it was handed over.
             ValueError: no such column.
         """
-        return _columns(self, names)
+        return _columns(self, names, max_bytes)
 
     def __repr__(self):
         return f"<Cursor {self.topic}-{self.partition} position={self.position}>"
@@ -3915,13 +3922,16 @@ def _open_batch(
             cursor.inner = None
             cursor.record = cursor.base + at + HEADER_SIZE
             cursor.record_end = cursor.base + at + total
+            cursor.opened_bytes = total - HEADER_SIZE
         else:
             payload = _decompressed(cursor, at, total, attributes)
             cursor.inner = payload
             cursor.record = cython.cast(cython.p_uchar, PyBytes_AS_STRING(payload))
             cursor.record_end = cursor.record + PyBytes_GET_SIZE(payload)
+            cursor.opened_bytes = PyBytes_GET_SIZE(payload)
     else:
         cursor.inner = _decompressed(cursor, at, total, attributes)
+        cursor.opened_bytes = len(cursor.inner)
     return None
 
 
@@ -4211,12 +4221,13 @@ def _check_names(names):
 
 
 @cython.cfunc
-def _columns(cursor: Cursor, names: object) -> Columns:
+def _columns(cursor: Cursor, names: object, max_bytes: object) -> Columns:
     columns: Columns = Columns(cursor.topic, cursor.partition, _check_names(names))
+    most: cython.longlong = _MAX_INT64 if max_bytes is None else max_bytes
     if cython.compiled:
-        return _native_columns(cursor, columns)
+        return _native_columns(cursor, columns, most)
     else:
-        return _listed_columns(cursor, columns)
+        return _listed_columns(cursor, columns, most)
 
 
 @cython.final
@@ -4262,7 +4273,7 @@ def _filled(buffer: _Buffer, used: cython.Py_ssize_t) -> object:
 
 
 @cython.cfunc
-def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
+def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong) -> Columns:
     """Straight from the batches' bytes: no object per record."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
@@ -4277,6 +4288,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
         payload: cython.Py_ssize_t
         ahead: cython.Py_ssize_t
         most: cython.Py_ssize_t
+        taken: cython.longlong = 0
         rows: cython.Py_ssize_t = 0
         items: cython.Py_ssize_t = 0
         key_used: cython.Py_ssize_t = 0
@@ -4312,6 +4324,8 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
         text_offsets: _Buffer = _buffer()
         texts: _Buffer = _buffer()
         while problem is None:
+            if rows > 0 and taken >= max_bytes:
+                break
             try:
                 if cursor.remaining == 0 and not _open_next(cursor):
                     break
@@ -4319,6 +4333,7 @@ def _native_columns(cursor: Cursor, columns: Columns) -> Columns:
                 if rows == 0:
                     raise
                 break
+            taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
             # What is left uncompressed bounds what it can hold: one allocation, mostly.
             ahead = payload + (cursor.size - cursor.at)
@@ -4545,14 +4560,15 @@ def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -
 
 if not cython.compiled:
 
-    def _listed_columns(cursor, columns):
+    def _listed_columns(cursor, columns, max_bytes):
         """From records, by way of lists: right, and no faster than reading them."""
         records = []
-        held = 0
-        while True:
+        held = taken = 0
+        while not records or taken < max_bytes:
             try:
                 if cursor.remaining == 0 and not _open_next(cursor):
                     break
+                taken += cursor.opened_bytes
                 # A byte of a name that is no UTF-8 becomes three.
                 held += 3 * len(cursor.inner)
                 if records and held > _MAX_INT32:

@@ -31,6 +31,9 @@ __all__ = ["read_ranges"]
 
 FETCH_BYTES: Final = 1024 * 1024
 """Kafka's ``max.partition.fetch.bytes``; a record batch for Spark is about this large."""
+COLUMNS_BYTES: Final = 8 * FETCH_BYTES
+"""Decompressed, after which an Arrow batch ends with its record batch: what was fetched may become
+a thousand times as large."""
 WINDOW: Final = 4
 """Ranges that are fetched at a time."""
 LANE_BYTES: Final = 4 * FETCH_BYTES
@@ -60,9 +63,9 @@ def read_ranges(
         try:
             for records in readahead:
                 cursor = records.cursor()
-                # Columns end before a corrupt batch, which the next call raises, and before 2 GiB.
+                # Columns end before a corrupt batch, too, which the next call raises.
                 while True:
-                    columns = cursor.columns(projection.columns)
+                    columns = cursor.columns(projection.columns, COLUMNS_BYTES)
                     if len(columns):
                         yield projection.batch(columns.to_arrow())
                     if cursor.exhausted:

@@ -161,7 +161,11 @@ def state(reading: Any) -> tuple[Any, ...]:
 
 
 def as_columns(
-    core: ModuleType, data: bytes, names: list[str] | None, options: dict[str, Any]
+    core: ModuleType,
+    data: bytes,
+    names: list[str] | None,
+    options: dict[str, Any],
+    max_bytes: int | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """The rows, and all else that can be seen; a corrupt batch is asked for twice, then skipped."""
     reading = cursor(core, data, options)
@@ -170,7 +174,7 @@ def as_columns(
     refused = 0
     while not reading.exhausted:
         try:
-            columns = reading.columns(names)
+            columns = reading.columns(names, max_bytes)
         except CorruptRecord as error:
             log.append(str(error))
             rows.append("corrupt")
@@ -229,13 +233,14 @@ options = st.fixed_dictionaries(
 wanted = st.sampled_from([None, None, ["headers"], ["value"], ["key", "offset"], ["timestamp"]])
 
 
-@given(logs(), wanted, options)
+@given(logs(), wanted, options, st.sampled_from([None, None, 1, 100]))
 @thorough
 def test_hostile_batches_give_the_same_columns_or_the_same_error(
-    data: bytes, names: list[str] | None, options: dict[str, Any]
+    data: bytes, names: list[str] | None, options: dict[str, Any], max_bytes: int | None
 ) -> None:
     """A count of headers that lies is refused by one build, and read as something by the other."""
-    assert as_columns(compiled, data, names, options) == as_columns(pure, data, names, options)
+    one, two = (as_columns(core, data, names, options, max_bytes) for core in (compiled, pure))
+    assert one == two
 
 
 @pytest.mark.parametrize("core", [compiled, pure], ids=["compiled", "pure"])

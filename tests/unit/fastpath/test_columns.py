@@ -114,6 +114,25 @@ def test_a_stop_offset_bounds_columns(encode: Make, cursor: Make) -> None:
     assert reading.position == 11
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_columns_end_with_the_batch_that_fills_them(encode: Make, cursor: Make, codec: int) -> None:
+    """Zeros compress a thousandfold: columns of all that was fetched had no bound."""
+    rows = [(None, bytes(1000), None, n) for n in range(10)]
+    data = b"".join(encode(rows, base_offset=at, codec=codec) for at in range(0, 50, 10))
+    reading = cursor(data)
+
+    counts = []
+    while not reading.exhausted:
+        counts.append(len(reading.columns(["value"], max_bytes=15_000)))
+    assert counts == [20, 20, 10]
+    assert reading.position == 50
+
+    reading = cursor(data, 5)
+    next(reading)
+    assert [len(reading.columns([], 1)), len(reading.columns([], max_bytes=None))] == [4, 40]
+    assert len(cursor(data).columns(["offset"], 0)) == 10
+
+
 def test_names_that_are_not_utf8_are_replaced(core: ModuleType, encode: Make, cursor: Make) -> None:
     """Arrow's strings are UTF-8; a record shows such a name the same way."""
     batch = bytearray(encode([(None, b"v", [("name", b"x"), ("ok", b"y")], 1)]))

@@ -49,7 +49,7 @@ class Records:
     def cursor(self) -> Records:
         return self
 
-    def columns(self, names: tuple[str, ...]) -> Columns:
+    def columns(self, names: tuple[str, ...], max_bytes: int) -> Columns:
         self.exhausted = True
         return Columns([self.partition * 1000 + n for n in range(self.offset, self.next_offset)])
 
@@ -171,7 +171,7 @@ def test_a_corrupt_batch_ends_the_task_behind_the_rows_before_it(
 ) -> None:
     """Columns end before it, and the next call raises: it must be made."""
 
-    def columns(self: Records, names: tuple[str, ...]) -> Columns:
+    def columns(self: Records, names: tuple[str, ...], max_bytes: int) -> Columns:
         if self.offset == 0:
             self.offset = 5
             return Columns([0, 1, 2, 3, 4])
@@ -247,3 +247,21 @@ def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
     with pytest.raises(DataLoss, match="TOPIC_RECREATED"):
         rows(part(0, 0, 10))
     assert rows(part(0, 0, 10), failOnDataLoss="false") == []
+
+
+def test_what_was_compressed_well_does_not_become_one_batch(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch of a megabyte was a batch of a gigabyte: neither worker nor JVM is bounded by it."""
+    asked: list[int] = []
+
+    def columns(self: Records, names: tuple[str, ...], max_bytes: int) -> Columns:
+        asked.append(max_bytes)
+        self.offset += 5
+        self.exhausted = self.offset == self.next_offset
+        return Columns(list(range(self.offset - 5, self.offset)))
+
+    monkeypatch.setattr(Records, "columns", columns)
+
+    assert list(read(part(0, 0, 10))) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert asked == [reading.COLUMNS_BYTES] * 2
