@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.settings import broker_settings
@@ -97,6 +98,7 @@ async def clean(path: Path) -> dict[str, object]:
         broker_settings(),
         lambda: [directory],
         swapped=lambda: None,
+        cold_reads=ColdReads(environment.offload),
         counters=BrokerCounters(),
     )
     size = directory.logs[PARTITION].size_bytes

@@ -70,7 +70,7 @@ def jobs(node: BrokerNode) -> list[Job]:
         for log in list(node.storage.directories.logs()):
             try:
                 log.roll_idle(clock.timestamp_ms())
-                deleted += await node.index_repair.read(
+                deleted += await node.cold_reads.read(
                     functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
                 )
             except KafkaStorage:  # logged, and no reason to keep what others have
@@ -93,7 +93,7 @@ def jobs(node: BrokerNode) -> list[Job]:
                 settings,
                 lambda: node.storage.directories.online,
                 swapped=node.purge_later,
-                repair=node.index_repair.repair,
+                cold_reads=node.cold_reads,
                 counters=node.counters,
             )
 

@@ -15,7 +15,7 @@ from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
-from aiokq.broker.index_repair import IndexRepair
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
@@ -69,7 +69,7 @@ class BrokerNode:
 
     Attributes:
         purgatory: fetches that wait for records.
-        index_repair: what reads wait for that find a damaged index.
+        cold_reads: what looks at logs wait for that need the disk.
         leadership_listeners: told of the partitions that it leads; to be set before it starts.
         retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
@@ -93,7 +93,7 @@ class BrokerNode:
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
         self.dispatcher = Dispatcher(self)
         self.purgatory = FetchPurgatory()
-        self.index_repair = IndexRepair(environment.offload)
+        self.cold_reads = ColdReads(environment.offload)
         self.leadership_listeners: list[LeadershipListener] = []
         self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
         self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
@@ -229,6 +229,7 @@ class BrokerNode:
                 topics=self.topics,
                 brokers=self.brokers,
                 group_configs=self.group_configs,
+                cold_reads=self.cold_reads,
                 counters=self.counters,
                 on_failure=self._fail,
             )

@@ -6,7 +6,6 @@ Owns leadership and visibility; the bytes are `log.partition_log`'s, the topic i
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from aiokq.broker.log.producer_state import Origin
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
-    from aiokq.broker.log.results import LogRead
     from aiokq.broker.topics import Topic
     from aiokq.core.errors import BrokerError
     from aiokq.records.header import BatchHeader
@@ -171,15 +169,6 @@ class Partition:
     def append_prepared(self, prepared: PreparedAppend) -> AppendResult:
         """Append batches that were looked through elsewhere; see `PartitionLog.append_prepared`."""
         return self.log.append_prepared(prepared, leader_epoch=self.leader_epoch)
-
-    def replay(self) -> LogRead:
-        """All committed batches that are there now, to be read with `log.walk.read_batches`.
-
-        Reads nothing itself: the walk belongs in an executor, and touches files only, so that the
-        partition may be appended to meanwhile. From `high_watermark` of the answer on, the caller
-        has seen nothing.
-        """
-        return self.log.read(self.log.log_start_offset, sys.maxsize)
 
     def delete_records(self, offset: int) -> int:
         """Hide the records before an offset; the new log start offset."""

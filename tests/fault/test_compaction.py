@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
@@ -62,11 +64,13 @@ class Crowd:
         self.runs = 0
         self.ran = asyncio.Event()
         self.peak = 0
+        self.cold_reads = ColdReads(self.environment.offload)
         self.cleaner = LogCleaner(
             self.environment,
             broker_settings({"log.cleaner.dedupe.buffer.size": 4_000_000}),
             lambda: [self.directory],
             swapped=lambda: None,
+            cold_reads=self.cold_reads,
             counters=BrokerCounters(),
         )
 
@@ -107,7 +111,8 @@ class Crowd:
         found: dict[bytes, tuple[int, bytes | None]] = {}
         offset = 0
         while offset < self.count:
-            read = self.log.read(offset, 1 << 20)
+            look = functools.partial(self.log.read, offset, 1 << 20)
+            read = await self.cold_reads.read(look)
             if not read.size:
                 offset = max(offset, min(self.log.log_end_offset, self.count))
                 await asyncio.sleep(0.002)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
@@ -39,7 +41,7 @@ from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
 from tests.sim.harness.files import ProgramFiles
 from tests.unit.broker.log.cleaning import SteppedClock
-from tests.unit.broker.log.samples import NOW_MS, fetched, records
+from tests.unit.broker.log.samples import NOW_MS, fetched, records, seen
 from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
 
 R = TypeVar("R")
@@ -162,6 +164,7 @@ class DiskMachine(RuleBasedStateMachine):
             broker_settings({}),
             lambda: self.directories.online,
             swapped=lambda: None,
+            cold_reads=ColdReads(self.offload),
             counters=BrokerCounters(),
         )
         self.directories.find(lambda partition, topic_id: True)
@@ -374,7 +377,7 @@ class DiskMachine(RuleBasedStateMachine):
         async def look() -> None:  # on the loop: an emptied log is rolled, which flushes
             for log in self.logs.values():
                 try:
-                    log.retain(KAFKA_POLICIES, NOW_MS)
+                    seen(functools.partial(log.retain, KAFKA_POLICIES, NOW_MS))
                 except KafkaStorage:
                     continue
 

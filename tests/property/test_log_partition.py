@@ -147,16 +147,6 @@ class LogMachine(RuleBasedStateMachine):
         self.start = self.log.delete_records(data.draw(st.integers(self.start, self.end)))
         self.log.purge()
 
-    @rule(data=st.data())
-    def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(self.start, self.end))
-        self.log.truncate_to(offset, now_ms=NOW_MS)
-        self._cut([model for model in self.batches if model.end <= offset])
-        self.start = min(self.start, self.log.log_end_offset)
-        # a batch across the offset goes whole, and an emptied log goes on where it was cut
-        self.end = self.log.log_end_offset
-        assert not self.batches or self.batches[-1].end <= self.end <= offset
-
     def _cut(self, kept: list[Model]) -> None:
         if len(kept) < len(self.batches):
             # which sequences are left only the log knows; a new epoch of the test's producer

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.group_configs import GroupConfigs
+    from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import Topic, TopicRegistry
@@ -87,6 +88,7 @@ class CoordinatorRuntime:
     Args:
         brokers: the live nodes, for the racks of partitions.
         group_configs: the settings of single groups.
+        cold_reads: reads the logs that are loaded.
         counters: what metrics show of the node.
         on_failure: told of a bug that stopped the loading.
     """
@@ -99,6 +101,7 @@ class CoordinatorRuntime:
         topics: TopicRegistry,
         brokers: Callable[[], Iterable[BrokerEndpoint]],
         group_configs: GroupConfigs,
+        cold_reads: ColdReads,
         counters: BrokerCounters,
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -109,6 +112,7 @@ class CoordinatorRuntime:
         self._topics = topics
         self._brokers = brokers
         self._group_configs = group_configs
+        self._cold_reads = cold_reads
         self._counters = counters
         self._view = RegistryView(topics, brokers)
         self._slots: dict[int, Slot] = {}
@@ -412,7 +416,7 @@ class CoordinatorRuntime:
                 rebalances=self._counters.group_rebalances,
             )
             slot = self._slots[partition.index] = Slot(
-                partition, ShardLog(partition), shard, timers
+                partition, ShardLog(partition, self._cold_reads), shard, timers
             )
             if slot.log.is_offline:
                 slot.state = ShardState.FAILED

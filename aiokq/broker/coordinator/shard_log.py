@@ -9,6 +9,7 @@ Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorRuntime.java``.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aiokq.broker.coordinator.shard import GroupShard
+    from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.partitions import Partition
     from aiokq.records.header import BatchHeader
     from aiokq.records.record import RawRecord
@@ -57,8 +59,9 @@ class _EncodedRecord(NamedTuple):
 class ShardLog:
     """One partition of `__consumer_offsets` as its coordinator uses it."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, cold_reads: ColdReads) -> None:
         self._partition = partition
+        self._cold_reads = cold_reads
 
     @property
     def is_empty(self) -> bool:
@@ -138,8 +141,9 @@ class ShardLog:
         offset, end = log.log_start_offset, log.log_end_offset
         count = 0
         while offset < end:
-            read = log.read(offset, READ_BYTES, upper_bound=end)
-            data = memoryview(b"".join(fragment.read() for fragment in read.fragments))
+            look = functools.partial(log.read, offset, READ_BYTES, upper_bound=end)
+            read = await self._cold_reads.read(look)
+            data = memoryview(await self._cold_reads.content(read.fragments))
             if not data:
                 break  # compaction has taken the last ones; their offsets are all that is left
             position = 0

@@ -9,13 +9,13 @@ Versions 0-3 get message formats 0 and 1, converted here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.fetch_sessions import FetchTarget
-from aiokq.broker.log.index import IndexesToRebuild
+from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.broker.partitions import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
@@ -37,6 +37,7 @@ from aiokq.wire.fetch import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.partitions import Partition
     from aiokq.core.files import FileRange
@@ -55,6 +56,11 @@ class Pass:
     immediate: bool = False
     room: dict[TopicPartition, int] = field(default_factory=dict)
     """How many bytes each partition could still add: what a waiting fetch watches."""
+    read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
+    """Those that have records, and whose."""
+    errors: list[str] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    """What some partitions have to wait for, which are errors as long as they do not."""
 
 
 async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchResponse:
@@ -70,18 +76,24 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
     def look() -> Pass:
         return _read_all(node, context.targets, request, call.version, max_bytes)
 
+    fresh = False
     while True:
-        found = await node.index_repair.read(look)
+        found = await _read_cold(node, look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
         if left <= 0:
             break
+        # What is there then was written meanwhile, or committed: that may be long after.
+        fresh = not found.size and request.isolation_level != READ_COMMITTED
         if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: what came in meanwhile goes along, even if it is too little.
-            found = await node.index_repair.read(look)
+            found = await _read_cold(node, look)
             break
-    await _load_cold(node, found)
+    if not fresh:
+        await _load_cold(node, found)
+    for name in found.errors:
+        node.counters.errors[name] += 1
     node.counters.record_bytes_fetched += found.size
     replica_id = _replica_id(request, call.version)
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
@@ -98,6 +110,21 @@ def _replica_id(request: FetchRequest, version: int) -> int:
     if version < 15:
         return request.replica_id
     return CONSUMER if request.replica_state is None else request.replica_state.replica_id
+
+
+async def _read_cold(node: BrokerNode, look: Callable[[], Pass]) -> Pass:
+    """Look, and again as long as partitions wait for the disk; they all have it read at once."""
+
+    def settled() -> Pass:
+        found = look()
+        if found.loads:
+            raise ColdRead(found.loads)
+        return found
+
+    try:
+        return await node.cold_reads.read(settled)
+    except ColdRead:
+        return look()  # the others are answered
 
 
 def _read_all(
@@ -129,10 +156,10 @@ def _read_all(
             check_leader_epoch(partition, target.current_leader_epoch)
             end = partition.visible_end(replica_id, read_committed)
             data = _read(partition, target, end, left, found, read_committed)
-        except IndexesToRebuild:
-            raise
         except BrokerError as error:
-            node.counters.errors[error.name] += 1
+            if isinstance(error, ColdRead):
+                found.loads += error.loads
+            found.errors.append(error.name)
             found.immediate = True
             data = FetchPartitionData(
                 partition_index=target.partition,
@@ -148,6 +175,8 @@ def _read_all(
             found.size += size
             left = max(left - size, 0)
             found.room[partition.name] = max(target.max_bytes - size, 0)
+            if size:
+                found.read.append((partition.log, data))
         found.results.append((target, data))
     return found
 
@@ -215,16 +244,15 @@ def _by_topic(
 
 async def _load_cold(node: BrokerNode, found: Pass) -> None:
     """Have what only the disk holds read off the loop, which would wait for it while it sends."""
-    for _, data in found.results:
-        if isinstance(data.records, list):
-            fragments: list[FileRange] = data.records
-            for fragment in fragments:
-                if not fragment.cached():
-                    try:
-                        await node.environment.offload.run(fragment.load)
-                    except OSError as error:
-                        _refuse(node, data, KafkaStorage(f"read failed: {error}"))
-                        break
+    for log, data in found.read:
+        fragments: list[FileRange] = data.records if isinstance(data.records, list) else []
+        for fragment in fragments:
+            if not fragment.cached():
+                try:
+                    await node.environment.offload.run(fragment.load)
+                except OSError as error:
+                    _refuse(node, data, log.read_refused(error))
+                    break
 
 
 async def _convert_down(node: BrokerNode, data: FetchPartitionData, version: int) -> None:

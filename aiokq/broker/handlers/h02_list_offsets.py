@@ -79,8 +79,7 @@ async def handle(node: BrokerNode, request: ListOffsetsRequest, call: Call) -> L
                 partition = node.topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition()
-                look = functools.partial(_answer, node, partition, asked, request, call.version)
-                answers.append(await node.index_repair.read_from(look))
+                answers.append(await _answer(node, partition, asked, request, call.version))
             except BrokerError as error:
                 node.counters.errors[error.name] += 1
                 answers.append(
@@ -132,7 +131,7 @@ async def _find(node: BrokerNode, partition: Partition, timestamp: int, end: int
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        timestamp = log.max_timestamp_ms()
+        timestamp = await node.cold_reads.read(log.max_timestamp_ms)
         if timestamp < 0:
             return NOTHING
     return await _first_since(node, partition, timestamp, end)
@@ -147,7 +146,11 @@ async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, e
     log = partition.log
     offset = log.log_start_offset
     # What lies above the visible end is not found: a consumer could not read it.
-    while offset < end and (search := log.search_timestamp(timestamp, offset)) is not None:
+    while offset < end:
+        look = functools.partial(log.search_timestamp, timestamp, offset)
+        search = await node.cold_reads.read(look)
+        if search is None:
+            break
         try:
             record = await node.environment.offload.run(search.run)
         except OSError as error:

@@ -30,7 +30,6 @@ class Durability:
         recovery_point: records before it are durable, and never checked by a recovery again.
         has_policy: its topic asks for flushes.
         is_new: its directory's name may not be durable yet.
-        generation: of the log's end; another one once records were replaced.
     """
 
     __slots__ = (
@@ -38,7 +37,6 @@ class Durability:
         "_flush_ms",
         "_flusher",
         "_waiters",
-        "generation",
         "has_policy",
         "is_new",
         "recovery_point",
@@ -47,7 +45,6 @@ class Durability:
     def __init__(self, config: LogConfig) -> None:
         self.recovery_point = 0
         self.is_new = False
-        self.generation = 0
         self._flusher: Flusher | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.update_config(config)
@@ -89,13 +86,7 @@ class Durability:
 
     def flushed(self, done: PendingFlush) -> None:
         """A flush that was begun is done."""
-        if done.generation == self.generation:
-            self.recovery_point = max(self.recovery_point, done.end_offset)
-
-    def truncated(self, end_offset: int) -> None:
-        """The log ends here now: what follows is not durable, whatever was there before."""
-        self.generation += 1
-        self.recovery_point = min(self.recovery_point, end_offset)
+        self.recovery_point = max(self.recovery_point, done.end_offset)
 
     async def changed(self) -> None:
         """Wait until a flush has ended, well or not, or the log was closed."""

@@ -38,8 +38,6 @@ class PendingFlush(NamedTuple):
     """What has to be synced so that a log is durable up to an offset.
 
     Attributes:
-        generation: of the log's end; another one by the time it is done means that records before
-            ``end_offset`` were replaced meanwhile.
         segments: which of them were written to.
         files: of these.
         directories: whose names are new.
@@ -47,7 +45,6 @@ class PendingFlush(NamedTuple):
 
     log: LocalLog
     end_offset: int
-    generation: int
     segments: Sequence[Segment]
     files: Sequence[File]
     directories: Sequence[str]

@@ -14,15 +14,10 @@ import operator
 import struct
 import sys
 from array import array
-from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_right
+from typing import Final
 
-from aiokq.broker.log.names import LOG
-from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files
-
-if TYPE_CHECKING:
-    from aiokq.broker.log.segment import Segment
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _POSITION: Final = 0xFFFFFFFF
@@ -34,18 +29,6 @@ _HIGH: Final = 1 if _LITTLE else 0
 
 class IndexCorrupt(Exception):
     """What an index file says cannot be; the index is to be built again from the log."""
-
-
-class IndexesToRebuild(KafkaStorage):
-    """A read has to wait until the indexes of a segment are made again, which takes too long here.
-
-    Whoever can leave the loop does so with ``segment.rebuilt()``, gives what came of it to
-    ``segment.adopt()`` and reads again; for all others it is an error that clients retry.
-    """
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(f"indexes of {segment.path(LOG)} are made again")
-        self.segment = segment
 
 
 class OffsetIndex:
@@ -67,6 +50,11 @@ class OffsetIndex:
         # One number per entry, offset above position: sorted by both, searched in C.
         self._entries: array[int] | None = None
         self._written = 0
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its entries are in memory."""
+        return self._entries is not None
 
     @property
     def is_full(self) -> bool:
@@ -141,13 +129,6 @@ class OffsetIndex:
         assert self._entries is not None
         return [((entry >> 32) + self._base, entry & _POSITION) for entry in self._entries]
 
-    def truncate(self, size: int) -> None:
-        """Drop the entries of batches at or behind position ``size``; flush to make it so."""
-        assert self._entries is not None
-        del self._entries[bisect_left(self._entries, size, key=_position_of) :]
-        self._written = min(self._written, len(self._entries))
-        self._stale = True
-
     def flush(self) -> None:
         """Write what is not in the file yet, and cut what is no longer there."""
         if self._entries is None or not self._stale:
@@ -189,6 +170,11 @@ class TimeIndex:
         self._times: array[int] | None = None
         self._offsets: array[int] = array("i")
         self._written = 0
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its entries are in memory."""
+        return self._times is not None
 
     @property
     def is_full(self) -> bool:
@@ -285,14 +271,6 @@ class TimeIndex:
         """All entries as (timestamp, offset)."""
         assert self._times is not None
         return [(t, o + self._base) for t, o in zip(self._times, self._offsets, strict=True)]
-
-    def truncate(self, next_offset: int) -> None:
-        """Drop the entries of offsets from ``next_offset`` on; flush to make it so."""
-        assert self._times is not None
-        at = bisect_left(self._offsets, next_offset - self._base)
-        del self._times[at:], self._offsets[at:]
-        self._written = min(self._written, at)
-        self._stale = True
 
     def flush(self) -> None:
         """Write what is not in the file yet, and cut what is no longer there."""

@@ -113,8 +113,11 @@ class LocalLog(ABC):
     # --- what the disk refuses
 
     def read_refused(self, error: OSError) -> KafkaStorage:
-        """A read that somebody else did of this log's files failed: logged, and what to answer."""
-        return self._refused("read failed", error)
+        """A read of this log's files failed, whoever did it: logged, and what to answer.
+
+        One of a log that was closed or deleted meanwhile is not the disk's trouble.
+        """
+        return self._closed_error() if self._closed else self._refused("read failed", error)
 
     def _refused(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
         return self._disk.refused(self.topic_partition, what, error, self.directory)
@@ -123,10 +126,16 @@ class LocalLog(ABC):
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._closed:
-            raise KafkaStorage(
-                f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
-            )
+            raise self._closed_error()
+
+    def _closed_error(self) -> KafkaStorage:
+        return KafkaStorage(
+            f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
+        )
 
     # --- durability
 
@@ -171,7 +180,7 @@ class LocalLog(ABC):
         if self.durability.is_new:
             self.durability.is_new = False
             directories.append(self.directory.rpartition("/")[0] or "/")
-        return PendingFlush(self, end, self.durability.generation, taken, files, directories)
+        return PendingFlush(self, end, taken, files, directories)
 
     def redo_flush(self, failed: PendingFlush) -> None:
         """What ``begin_flush`` gave was not synced, or not all of it: another one has to do it."""

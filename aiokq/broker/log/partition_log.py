@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING
 from aiokq.broker.log.appending import PreparedAppend, prepare_append
 from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.local_log import LocalLog
-from aiokq.broker.log.producer_snapshot import (
-    encode_snapshot,
-    restore_producers,
-    write_snapshot,
-)
+from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.retention import RetainedLog, expired
@@ -293,7 +289,7 @@ class PartitionLog(LocalLog):
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except OSError as error:
-                raise self._refused("read failed", error) from error
+                raise self.read_refused(error) from error
         return LogRead(
             fragments,
             size,
@@ -312,17 +308,19 @@ class PartitionLog(LocalLog):
         Args:
             start_offset: records before it do not count, nor those before the log's start.
         """
+        self._check_open()
         try:
             return self._segments.search(timestamp_ms, max(start_offset, self._log_start_offset))
         except OSError as error:
-            raise self._refused("read failed", error) from error
+            raise self.read_refused(error) from error
 
     def max_timestamp_ms(self) -> int:
         """The largest timestamp of all records; -1 without one."""
+        self._check_open()
         try:
             return self._segments.max_timestamp_ms()
         except OSError as error:
-            raise self._refused("read failed", error) from error
+            raise self.read_refused(error) from error
 
     # --- epochs
 
@@ -425,36 +423,6 @@ class PartitionLog(LocalLog):
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The transactions with records between two offsets that were aborted."""
         return self._segments.aborted_transactions(start, end)
-
-    # --- truncated
-
-    def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Remove the records from ``offset`` on, as a follower does whose leader has others."""
-        self._check_usable()
-        if offset >= self.log_end_offset:
-            return
-        self._changed = True
-        try:
-            self._truncate(offset, now_ms)
-        except OSError as error:
-            raise self._refused("not truncated", error) from error
-
-    def _truncate(self, offset: int, now_ms: int) -> None:
-        kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
-        if kept:
-            kept[-1].truncate_to(offset)
-        else:  # nothing of it is the leader's: the log goes on elsewhere
-            kept = [self._tail.new_segment(offset, now_ms)]
-            self._renamed = True
-        self._segments.replace(kept)
-        end = self.log_end_offset
-        self.durability.truncated(end)
-        self._epochs.truncate_from_end(end)
-        self._log_start_offset = min(self._log_start_offset, end)
-        self.high_watermark = min(self.high_watermark, end)
-        self._producers = restore_producers(
-            self._files, self.directory, self._segments.all, self._crc32c, now_ms
-        )
 
     # --- producers
 

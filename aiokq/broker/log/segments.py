@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
+from aiokq.broker.log.cold import at_each
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.walk import first_record_since
 from aiokq.core.files import FileRange
@@ -67,7 +68,7 @@ class Segments:
         self._bases = tuple(segment.base_offset for segment in segments)
         for segment in segments:
             segment.open_files = self._open_files
-            segment.on_loop = segment is not self.active
+            segment.on_loop = True
 
     def append(self, segment: Segment) -> None:
         """A new active segment."""
@@ -120,8 +121,10 @@ class Segments:
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
         """The first segment that may hold a record of this time or later, and where to look."""
-        for segment in self.all:
-            if segment.next_offset > start_offset and segment.latest_timestamp_ms() >= timestamp_ms:
+        segments = [segment for segment in self.all if segment.next_offset > start_offset]
+        latest = at_each(segments, Segment.latest_timestamp_ms)
+        for segment, latest_ms in zip(segments, latest, strict=True):
+            if latest_ms >= timestamp_ms:
                 return TimestampSearch(
                     segment.since_timestamp(timestamp_ms, start_offset),
                     timestamp_ms,
@@ -132,7 +135,7 @@ class Segments:
 
     def max_timestamp_ms(self) -> int:
         """The largest timestamp of all records; -1 without one."""
-        return max(segment.latest_timestamp_ms() for segment in self.all)
+        return max(at_each(self.all, Segment.latest_timestamp_ms))
 
     def _starting_at(self, offset: int) -> Iterator[tuple[Segment, int]]:
         """The segments from ``offset`` on, each with the position to read it from."""

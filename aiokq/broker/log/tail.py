@@ -57,28 +57,16 @@ class LogTail:
         self._limits = self._roll_limits()
 
     def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:
-        """Whether a new segment has to be begun first. What an append reads, it reads here.
-
-        Raises:
-            KafkaStorage: the disk refused, or an index does not fit its log.
-        """
-        segment = self._segments.active
-        try:
-            full = segment.should_roll(
-                placed.size, placed.max_timestamp_ms, placed.next_offset - 1, now_ms, self._limits
-            )
-            segment.prepare()
-        except (OSError, CorruptRecord) as error:
-            # Of a damaged log too: CORRUPT_MESSAGE would blame the producer's batch.
-            raise self._refused("append failed", error) from error
-        return full
+        """Whether a new segment has to be begun first."""
+        return self._segments.active.should_roll(
+            placed.size, placed.max_timestamp_ms, placed.next_offset - 1, now_ms, self._limits
+        )
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether the newest segment is as old as segment.ms allows, and nothing was appended.
 
         Raises:
-            OSError: its file cannot be read.
-            CorruptRecord: it does not begin with a batch.
+            OSError: the disk refused.
         """
         return self._limits.is_idle(self._segments.active, now_ms)
 

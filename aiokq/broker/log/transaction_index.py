@@ -120,15 +120,6 @@ class TransactionIndex:
                 return True
         return False
 
-    def truncate(self, next_offset: int) -> None:
-        """Drop those whose markers lie at ``next_offset`` or behind; flush to make it so."""
-        columns = self._columns
-        while columns and columns[-2] >= next_offset:
-            del columns[-_COLUMNS:]
-            self._cut = True
-        self._written = min(self._written, len(self))
-        self._synced = min(self._synced, len(self))
-
     def flush(self) -> None:
         """Write what is not in the file yet, and cut what is no longer there."""
         entries = self.entries()

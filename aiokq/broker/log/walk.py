@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, FileRange
@@ -23,19 +23,45 @@ READ_AHEAD: Final = 8 * 1024
 _LENGTH: Final = struct.Struct(">i")
 
 
-def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+class NotCached(Exception):
+    """A header lies in what may be on the disk only."""
+
+
+class FoundBatch(NamedTuple):
+    """A batch by its place in a file."""
+
+    position: int
+    header: BatchHeader
+
+
+def walk_headers(
+    file: File, position: int, end: int, *, cached: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch from ``position`` up to ``end``.
 
     The first batch that would reach beyond ``end`` ends the walk; records are never read.
 
+    Args:
+        cached: do not wait for the disk.
+
     Raises:
         CorruptRecord: where a batch should begin there is none.
+        NotCached: the disk would have to be waited for.
     """
-    chunk, start = b"", position
+    chunk: bytes | bytearray = b""
+    start = position
     while position + 17 <= end:
         at = position - start
         if at + HEADER_SIZE > len(chunk):
-            chunk, start, at = file.pread(min(READ_AHEAD, end - position), position), position, 0
+            start, at = position, 0
+            wanted = min(READ_AHEAD, end - position)
+            if cached:
+                there = file.pread_cached(wanted, position)
+                if len(there) < min(wanted, HEADER_SIZE):
+                    raise NotCached
+                chunk = there
+            else:
+                chunk = file.pread(wanted, position)
         if at + LOG_OVERHEAD > len(chunk):
             return
         size = _LENGTH.unpack_from(chunk, at + 8)[0] + LOG_OVERHEAD
@@ -44,6 +70,21 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         header = read_header(chunk, at)
         yield position, header
         position += header.size
+
+
+def first_batch(
+    file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
+) -> FoundBatch | None:
+    """The first batch from ``begin`` on that has ``offset`` or a later one, or ends at ``reach``
+    or behind it; None if none up to ``end`` does.
+
+    Raises:
+        CorruptRecord, NotCached: as ``walk_headers``.
+    """
+    for position, header in walk_headers(file, begin, end, cached=cached):
+        if header.last_offset >= offset or position + header.size >= reach:
+            return FoundBatch(position, header)
+    return None
 
 
 def read_batch(file: File, position: int, header: BatchHeader) -> bytes:

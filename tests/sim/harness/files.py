@@ -21,6 +21,7 @@ from aiokq.core.files import Path
 from aiokq.core.types import Buffer
 
 PAGE = 4096
+FAR = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +31,13 @@ class Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     modified_ms: int = 0
+    cold: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of which only the disk has the content."""
+
+    def cold_from(self, position: int) -> int:
+        """Where what is on the disk only begins, at or behind a position."""
+        starts = [max(start, position) for start, end in self.cold if end > position]
+        return min(starts, default=FAR)
 
     def sync(self) -> None:
         self.durable = bytes(self.content)
@@ -97,18 +105,24 @@ class MemoryFile:
 
     def pread(self, length: int, position: int) -> bytes:
         self._check("pread")
-        self._files.cold.discard(self._path)
+        self._files._wait_for(self._path, self._inode, position, length)
         return bytes(self._inode.content[position : position + length])
+
+    def pread_cached(self, length: int, position: int) -> bytes:
+        self._check("pread_cached")
+        end = min(position + length, self._inode.cold_from(position))
+        return bytes(self._inode.content[position:end])
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
         self._check("preadinto")
         view = memoryview(buffer).cast("B")
+        self._files._wait_for(self._path, self._inode, position, len(view))
         data = self._inode.content[position : position + len(view)]
         view[: len(data)] = data
         return len(data)
 
     def cached(self, length: int, position: int) -> bool:
-        return self._path not in self._files.cold
+        return self._inode.cold_from(position) >= position + length
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         self._check_writable()
@@ -203,8 +217,14 @@ class MemoryFiles:
         self.capacity = capacity
         self.life = 0
         """Goes up with each crash: files opened before are gone with their process."""
-        self.cold: set[str] = set()
-        """Files of which only the disk has the content, until somebody reads them."""
+        self.may_wait = True
+        """Whether to wait for the disk is no failure of a test: off the loop, or before it runs."""
+        self.waits: list[str] = []
+        """The files whose cold ranges were read."""
+        self.stalls: list[str] = []
+        """Those that were, where nobody may wait."""
+        self.stays_cold = False
+        """What is read of cold ranges is pushed out of memory again."""
         self._root = Directory()
         self._journal: list[list[Change]] = []
         self._locked: dict[Inode, None] = {}
@@ -235,6 +255,26 @@ class MemoryFiles:
     def heal(self) -> None:
         """No more faults."""
         self._faults.clear()
+
+    def chill(self, path: Path, start: int = 0, end: int = FAR, *, stays: bool = False) -> None:
+        """Only the disk has these bytes from now on, until somebody reads them.
+
+        Args:
+            stays: they are pushed out of memory again as soon as they are read.
+        """
+        self._file(_normal(path)).cold.append((start, end))
+        self.stays_cold = stays
+
+    def chill_all(self, path: Path, *, stays: bool = False) -> None:
+        """As `chill`, of all files below a directory."""
+        stack: list[Node] = [self._directory(_normal(path))]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Directory):
+                stack.extend(node.entries.values())
+            else:
+                node.cold.append((0, FAR))
+        self.stays_cold = stays
 
     def crash(self) -> None:
         """The process is gone: files closed, locks free, all content there."""
@@ -395,6 +435,7 @@ class MemoryFiles:
     def read_bytes(self, path: Path) -> bytes:
         name = _normal(path)
         self._check("read_bytes", name)
+        self._wait_for(name, self._file(name), 0, FAR)
         return bytes(self._file(name).content)
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
@@ -423,6 +464,20 @@ class MemoryFiles:
         self._file(_normal(path)).modified_ms = timestamp_ms
 
     # -- how -------------------------------------------------------------------------------
+
+    def _wait_for(self, path: str, inode: Inode, position: int, length: int) -> None:
+        """Read from the disk what is not in memory."""
+        end = position + length
+        if inode.cold_from(position) >= min(end, len(inode.content)):
+            return
+        self.waits.append(path)
+        if not self.may_wait:
+            self.stalls.append(f"{path} from {position} on")
+            raise AssertionError(f"the loop waits for the disk: {self.stalls[-1]}")
+        if not self.stays_cold:
+            rest = [(start, min(stop, position)) for start, stop in inode.cold]
+            rest += [(max(start, end), stop) for start, stop in inode.cold]
+            inode.cold = [(start, stop) for start, stop in rest if start < stop]
 
     def _room(self) -> int | None:
         return None if self.capacity is None else max(0, self.capacity - self.used())

@@ -42,6 +42,24 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+class OffTheLoop(InlineOffload):
+    """What runs here may wait for the disk; all else of a running broker may not."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    async def run(self, fn, *args):
+        files, before = self._files, self._files.may_wait
+        files.may_wait = True
+        try:
+            if self._closed:
+                return await super().run(fn, *args)
+            return fn(*args)
+        finally:
+            files.may_wait = before
+
+
 class NoNetwork:
     """Unit tests have no sockets: whoever reaches for one fails."""
 
@@ -54,19 +72,27 @@ class Broker:
         self.files = files or MemoryFiles(now_ms=self.clock.timestamp_ms)
         profile = str(settings.pop("profile", "kafka"))
         directories = settings.pop("directories", "/data")
+        environment = Environment(
+            self.clock, random.Random(1), NoNetwork(), self.files, OffTheLoop(self.files)
+        )
         self.node = BrokerNode(
             broker_settings(settings, profile=profile),
-            Environment(self.clock, random.Random(1), NoNetwork(), self.files, InlineOffload()),
+            environment,
             data_dir=directories,
         )
         self.client = RequestContext(1, "127.0.0.1:5000", "127.0.0.1", "PLAINTEXT")
 
     async def __aenter__(self) -> Broker:
         await self.node.open()
+        self.files.may_wait = False
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.node.close()
+        try:
+            await self.node.close()
+        finally:
+            self.files.may_wait = True
+        assert self.files.stalls == []
 
     async def frame(self, frame: bytes, client: RequestContext | None = None) -> bytes | None:
         """The answer to a frame, both without their sizes."""
@@ -75,7 +101,10 @@ class Broker:
         )
         if fragments is None:
             return None
+        # What is pushed out of memory again before it is sent, the loop has to wait for.
+        before, self.files.may_wait = self.files.may_wait, self.files.stays_cold
         answer = b"".join(f.read() if isinstance(f, FileRange) else bytes(f) for f in fragments)
+        self.files.may_wait = before
         assert int.from_bytes(answer[:4], "big") == len(answer) - 4
         return answer[4:]
 

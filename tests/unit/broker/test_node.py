@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import sys
 
 import pytest
 
@@ -345,7 +346,8 @@ async def test_who_coordinates_hears_of_partitions_as_they_come_and_go():
         broker.node.leadership_listeners.append(Coordinator())
         await broker.create("__consumer_offsets", cleanup_policy="compact")
         partition = broker.node.topics.partition("__consumer_offsets", 0)
-        replayed = read_batches(partition.replay().fragments)
+        log = partition.log
+        replayed = read_batches(log.read(log.log_start_offset, sys.maxsize).fragments)
         assert [header.base_offset for header, _ in replayed] == [0]
         await broker.node.topics.delete(broker.node.topics.get("__consumer_offsets"))
     assert heard == [

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiokq.broker.log.cold import at_each
+from aiokq.broker.log.segment import Segment
+
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
 
@@ -46,7 +49,7 @@ class LogToClean(NamedTuple):
 
 
 def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
-    """What compaction could do for a log. On its loop; with a lag set it may read from the disk.
+    """What compaction could do for a log. On its loop.
 
     Never of the newest segment, nothing from the last stable offset on, and nothing that is
     younger than min.compaction.lag.ms.
@@ -55,6 +58,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
         cleaned_offset: the checkpoint; None, or outside of the log, takes the log's start.
 
     Raises:
+        ColdRead: with a lag set, times have to be read from the disk first.
         OSError, CorruptRecord: a segment cannot be read.
     """
     start = log.log_start_offset
@@ -66,21 +70,20 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     upper = min(log.last_stable_offset, active.base_offset)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms:
-        young = (one for one in dirty if one.largest_timestamp_ms() > now_ms - lag_ms)
+        largest = at_each(dirty, Segment.largest_timestamp_ms)
+        young = (one for one, at in zip(dirty, largest, strict=True) if at > now_ms - lag_ms)
         upper = min(upper, next((one.base_offset for one in young), upper))
     # whole segments: the one that an offset lies in is not cleaned
     upper = max(
         (s.base_offset for s in log.segments if s.base_offset <= upper),
         default=log.segments[0].base_offset,
     )
-    clean_bytes = dirty_bytes = 0
+    clean_bytes = sum(segment.size for segment in older if segment.next_offset <= first)
+    dirty = [segment for segment in dirty if segment.next_offset <= upper]
     overdue = False
     overdue_before_ms = now_ms - log.config.max_compaction_lag_ms
-    for segment in older:
-        if segment.next_offset <= first:
-            clean_bytes += segment.size
-        elif segment.next_offset <= upper:
-            dirty_bytes += segment.size
-            if overdue_before_ms > 0 and not overdue:  # else nothing is read: it never is
-                overdue = 0 < segment.first_timestamp_ms() < overdue_before_ms
+    if overdue_before_ms > 0:  # else nothing is read: it never is
+        began = at_each(dirty, Segment.first_timestamp_ms)
+        overdue = any(0 < first_ms < overdue_before_ms for first_ms in began)
+    dirty_bytes = sum(segment.size for segment in dirty)
     return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, overdue)

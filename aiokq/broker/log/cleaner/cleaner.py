@@ -10,7 +10,7 @@ Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from aiokq.broker.log.cleaner.choice import LogToClean
@@ -26,9 +26,9 @@ from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.log.segment import Segment
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
@@ -51,7 +51,7 @@ class LogCleaner:
     Args:
         directories: the log directories that can be used now.
         swapped: called when segments were let go, whose files are to be removed some time.
-        repair: makes the damaged indexes of a segment again; by default that is left to others.
+        cold_reads: of the node, for looks at logs.
         counters: of the node.
     """
 
@@ -62,14 +62,14 @@ class LogCleaner:
         directories: Callable[[], list[LogDirectory]],
         *,
         swapped: Callable[[], None],
+        cold_reads: ColdReads,
         counters: BrokerCounters,
-        repair: Callable[[Segment], Awaitable[None]] | None = None,
     ) -> None:
         self._environment = environment
         self._settings = settings
         self._swapped = swapped
         self._counters = counters
-        self._manager = LogCleanerManager(environment.clock, directories, counters, repair)
+        self._manager = LogCleanerManager(environment.clock, directories, counters, cold_reads)
         self._throttle = Throttle(
             lambda: settings.log_cleaner_io_max_bytes_per_second, environment.clock.monotonic
         )

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean
-from aiokq.broker.log.index import IndexesToRebuild
+from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.core.errors import KafkaError
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.log.segment import Segment
     from aiokq.core.clock import Clock
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.types import TopicPartition
@@ -28,6 +28,11 @@ logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
 """Segments looked at between two turns of the loop: less than a millisecond."""
+
+
+MOST_LOOKS: Final = 4
+"""At all logs, for one choice: two kinds of times may have to be read of each, one after the other,
+and some more may be new, or gone from memory, meanwhile."""
 
 
 class _Place(NamedTuple):
@@ -41,7 +46,7 @@ class LogCleanerManager:
 
     Args:
         directories: the log directories that can be used now.
-        repair: makes the damaged indexes of a segment again; None leaves that to others.
+        cold_reads: of the node, for looks at logs.
     """
 
     def __init__(
@@ -49,12 +54,12 @@ class LogCleanerManager:
         clock: Clock,
         directories: Callable[[], list[LogDirectory]],
         counters: BrokerCounters,
-        repair: Callable[[Segment], Awaitable[None]] | None,
+        cold_reads: ColdReads,
     ) -> None:
         self._clock = clock
         self._directories = directories
         self._counters = counters
-        self._repair = repair
+        self._cold_reads = cold_reads
         self._choosing = asyncio.Lock()
         self._busy: set[TopicPartition] = set()
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
@@ -63,19 +68,19 @@ class LogCleanerManager:
     async def take_dirtiest(self) -> tuple[LogDirectory, LogToClean] | None:
         """The log that needs it most, which is nobody else's until ``give_back``.
 
-        Raises:
-            KafkaStorage: a damaged index cannot be made again.
+        What of a log is still on the disk after some looks is left for the next time.
         """
         async with self._choosing:
-            due, damaged = await self._look_at_all()
-            while damaged and self._repair is not None:
-                for segment in damaged:
-                    await self._repair(segment)
-                due, damaged = await self._look_at_all()
+            due, loads = await self._look_at_all()
+            for _ in range(MOST_LOOKS):
+                if not loads:
+                    break
+                await self._cold_reads.load(loads)
+                due, loads = await self._look_at_all()
             due.sort(key=lambda pair: pair[1].dirty_ratio)
             while due:
                 place, _ = due.pop()
-                now = self._look_at(place, [])  # it may have changed since
+                now = self._look_at(place, loads)  # it may have changed since
                 if now is not None and now.is_due:
                     self._busy.add(place.name)
                     return place.directory, now
@@ -105,15 +110,15 @@ class LogCleanerManager:
             for name, log in list(directory.logs.items()):
                 yield _Place(directory, name, log)
 
-    async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[Segment]]:
-        """Those that are due, and segments that cannot be looked at without new indexes."""
+    async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[Load]]:
+        """Those that are due, and what others need from the disk to be looked at."""
         due: list[tuple[_Place, LogToClean]] = []
-        damaged: list[Segment] = []
+        loads: list[Load] = []
         dirtiest, looked_at = 0.0, 0
         for place in list(self._places()):
             if not place.log.config.compacted:
                 continue
-            found = self._look_at(place, damaged)
+            found = self._look_at(place, loads)
             if found is not None:
                 dirtiest = max(dirtiest, found.dirty_ratio)
                 if found.is_due:
@@ -124,9 +129,9 @@ class LogCleanerManager:
                 await asyncio.sleep(0)
         self._count_uncleanable()
         self._counters.cleaner_dirty_percent.value = int(100 * dirtiest)
-        return due, damaged
+        return due, loads
 
-    def _look_at(self, place: _Place, damaged: list[Segment]) -> LogToClean | None:
+    def _look_at(self, place: _Place, loads: list[Load]) -> LogToClean | None:
         directory, name, log = place
         if (
             directory.logs.get(name) is not log
@@ -141,8 +146,8 @@ class LogCleanerManager:
         cleaned = directory.checkpoints.cleaned_offsets.get(name)
         try:
             return log_to_clean(log, cleaned, self._clock.timestamp_ms())
-        except IndexesToRebuild as wanted:
-            damaged.append(wanted.segment)
+        except ColdRead as cold:
+            loads += cold.loads
         except (OSError, KafkaError) as error:
             logger.error("log is not compacted any more partition=%s error=%s", name, error)
             self.mark_uncleanable(log)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from aiokq.broker.coordinator.shard_log import ShardLog
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.results import LogRead
+from aiokq.core.offload import InlineOffload
 
 
 class CompactedLog:
@@ -32,4 +34,4 @@ class OnePartition:
 async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
     """The load asked for them for ever, and its groups were answered with 14 for ever."""
     async with asyncio.timeout(5):
-        assert await ShardLog(OnePartition()).replay(shard=None) == 0
+        assert await ShardLog(OnePartition(), ColdReads(InlineOffload())).replay(shard=None) == 0

@@ -211,10 +211,10 @@ async def test_what_only_the_disk_has_is_read_off_the_loop():
         assert (await broker.fetch_one("t", 0, 0)).records
         assert moved == []
         log = broker.node.topics.partition("t", 0).log
-        broker.files.cold.add(log.segments[0].file.path)
+        broker.files.chill(log.segments[0].file.path)
         assert len(offsets((await broker.fetch_one("t", 0, 0)).records)) == 8
         assert len(moved) == 1
-        assert not broker.files.cold
+        assert len(broker.files.waits) == 1
 
 
 async def test_what_the_disk_cannot_read_is_an_error_of_its_partition():
@@ -223,7 +223,7 @@ async def test_what_the_disk_cannot_read_is_an_error_of_its_partition():
         await filled(broker)
         await filled(broker, "other")
         path = broker.node.topics.partition("t", 0).log.segments[0].file.path
-        broker.files.cold.add(path)
+        broker.files.chill(path)
         broker.files.fail("pread", matches=lambda each: each == path)
         response = await broker.fetch(("t", 0, 0), ("other", 0, 0))
         bad, good = (topic.partitions[0] for topic in response.responses)

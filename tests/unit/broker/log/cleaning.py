@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
 from aiokq.broker.log.cleaner.statistics import Statistics
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
@@ -80,11 +81,13 @@ class CleanedLog:
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, config or compacted(), now_ms=self.clock.now_ms
         )
+        offload = offload or InlineOffload()
         self.cleaner = LogCleaner(
-            Environment(self.clock, random.Random(2), None, self.files, offload or InlineOffload()),
+            Environment(self.clock, random.Random(2), None, self.files, offload),
             broker_settings(settings),
             lambda: [self.directory],
             swapped=lambda: None,
+            cold_reads=ColdReads(offload),
             counters=self.counters,
         )
 

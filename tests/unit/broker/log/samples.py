@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiokq.broker.log.cold import ColdRead
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble
 from aiokq.broker.log.open_files import OpenFiles
@@ -14,6 +19,8 @@ from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch, iter_records
 from tests.sim.harness.files import MemoryFiles
+
+R = TypeVar("R")
 
 TP = TopicPartition("orders", 0)
 DIRECTORY = "/data/orders-0"
@@ -81,9 +88,19 @@ def append(
     )
 
 
+def seen(look: Callable[[], R]) -> R:
+    """What a look at a log gives, once all was read from the disk that it needs."""
+    while True:
+        try:
+            return look()
+        except ColdRead as cold:
+            for load in cold.loads:
+                load.segment.loaded(load.what, load.outcome())
+
+
 def fetched(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31, **options: object) -> bytes:
     """The bytes a fetch gives."""
-    read = log.read(offset, max_bytes, **options)
+    read = seen(lambda: log.read(offset, max_bytes, **options))
     data = b"".join(fragment.read() for fragment in read.fragments)
     assert len(data) == read.size
     return data
@@ -110,7 +127,9 @@ def values(log: PartitionLog, offset: int = 0) -> list[tuple[int, bytes | None]]
 def record_since(log: PartitionLog, timestamp_ms: int) -> tuple[int, int, int] | None:
     """Timestamp, offset and epoch of the first record not earlier than a time."""
     offset = 0
-    while (search := log.search_timestamp(timestamp_ms, offset)) is not None:
+    while (
+        search := seen(functools.partial(log.search_timestamp, timestamp_ms, offset))
+    ) is not None:
         found = search.run()
         if found is not None:
             return found.timestamp_ms, found.offset, log.epoch_for_offset(found.offset)

@@ -286,7 +286,6 @@ async def test_old_formats_are_converted_as_they_are_compacted(
     def put(*messages: Message) -> None:
         data = encode_message_set(messages, magic, codec, timestamp_type=int(append_time and magic))
         segment = log.log.segments[-1]
-        segment.prepare()
         segment.write([data])
         for header in iter_headers(data):
             segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
@@ -318,7 +317,6 @@ async def test_what_is_left_of_an_old_format_ends_where_the_next_segment_begins(
     messages = [Message(0, NOW_MS, b"a", b"1"), Message(1, NOW_MS, b"b", b"1")]
     data = encode_message_set(messages, 1, codec)
     segment = log.log.segments[-1]
-    segment.prepare()
     segment.write([data])
     for header in iter_headers(data):
         segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
@@ -338,7 +336,6 @@ async def test_a_tombstone_of_an_old_format_goes_with_the_age_of_its_segment() -
     data = encode_message_set([Message(1, NOW_MS, b"c", None), Message(2, NOW_MS, b"d", b"1")], 1)
     log.put((b"a", b"1"), roll=True)
     segment = log.log.segments[-1]
-    segment.prepare()
     segment.write([data])
     for header in iter_headers(data):
         segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)

@@ -9,14 +9,18 @@ import pytest
 
 from aiokq.broker.log.cleaner import manager as manager_module
 from aiokq.broker.log.cleaner.manager import LogCleanerManager
+from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.core.offload import InlineOffload
 from aiokq.core.types import TopicPartition
 from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
 from tests.unit.broker.log.samples import NOW_MS, append, batch
 
 
 def managed(log: CleanedLog) -> LogCleanerManager:
-    return LogCleanerManager(log.clock, lambda: [log.directory], log.counters, None)
+    return LogCleanerManager(
+        log.clock, lambda: [log.directory], log.counters, ColdReads(InlineOffload())
+    )
 
 
 def add(log: CleanedLog, number: int, clean: int = 0, dirty: int = 1, **config: object):  # type: ignore[no-untyped-def]
@@ -135,7 +139,7 @@ async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
         again.directory.open_partition(
             TopicPartition("many", number),
             None,
-            compacted(max_compaction_lag_ms=DAY_MS),
+            compacted(max_compaction_lag_ms=DAY_MS, index_interval_bytes=4096),
             now_ms=NOW_MS,
         )
     log.files.corrupt(f"{other.directory}/{0:020d}.log", 16)

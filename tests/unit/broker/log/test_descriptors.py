@@ -28,7 +28,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
 from aiokq.records.header import TRANSACTIONAL_MASK
 from tests.sim.harness.files import Fault, MemoryFile, MemoryFiles
-from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, fetched, values
+from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, fetched, seen, values
 
 PATH = "/data"
 OTHER = TopicPartition("other", 0)
@@ -122,7 +122,7 @@ def log_file(base_offset: int) -> str:
 def live(directory: LogDirectory) -> Iterator[int]:
     """What a log goes through; the acknowledged end of it now and then."""
     log = open_log(directory)
-    other = open_log(directory, OTHER)
+    open_log(directory, OTHER)
     yield log.log_end_offset
     for index in range(5):
         append(log, batch(b"%d" % index), leader_epoch=index // 2)
@@ -135,14 +135,13 @@ def live(directory: LogDirectory) -> Iterator[int]:
         if pending is not None:
             pending.sync(directory._files)
             log.end_flush(pending)
-    assert log.search_timestamp(NOW_MS, 0) is not None
+    assert seen(lambda: log.search_timestamp(NOW_MS, 0)) is not None
     directory.note_recovery_points()
     directory.save(directory.checkpoints.recovery_points)
     log.delete_records(3)
     directory.write_log_starts()
     directory.purge()
     log.roll(NOW_MS)
-    other.truncate_to(4, now_ms=NOW_MS)
     directory.delete_partition(OTHER)
     directory.purge()
     yield log.log_end_offset

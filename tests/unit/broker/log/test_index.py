@@ -51,25 +51,6 @@ def test_offset_lookups_find_the_batch_that_ends_before() -> None:
     assert index.last_position == 2000
 
 
-def test_offset_truncation_drops_batches_behind_the_position() -> None:
-    """Entries of removed batches would point behind the end of the file."""
-    files = MemoryFiles()
-    index = offset_index(files)
-    index.create()
-    for offset, position in ((104, 500), (109, 1000), (120, 2000)):
-        index.append(offset, position)
-    index.flush()
-    index.truncate(1000)
-    index.flush()
-    assert len(files.read_bytes(PATH)) == 8
-    assert index.entries() == [(104, 500)]
-    index.append(106, 900)
-    index.flush()
-    again = offset_index(files)
-    again.load(5000)
-    assert again.entries() == [(104, 500), (106, 900)]
-
-
 def test_offset_index_is_full_at_its_limit() -> None:
     """The segment rolls before an entry is lost."""
     index = offset_index(MemoryFiles(), max_bytes=17)
@@ -138,9 +119,6 @@ def test_time_entries_are_kafkas_twelve_bytes_and_rise() -> None:
     again = time_index(files)
     again.load(200)
     assert again.entries() == [(7000, 104), (9000, 120)]
-    again.truncate(110)
-    again.flush()
-    assert len(files.read_bytes(PATH)) == 12
 
 
 def test_time_lookups_never_skip_a_record_of_that_time() -> None:

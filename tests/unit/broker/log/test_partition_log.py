@@ -291,54 +291,6 @@ def test_deleted_records_are_hidden_at_once_and_their_segments_go(files: MemoryF
         log.delete_records(8)
 
 
-def test_truncation_removes_batches_epochs_and_producers(files: MemoryFiles) -> None:
-    """A follower whose leader has other records must forget all about its own."""
-    log = open_partition(files, segment_bytes=300)
-    for index in range(9):
-        append(
-            log,
-            batch(producer_id=5, producer_epoch=0, base_sequence=index),
-            leader_epoch=index // 3,
-        )
-    log.truncate_to(4, now_ms=NOW_MS)
-    assert (log.log_end_offset, log.high_watermark) == (4, 4)
-    assert [offset for offset, _ in values(log)] == [0, 1, 2, 3]
-    assert log.epochs.latest_epoch == 1
-    entry = log.producers.get(5)
-    assert entry is not None
-    assert entry.last_sequence == 3
-    again = batch(producer_id=5, producer_epoch=0, base_sequence=4)
-    assert append(log, again, leader_epoch=3).base_offset == 4
-    log.truncate_to(0, now_ms=NOW_MS)
-    assert values(log) == []
-    assert len(log.producers) == 0
-
-
-def test_times_are_found_in_what_is_written_after_a_truncation(files: MemoryFiles) -> None:
-    """A time entry of a removed batch would send the search past the records that replace it."""
-    log = open_partition(files, index_interval_bytes=0)
-    for offset in range(6):
-        append(log, batch(timestamp_ms=NOW_MS + offset))
-    log.truncate_to(2, now_ms=NOW_MS)
-    for time in (100, 3, 200):
-        append(log, batch(timestamp_ms=NOW_MS + time))
-    for wanted, offset in ((2, 2), (4, 2), (5, 2), (100, 2), (101, 4)):
-        found = record_since(log, NOW_MS + wanted)
-        assert found is not None
-        assert found[1] == offset, wanted
-
-
-def test_truncation_below_the_log_begins_it_anew(files: MemoryFiles) -> None:
-    """A leader that lost everything makes its followers start over at its end."""
-    log = open_partition(files, segment_bytes=100)
-    for _ in range(5):
-        append(log, batch())
-    log.delete_records(3)
-    log.truncate_to(1, now_ms=NOW_MS)
-    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
-    assert append(log, batch()).base_offset == 1
-
-
 # --- producers
 
 

@@ -43,5 +43,5 @@ def test_what_is_behind_the_last_batch_is_no_reason_to_forget_it() -> None:
     segment.size += 5
     segment.file.pwritev([b"\0" * 5], segment.size - 5)
     with pytest.raises(CorruptRecord, match="5 bytes behind"):
-        segment.rebuilt()
+        segment.rebuild_indexes()
     assert segment.path(names.INDEX).endswith("0.index")

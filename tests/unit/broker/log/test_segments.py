@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from aiokq.broker.log import names
@@ -15,6 +17,7 @@ from tests.unit.broker.log.samples import (
     fetched,
     open_partition,
     record_since,
+    seen,
     values,
 )
 
@@ -71,6 +74,5 @@ def test_a_reader_is_known_by_where_it_ended(monkeypatch: pytest.MonkeyPatch) ->
     log = of_segments(MemoryFiles(), 3)
     one = len(fetched(log, 0, max_bytes=1))
     monkeypatch.setattr(OffsetIndex, "lookup", None)
-    assert [log.read(offset, one).fragments[0].position // one for offset in range(9)] == [
-        0, 1, 2,
-    ] * 3  # fmt: skip
+    reads = [seen(functools.partial(log.read, offset, one)) for offset in range(9)]
+    assert [read.fragments[0].position // one for read in reads] == [0, 1, 2] * 3

@@ -172,17 +172,6 @@ def test_a_power_cut_after_a_clean_stop_leaves_the_index(files: MemoryFiles, rol
     assert aborted(open_partition(files)) == ABORTED
 
 
-def test_truncation_forgets_aborts(files: MemoryFiles) -> None:
-    """The leader has other records there."""
-    log = open_partition(files)
-    three_transactions(log)
-    log.truncate_to(6, now_ms=NOW_MS)
-    assert aborted(log, 0) == ABORTED[:1]
-    assert files.read_bytes(path()) == ENTRY.pack(0, *ABORTED[0])
-    end(log, 2, ControlType.ABORT)
-    assert aborted(log, 0) == [ABORTED[0], (2, 3, 6, 5)]
-
-
 def test_what_is_appended_during_a_sync_is_written_by_the_next(files: MemoryFiles) -> None:
     """The flusher's thread syncs while the loop appends."""
     files.mkdirs("/d")

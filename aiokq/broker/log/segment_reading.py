@@ -1,0 +1,311 @@
+"""Owns the looks at one segment: where an offset, a size or a time is in it, by its sparse indexes.
+
+Writes nothing. On a loop no look waits for the disk: what is not in memory is a ``ColdRead``, whose
+outcome the look uses when it is made again. Headers in the system's cache are
+read at once; indexes are always loaded elsewhere, as to check a large one takes too long as well.
+
+Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``,
+``tests/unit/broker/log/test_cold_reads.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, NamedTuple, Self, cast
+
+from aiokq.broker.log import names
+from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.index import IndexCorrupt, OffsetIndex, TimeIndex
+from aiokq.broker.log.segment_files import SegmentFiles
+from aiokq.broker.log.walk import FoundBatch, NotCached, first_batch, walk_headers
+from aiokq.core.errors import CorruptRecord
+from aiokq.core.files import FileRange, Files
+from aiokq.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
+
+__all__ = ["End", "ReadableSegment"]
+
+LOADED_KEPT: Final = 8
+"""Outcomes of cold reads that a segment keeps for the looks that asked for them."""
+
+
+class End(NamedTuple):
+    """Where a read ends: a batch begins at ``position``, with ``base_offset`` where it is known."""
+
+    position: int
+    base_offset: int | None
+
+
+class ReadableSegment(SegmentFiles):
+    """A run of batches in one file, as readers see it.
+
+    Attributes:
+        size: bytes of whole batches in the ``.log``.
+        next_offset: the offset after its last record; ``base_offset`` if it is empty.
+        created_ms: when it was made or last loaded, for rolling a log without timestamps.
+        on_loop: it is looked at on an event loop: what may be on the disk only is a ``ColdRead``.
+    """
+
+    __slots__ = (
+        "_first_timestamp",
+        "_index",
+        "_index_bytes",
+        "_interval",
+        "_loaded",
+        "_max_timestamp",
+        "_peeked",
+        "_time_index",
+        "created_ms",
+        "next_offset",
+        "on_loop",
+        "size",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        index_bytes: int,
+        now_ms: int,
+        suffix: str = "",
+    ) -> None:
+        super().__init__(files, directory, base_offset, suffix)
+        self.size = 0
+        self.next_offset = base_offset
+        self.created_ms = now_ms
+        self.on_loop = False
+        self._interval = index_interval_bytes
+        self._index_bytes = index_bytes
+        self._first_timestamp: int | None = None
+        # largest timestamp and the last offset of the batch that has it; None: not looked up
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
+        # of a segment whose largest timestamp was not looked up: what its time index ends with
+        self._peeked: int | None = None
+        # what was read for looks that had to wait for it, by what they asked for
+        self._loaded: dict[Hashable, object] = {}
+        self._index = OffsetIndex(files, self.path(names.INDEX), base_offset, index_bytes)
+        self._time_index = TimeIndex(files, self.path(names.TIME_INDEX), base_offset, index_bytes)
+
+    # --- by offset and size
+
+    def headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of the batches from ``position`` on."""
+        return walk_headers(self.file, position, self.size if end is None else end)
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch begins that holds ``offset`` or a later one, if any does.
+
+        Raises:
+            ColdRead: as all that reads, on a loop.
+        """
+        if offset >= self.next_offset or not self.size:
+            return None
+        if offset <= self.base_offset:
+            return 0
+        self._load_offsets()
+        found = self._first_batch(self._index.lookup(offset), self.size, offset=offset)
+        return None if found is None else found.position
+
+    def end_position(self, start: int, max_bytes: int, bound: int, *, at_least_one: bool) -> End:
+        """Where whole batches from ``start`` on end that fit ``max_bytes`` and lie below ``bound``.
+
+        Args:
+            at_least_one: the first batch counts as fitting.
+        """
+        limit, next_offset = self.size, self.next_offset
+        if bound < next_offset:
+            position = self.position_of(bound)
+            limit, next_offset = (self.size if position is None else position), bound
+        if limit - start <= max_bytes:
+            return End(max(limit, start), next_offset)
+        self._load_offsets()
+        target = start + max_bytes
+        begin = max(self._index.floor_position(target), start)
+        found = self._first_batch(begin, limit, reach=target)
+        if found is None:
+            return End(begin, None)
+        position, header = found
+        behind = position + header.size
+        if behind > target and not (at_least_one and position == start):
+            return End(position, header.base_offset)
+        return End(behind, header.next_offset)
+
+    def _first_batch(
+        self, begin: int, end: int, *, offset: int = sys.maxsize, reach: int = sys.maxsize
+    ) -> FoundBatch | None:
+        if not self.on_loop:
+            return first_batch(self.file, begin, end, offset=offset, reach=reach)
+        what = (begin, offset, reach)
+        if what in self._loaded:
+            # It stays, for looks that have to wait for something else, too.
+            return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
+        file = self.file
+        try:
+            return first_batch(file, begin, end, offset=offset, reach=reach, cached=True)
+        except NotCached:
+            walk = functools.partial(first_batch, file, begin, end, offset=offset, reach=reach)
+            raise ColdRead([Load(self, what, walk)]) from None
+
+    # --- by time
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of its batch; (-1, base offset) if none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    def latest_timestamp_ms(self) -> int:
+        """The largest timestamp; -1 without one.
+
+        Of a finished segment the time index ends with it: its last entry is read, not the index.
+        """
+        if self._max_timestamp is not None:
+            return self._max_timestamp[0]
+        if self._peeked is None:
+            if self.on_loop:
+                self._learn(ReadableSegment.latest_timestamp_ms)
+                return self.latest_timestamp_ms()
+            known = self._time_index.peek(self.next_offset)
+            self._peeked = self.max_timestamp()[0] if known is None else known
+        return self._peeked
+
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp, as retention sees it; without one, when it was written last."""
+        timestamp = self.latest_timestamp_ms()
+        return self.modified_ms() if timestamp < 0 else timestamp
+
+    def first_timestamp_ms(self) -> int:
+        """Largest timestamp of the first batch; -1 without one."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            if self.on_loop:
+                self._learn(ReadableSegment.first_timestamp_ms)
+                return self.first_timestamp_ms()
+            first = read_header(self.file.pread(HEADER_SIZE, 0))
+            self._first_timestamp = first.max_timestamp_ms
+        return self._first_timestamp
+
+    def since_timestamp(self, timestamp_ms: int, start_offset: int) -> FileRange:
+        """Where the first record lies, if any, that is not earlier than ``timestamp_ms``.
+
+        Its batches, from the first that may hold it to the segment's end; that may be far, and
+        is read up to the record only.
+        """
+        self._load_indexes()
+        from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)
+        begin = self._index.lookup(from_offset)
+        return FileRange(self.file, begin, self.size - begin)
+
+    def _load_max_timestamp(self) -> None:
+        """From the last time entry, and the batches behind it."""
+        self._load_indexes()
+        best = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
+        begin = self._index.lookup(best[1])
+        for _, header in self.headers(begin):
+            if header.max_timestamp_ms > best[0]:
+                best = (header.max_timestamp_ms, header.last_offset)
+        self._max_timestamp = best
+
+    # --- indexes on demand
+
+    def _load_indexes(self) -> None:
+        if self._time_index.is_loaded and self._index.is_loaded:
+            return
+        if self.on_loop:
+            self._learn(ReadableSegment._load_indexes)
+            return
+        self._load_offsets()
+        try:
+            self._time_index.load(self.next_offset)
+        except IndexCorrupt:
+            self.rebuild_indexes()
+
+    def _load_offsets(self) -> None:
+        """The index that reads need; that of times may be megabytes more."""
+        if self._index.is_loaded:
+            return
+        if self.on_loop:
+            self._learn(ReadableSegment._load_offsets)
+            return
+        try:
+            self._index.load(self.size)
+        except IndexCorrupt:
+            self.rebuild_indexes()
+
+    @abstractmethod
+    def rebuild_indexes(self) -> None:
+        """Make both indexes again from the headers, at once. Raises as ``Segment``'s."""
+
+    # --- what may be on the disk only
+
+    def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
+        """Know what ``look`` has a copy of it read.
+
+        Raises:
+            ColdRead: the copy has to be looked at off the loop first.
+            OSError, CorruptRecord: there is nothing to know.
+        """
+        if look not in self._loaded:
+            copy = self._copy()
+            raise ColdRead([Load(self, look, functools.partial(_looked_at, copy, look))])
+        self._adopt(cast("ReadableSegment", self._sound(look, self._loaded.pop(look))))
+
+    def loaded(self, what: Hashable, outcome: object) -> None:
+        """Take the outcome of a ``Load`` of it, which the next look uses."""
+        while len(self._loaded) >= LOADED_KEPT:  # of looks that never came back
+            del self._loaded[next(iter(self._loaded))]
+        self._loaded[what] = outcome
+
+    def _sound(self, what: Hashable, outcome: object) -> object:
+        if isinstance(outcome, OSError | CorruptRecord):
+            self._loaded.pop(what, None)  # said once: it may go better the next time
+            raise outcome
+        return outcome
+
+    def _copy(self) -> Self:
+        """One of the same files that knows no more than where they end, and may wait for them."""
+        copy = type(self)(
+            self._files,
+            self._directory,
+            self.base_offset,
+            index_interval_bytes=self._interval,
+            index_bytes=self._index_bytes,
+            now_ms=self.created_ms,
+            suffix=self._suffix,
+        )
+        copy.size, copy.next_offset = self.size, self.next_offset
+        copy._max_timestamp = None
+        return copy
+
+    def _adopt(self, copy: ReadableSegment) -> None:
+        """Know what a copy knows."""
+        if copy._index.is_loaded:
+            self._index = copy._index
+        if copy._time_index.is_loaded:
+            self._time_index = copy._time_index
+        if self._max_timestamp is None:
+            self._max_timestamp = copy._max_timestamp
+        if self._peeked is None:
+            self._peeked = copy._peeked
+        if self._first_timestamp is None:
+            self._first_timestamp = copy._first_timestamp
+
+
+def _looked_at(
+    segment: ReadableSegment, look: Callable[[ReadableSegment], object]
+) -> ReadableSegment:
+    """A segment, after a look at it: for any thread."""
+    try:
+        look(segment)
+    finally:
+        segment.close()
+    return segment

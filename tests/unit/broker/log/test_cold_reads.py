@@ -1,0 +1,392 @@
+"""What only the disk has is read off the loop, and what is damaged there made again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.coordinator.shard_log import ShardLog
+from aiokq.broker.log import names
+from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.cold_reads import MOST_TRIES
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.walk import walk_headers
+from aiokq.broker.maintenance import jobs
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until, watch_offload
+
+RECORDS = 3000
+DIRECTORY = "/data/t-0"
+
+
+async def damaged(*suffixes: str) -> MemoryFiles:
+    """A disk with a topic of two segments; an entry of the older one's indexes is wrong."""
+    async with Broker() as broker:
+        await broker.create("t", segment_bytes=1048576, index_interval_bytes=0)
+        for index in range(RECORDS // 100):
+            value = b"%01000d" % index
+            await broker.produce("t", batch(100, value=value, timestamp_ms=NOW_MS + index * 100))
+        assert len(broker.node.topics.partition("t", 0).log.segments) > 1
+        files = broker.files
+    for suffix in suffixes:
+        files.corrupt(f"{DIRECTORY}/{0:020d}{suffix}", 1, 0x7F)
+    return files
+
+
+async def since(broker: Broker, timestamp_ms: int, *, error: int | None = 0) -> int:
+    asked = wire.ListOffsetsPartition(partition_index=0, timestamp=timestamp_ms)
+    response = await broker.ask(
+        wire.ListOffsetsRequest(
+            replica_id=-1, topics=[wire.ListOffsetsTopic(name="t", partitions=[asked])]
+        ),
+        7,
+    )
+    [found] = response.topics[0].partitions
+    assert found.error_code == (found.error_code if error is None else error)
+    return found.offset
+
+
+def made_anew(caplog: pytest.LogCaptureFixture) -> int:
+    return caplog.text.count("indexes are made anew")
+
+
+async def test_a_fetch_waits_for_the_index(caplog: pytest.LogCaptureFixture):
+    """To walk through a gigabyte of batches would stop every other client for seconds."""
+    async with Broker(await damaged(names.INDEX)) as broker:
+        found = await broker.fetch_one("t", 0, 450)
+        assert found.error_code == 0
+        assert offsets(found.records)[0] == 400
+        assert made_anew(caplog) == 1
+        moved = watch_offload(broker)
+        assert offsets((await broker.fetch_one("t", 0, 100)).records)[0] == 100
+        assert moved == []
+    async with Broker(broker.files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
+        assert made_anew(caplog) == 1  # it is on disk, too
+
+
+async def test_a_fetch_does_not_ask_the_index_of_times(caplog: pytest.LogCaptureFixture):
+    """The first read of a full segment took 40 ms more, for what it does not need."""
+    async with Broker(await damaged(names.TIME_INDEX)) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
+        assert made_anew(caplog) == 0
+
+
+async def test_retention_waits_for_the_index(caplog: pytest.LogCaptureFixture):
+    """It asks each segment for its newest record: without an answer nothing would ever go."""
+    files = await damaged()
+    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    files.corrupt(path, files.stat_size(path) - 4, 0x7F)  # the offset of the last entry
+    async with Broker(files) as broker:
+        topic = broker.node.topics.get("t")
+        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+        await retention.run()
+        assert made_anew(caplog) == 1
+        assert topic.partitions[0].log.log_start_offset > 0
+
+
+async def test_compaction_waits_for_the_index(caplog: pytest.LogCaptureFixture):
+    """With min.compaction.lag.ms it asks how old a segment is."""
+    files = await damaged()
+    path = f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}"
+    files.corrupt(path, files.stat_size(path) - 4, 0x7F)
+    async with Broker(files) as broker:
+        topic = broker.node.topics.get("t")
+        change = {"cleanup.policy": "compact", "min.compaction.lag.ms": "1"}
+        await broker.node.topics.alter_configs(topic, lambda old: old | change)
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        [cleaner] = [job for job in jobs(broker.node) if job.name == "log cleaner 0"]
+        await cleaner.run()
+        assert made_anew(caplog) == 1
+        assert broker.node.counters.cleaner_runs == 1
+
+
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+async def test_a_search_by_time_waits_for_the_index(suffix: str, caplog: pytest.LogCaptureFixture):
+    """Both indexes are looked at."""
+    async with Broker(await damaged(suffix)) as broker:
+        assert await since(broker, NOW_MS + 450) == 450
+        assert made_anew(caplog) == 1
+
+
+async def test_what_cannot_be_made_again_is_a_storage_error():
+    """The disk is broken: the client is told, and asks no more than that once."""
+    async with Broker(await damaged(names.INDEX)) as broker:
+        broker.files.fail(
+            "pwritev", errno.EIO, matches=lambda path: path.endswith(names.INDEX), times=None
+        )
+        assert (await broker.fetch_one("t", 0, 450)).error_code == 56
+        broker.files.heal()
+
+
+async def test_indexes_of_the_wrong_size_are_made_again_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+):
+    """That is seen without reading them, and off the loop."""
+    files = await damaged()
+    files.remove(f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}")
+    async with Broker(files) as broker:
+        assert files.exists(f"{DIRECTORY}/{0:020d}{names.TIME_INDEX}")
+        caplog.clear()
+        assert offsets((await broker.fetch_one("t", 0, 450)).records)[0] == 400
+        assert made_anew(caplog) == 0
+
+
+@pytest.mark.parametrize("offset", [-(1 << 40), 0, 1 << 40])
+async def test_offsets_that_cannot_be_end_no_broker(offset: int):
+    """A checksum does not cover a base offset: an index made of a wrong one had numbers that no
+    file can hold, and the error of it ended retention, and the broker with it."""
+    files = await damaged(names.INDEX, names.TIME_INDEX)
+    path = f"{DIRECTORY}/{0:020d}{names.LOG}"
+    file = files.open(path)
+    positions = [at for at, _ in walk_headers(file, 0, file.size())]
+    file.pwritev([struct.pack(">q", offset)], positions[-3])
+    file.close()
+    async with Broker(files) as broker:
+        found = await broker.fetch_one("t", 0, 450)
+        assert found.error_code in (2, 56)
+        topic = broker.node.topics.get("t")
+        await broker.node.topics.alter_configs(topic, lambda old: {**old, "retention.ms": "1"})
+        [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+        await retention.run()
+        assert (await broker.fetch_one("t", 0, RECORDS - 1)).error_code == 0
+
+
+# --- what only the disk has
+
+
+LAST = 1500
+
+
+def log_of(broker: Broker, partition: int = 0) -> PartitionLog:
+    return broker.node.topics.partition("t", partition).log
+
+
+async def on_disk(**configs: object) -> MemoryFiles:
+    """A disk with a topic of several segments, after a clean stop: nothing is in memory."""
+    async with Broker() as broker:
+        await broker.create("t", index_interval_bytes=1000, **configs)
+        for index in range(LAST // 10):
+            value = b"%0200d" % index
+            await broker.produce("t", batch(10, value=value, timestamp_ms=NOW_MS + index * 10))
+            if index % 12 == 11:
+                log_of(broker).roll(NOW_MS)
+        assert len(log_of(broker).segments) > 10
+    return broker.files
+
+
+def chilled(broker: Broker, *, stays: bool = False) -> Broker:
+    """Nothing of what is on its disk is in memory now."""
+    broker.files.chill_all("/data", stays=stays)
+    return broker
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("offset", [0, 1, 77, 1499])
+@pytest.mark.parametrize("max_bytes", [1, 30_000, 1_000_000])
+async def test_a_fetch_of_what_is_on_the_disk_stalls_nobody(
+    stays: bool, offset: int, max_bytes: int
+):
+    """Index, the headers on the way to the offset and to the end, and the records: each of them
+    was a wait of the loop, of 10 ms on a disk that turns. Also where what is read is pushed out of
+    memory at once, that ends."""
+    async with Broker(await on_disk()) as broker:
+        for level in (0, 1):
+            chilled(broker, stays=stays)
+            found = await broker.fetch_one("t", 0, offset, max_bytes, isolation_level=level)
+            assert found.error_code == 0
+            first, *_, last = offsets(found.records)
+            assert first <= offset <= last
+            assert len(found.records) <= max(max_bytes, 3000)
+            assert len(found.records) > max_bytes - 6000 or last == LAST - 1
+
+
+async def test_partitions_of_a_fetch_are_read_together():
+    """Each for itself, a fetch of a thousand would go through all of them two thousand times."""
+    async with Broker() as broker:
+        await broker.create("t", partitions=20, index_interval_bytes=1000)
+        for partition in range(20):
+            for _ in range(10):
+                await broker.produce("t", batch(10, value=bytes(400)), partition=partition)
+            log_of(broker, partition).roll(NOW_MS)
+        files = broker.files
+    async with Broker(files) as broker:
+        chilled(broker)
+        moved = watch_offload(broker)
+        response = await broker.fetch(
+            *(("t", partition, 15, 10_000) for partition in range(20)), max_bytes=1_000_000
+        )
+        for topic in response.responses:
+            assert offsets(topic.partitions[0].records)[0] == 10
+        assert [fn.__name__ for fn in moved].count("_outcomes") <= 4
+
+
+@pytest.mark.parametrize("stays", [False, True])
+async def test_a_search_by_time_stalls_nobody(stays: bool):
+    """It asks each segment for its last entry of times, and one for both indexes."""
+    async with Broker(await on_disk()) as broker:
+        for wanted in (0, 5, 777, LAST - 1):
+            chilled(broker, stays=stays)
+            assert await since(broker, NOW_MS + wanted) == wanted
+        chilled(broker, stays=stays)
+        assert await since(broker, NOW_MS + LAST) == -1
+    async with Broker(broker.files) as broker:
+        chilled(broker, stays=stays)
+        assert await since(broker, -3) == LAST - 1  # the largest time
+
+
+async def test_what_a_node_does_by_itself_stalls_nobody():
+    """Retention asks for the last times of segments, compaction for the first ones as well."""
+    async with Broker(await on_disk()) as broker:
+        change = {"cleanup.policy": "compact", "max.compaction.lag.ms": "1000"}
+        topic = broker.node.topics.get("t")
+        await broker.node.topics.alter_configs(
+            topic, lambda old: {**old, **change, "min.compaction.lag.ms": "1"}
+        )
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        found = {job.name: job for job in jobs(broker.node)}
+        chilled(broker)
+        await found["log cleaner 0"].run()
+        assert broker.node.counters.cleaner_runs == 1
+        await broker.node.topics.alter_configs(
+            topic, lambda old: {"cleanup.policy": "delete", "retention.ms": "1"}
+        )
+    async with Broker(broker.files) as broker:
+        broker.clock.now_ms = NOW_MS + 1_000_000
+        chilled(broker)
+        [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+        await retention.run()
+        assert log_of(broker).log_start_offset == LAST
+
+
+async def test_what_changes_a_log_reads_nothing():
+    """An append after a start asked for the segment's first time, to know whether to roll."""
+    async with Broker(await on_disk(segment_ms=10_000)) as broker:
+        chilled(broker)
+        assert (await broker.produce("t", batch(5, timestamp_ms=NOW_MS + 5_000))).error_code == 0
+        assert (await broker.produce("t", batch(5, timestamp_ms=NOW_MS + 50_000))).error_code == 0
+        assert log_of(broker).segments[-1].base_offset == LAST + 5
+        asked = wire.DeleteRecordsPartition(partition_index=0, offset=777)
+        response = await broker.ask(
+            wire.DeleteRecordsRequest(
+                topics=[wire.DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
+            ),
+            2,
+        )
+        assert response.topics[0].partitions[0].low_watermark == 777
+        asked = wire.OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=-1)
+        response = await broker.ask(
+            wire.OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[wire.OffsetForLeaderTopic(topic="t", partitions=[asked])],
+            ),
+            4,
+        )
+        assert response.topics[0].partitions[0].end_offset == LAST + 10
+        assert broker.files.waits == []
+
+
+async def test_an_error_of_the_disk_is_the_partitions():
+    """Met in another thread, it is told to whoever looked, and takes the directory offline."""
+    async with Broker(await on_disk()) as broker:
+        chilled(broker)
+        broker.files.fail("pread", errno.EIO, matches=lambda path: path.endswith(names.LOG))
+        found = await broker.fetch_one("t", 0, 77)
+        assert (found.error_code, found.high_watermark, bytes(found.records)) == (56, -1, b"")
+        assert (await broker.fetch_one("t", 0, 77)).error_code == 56
+        assert broker.node.storage.directories.online == []
+
+
+class Gate:
+    """An executor that begins when it is told to."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.inner = broker.node.environment.offload.run
+        self.open = asyncio.Event()
+        self.calls = 0
+        broker.node.environment.offload.run = self.run
+
+    async def run(self, fn, *args):
+        self.calls += 1
+        await self.open.wait()
+        return await self.inner(fn, *args)
+
+
+@pytest.mark.parametrize("what", ["topic", "records", "topic made again"])
+async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(what: str):
+    """Its files have other names by then, or none: the directory went offline for that."""
+    async with Broker(await on_disk()) as broker:
+        chilled(broker)
+        gate = Gate(broker)
+        fetch = asyncio.create_task(broker.fetch_one("t", 0, 77))
+        search = asyncio.create_task(since(broker, NOW_MS + 77, error=None))
+        await until(lambda: gate.calls == 2)
+        broker.node.environment.offload.run = gate.inner
+        if what == "records":
+            log_of(broker).delete_records(500)
+            log_of(broker).purge()
+        else:
+            await broker.node.topics.delete(broker.node.topics.get("t"))
+            if what == "topic made again":
+                await broker.create("t")
+        gate.open.set()
+        code = (await fetch).error_code
+        assert code == {"topic": 3, "records": 1, "topic made again": 1}[what]
+        await search
+        assert len(broker.node.storage.directories.online) == 1
+
+
+async def test_who_leaves_takes_nothing_from_the_others():
+    """A load that is begun is finished: two readers wait for one, and the first hangs up."""
+    async with Broker(await on_disk()) as broker:
+        chilled(broker)
+        gate = Gate(broker)
+        first = asyncio.create_task(broker.fetch_one("t", 0, 77))
+        await until(lambda: gate.calls == 1)
+        second = asyncio.create_task(broker.fetch_one("t", 0, 77))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert gate.calls == 1
+        first.cancel()
+        gate.open.set()
+        assert 77 in offsets((await second).records)
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+async def test_a_look_does_not_wait_for_ever():
+    """What never comes to be known is an error that clients retry."""
+    async with Broker(await on_disk()) as broker:
+        segment = log_of(broker).segments[0]
+        looks = 0
+
+        def look() -> None:
+            nonlocal looks
+            looks += 1
+            raise ColdRead([Load(segment, "never", lambda: None)])
+
+        with pytest.raises(ColdRead) as raised:
+            await broker.node.cold_reads.read(look)
+        assert raised.value.code == 56
+        assert looks == MOST_TRIES + 1
+
+
+async def test_groups_are_loaded_off_the_loop():
+    """The log of a shard may be gigabytes that nobody has read since the machine started."""
+    async with Broker() as broker:
+        await broker.create("t", index_interval_bytes=1000)
+        for _ in range(20):
+            await broker.produce("t", batch(5, key=b"\x7f\xff", value=bytes(500)))
+            log_of(broker).roll(NOW_MS)
+        files = broker.files
+    async with Broker(files) as broker:
+        log_of(broker).delete_records(3)
+        chilled(broker)
+        log = ShardLog(broker.node.topics.partition("t", 0), broker.node.cold_reads)
+        assert await log.replay(shard=None) == 100
