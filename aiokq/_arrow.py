@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from aiokq.fastpath import Columns, RecordColumns
 
+NO_TIMESTAMP_MICROS = -1000
+"""What columns have where a record has no time."""
+
 
 def record_batch(columns: Columns) -> pyarrow.RecordBatch:
     """`columns` in the shape of Spark's Kafka source; the buffers are shared, not copied."""
@@ -97,6 +100,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
             # Coarser ones must fit; of finer ones the rest is cut off.
             finer = times.type.unit == "ns"
             times = times.cast(pa.timestamp("us", tz=times.type.tz), safe=not finer)
+        times = _without_none(times)
     if partitions is not None and not pa.types.is_int32(partitions.type):
         raise TypeError(f"column partition is an int32, not {partitions.type}")
     return kind(
@@ -145,6 +149,14 @@ def _headers(
     rows = _read_only(offsets or pa.py_buffer(bytes(4)))
     _, *named = _binary(names, "headers")
     return _bits(array, bits), rows, named[0], named[1], *_binary(values, "headers")
+
+
+def _without_none(times: pyarrow.Array) -> pyarrow.Array:
+    """A record without a time was read with Kafka's -1 ms: it is sent with that of sending."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    none = pc.equal(times.view("int64"), NO_TIMESTAMP_MICROS)
+    return pc.if_else(none, None, times) if pc.any(none).as_py() else times
 
 
 def _numbers(array: pyarrow.Array) -> tuple[memoryview | None, memoryview]:

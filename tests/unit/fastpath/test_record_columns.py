@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from aiokq.core.errors import DeliveryFailed, RecordTooLarge, UnknownTopicOrPartition
+from aiokq.records.codecs import RecordCodecs
+from aiokq.records.legacy import encode_message_set
+from aiokq.records.record import RawRecord
 
 pa = pytest.importorskip("pyarrow")
 
@@ -76,6 +79,20 @@ def test_a_batch_that_was_read_goes_out_as_it_is(
     columns = core.RecordColumns.from_arrow(batch)
 
     assert [columns.record(n) for n in range(20)] == [(*record, 0) for record in records]
+
+
+def test_a_record_without_a_time_is_sent_with_that_of_sending(
+    core: ModuleType, cursor: Make
+) -> None:
+    """Copies of topics from before Kafka 0.10 were refused: -1 ms is before 1970."""
+    old = [RawRecord(n, time, None, b"v") for n, time in enumerate((5000, -1, 6000))]
+    batch = cursor(encode_message_set(old, 1), codecs=RecordCodecs()).columns().to_arrow()
+
+    columns = core.RecordColumns.from_arrow(batch)
+
+    assert [columns.record(n)[3] for n in range(3)] == [5000, None, 6000]
+    with pytest.raises(ValueError, match="timestamp of record 0: -2001 microseconds"):
+        core.RecordColumns.from_arrow(arrow([(None, b"v", None, -3, None)]))
 
 
 def test_rows_become_the_bytes_that_records_become(core: ModuleType, bench: Make) -> None:
