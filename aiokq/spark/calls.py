@@ -75,7 +75,8 @@ async def call(
 
     ``await call(spark, frame.write.parquet, "/data/orders")``. The event loop runs on meanwhile.
     Jobs that the function starts have a tag of this call. Cancelling the wait cancels them, waits
-    until the function has ended, and only then raises `CancelledError`.
+    until the function has ended, and only then raises `CancelledError`. What Spark keeps by thread
+    (a scheduler's pool, a job's description) is to be set in the function, and holds for it alone.
 
     Args:
         session: the session that the function uses; classic or Connect.
@@ -122,12 +123,20 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
 
 
 def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """In the thread: whatever the session runs here has the tag."""
-    remote = _is_connect(session)
-    if remote:
+    """In the thread: whatever the session runs here has the tag.
+
+    The thread is used again: what `work` sets for its thread (a tag, a scheduler's pool, a job's
+    description) is gone for the next call.
+    """
+    restore: Callable[[], object]
+    if _is_connect(session):
         session.addTag(tag)
+        restore = session.clearTags
     else:
         context = session.sparkContext
+        # As pyspark.util.inheritable_thread_target has them. Tags are among them.
+        jvm_context = context._jsc.sc()
+        restore = partial(jvm_context.setLocalProperties, jvm_context.getLocalProperties().clone())
         context.addJobTag(tag)
         # Else tasks that wait are left to wait, and keep their slots.
         context.setInterruptOnCancel(True)
@@ -135,12 +144,9 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         return work()
     finally:
         try:
-            if remote:
-                session.removeTag(tag)
-            else:
-                context.removeJobTag(tag)
+            restore()
         except Exception:  # the session is gone, and its tags with it; what `work` did counts
-            logger.debug("tag %s was not removed", tag, exc_info=True)
+            logger.debug("what the thread had for tag %s was not taken back", tag, exc_info=True)
 
 
 def _is_connect(session: SparkSession) -> bool:

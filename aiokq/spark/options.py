@@ -19,7 +19,7 @@ from aiokq.spark.option_values import duration, flag, number, positive
 from aiokq.spark.schema import default_columns, parse_columns
 from aiokq.spark.strategy import Strategy, parse_strategy
 
-__all__ = ["IsolationLevel", "ReadOptions", "frame_columns"]
+__all__ = ["CONSUMER_OPTIONS", "IsolationLevel", "ReadOptions", "frame_columns"]
 
 logger = logging.getLogger("aiokq.spark")
 
@@ -27,6 +27,9 @@ IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 """Spark's ``spark.network.timeout``."""
+
+CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
+"""Of a consumer's ``kafka.*`` options those that are looked at; all of the client's are."""
 
 AUTO_OFFSET_RESET: Final = """
 Kafka option 'auto.offset.reset' is not supported.

@@ -185,6 +185,9 @@ class Progress:
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
             # What Spark gives for the first batch is what initial() says now.
+            if not until.positions:
+                # It began when no topic matched yet; what there is by now is read by the next one.
+                return []
             if until.initial is not None:
                 begun = SourceOffset(until.initial, topic_ids=until.topic_ids)
             elif starts_at_an_end(self._options.starting):

@@ -21,7 +21,13 @@ from aiokq.spark.credentials import sasl_settings, tls_settings
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["cluster_settings", "in_kafkas_words", "named_as_options", "producer_settings"]
+__all__ = [
+    "cluster_settings",
+    "in_kafkas_words",
+    "named_as_options",
+    "producer_settings",
+    "warn_of_unused",
+]
 
 logger = logging.getLogger("aiokq.spark")
 
@@ -169,6 +175,25 @@ def _check(kafka: Mapping[str, str]) -> None:
         near = difflib.get_close_matches(name, [*names, *TRANSLATED, *NO_EFFECT], n=1)
         hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
         raise ConfigError(f"there is no option 'kafka.{name}'{hint}")
+
+
+def warn_of_unused(kafka: Mapping[str, str], used: frozenset[str]) -> None:
+    """Say of settings of a consumer that they have no effect, once.
+
+    Those of a producer are left alone: who writes as well has one set of options for both.
+
+    Args:
+        used: the names of those that have one.
+    """
+    for name in kafka:
+        setting = name.replace(".", "_")
+        if (
+            name not in used
+            and setting in ConsumerSettings.model_fields
+            and setting not in ClusterSettings.model_fields
+            and setting not in ProducerSettings.model_fields
+        ):
+            _warn_once(name)
 
 
 @lru_cache(maxsize=1)

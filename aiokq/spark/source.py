@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError
 from aiokq.spark.option_names import check_names
-from aiokq.spark.options import ReadOptions, frame_columns
+from aiokq.spark.options import CONSUMER_OPTIONS, ReadOptions, frame_columns
 from aiokq.spark.schema import check_columns, ddl
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class AiokqDataSource(DataSource):
         from aiokq.spark.batch_reader import KafkaBatchReader
         from aiokq.spark.pushdown import PushdownReader
 
-        options = ReadOptions.parse(self.options, streaming=False)
-        check_columns(options.columns, schema)
+        options = self._read_options(schema, streaming=False)
         pushdown = options.pushdown if "pushdown" in self.options else self.pushdown
         kind = PushdownReader if pushdown else KafkaBatchReader
         return kind(options, schema, self._max_tasks())
@@ -79,8 +78,7 @@ class AiokqDataSource(DataSource):
         from aiokq.spark.stream_reader import stream_reader
 
         try:
-            options = ReadOptions.parse(self.options, streaming=True)
-            check_columns(options.columns, schema)
+            options = self._read_options(schema, streaming=True)
             return stream_reader(options, schema, self._max_tasks())
         except ConfigError as error:
             return refused_reader(error)
@@ -96,6 +94,14 @@ class AiokqDataSource(DataSource):
         from aiokq.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _read_options(self, schema: StructType, *, streaming: bool) -> ReadOptions:
+        from aiokq.spark.security import warn_of_unused
+
+        options = ReadOptions.parse(self.options, streaming=streaming)
+        check_columns(options.columns, schema)
+        warn_of_unused(options.kafka, CONSUMER_OPTIONS)
+        return options
 
     def _max_tasks(self) -> int:
         return self.tasks or os.cpu_count() or 1

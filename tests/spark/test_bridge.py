@@ -126,6 +126,25 @@ async def test_what_spark_raises_is_raised(spark: SparkSession):
         await bridge.collect(spark.sql("select 1 / id from range(1)"))
 
 
+async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread(spark: SparkSession):
+    """Threads are used again: the next call's jobs ran in the pool of the last one's."""
+    context = spark.sparkContext
+    names = ("spark.scheduler.pool", "spark.job.tags", "spark.job.description")
+
+    def work() -> list[str | None]:
+        before = [context.getLocalProperty(name) for name in names]
+        context.setLocalProperty("spark.scheduler.pool", "slow")
+        context.addJobTag("mine")
+        context.setJobDescription("a long one")
+        return before
+
+    for _ in range(3):
+        pool, tags, description = await bridge.call(spark, work)
+        assert (pool, description) == (None, None)
+        assert tags is not None
+        assert "mine" not in tags
+
+
 async def test_chunks_are_the_rows_in_order(spark: SparkSession):
     """Rows get lost between chunks."""
     frame = spark.range(0, 25, numPartitions=3)

@@ -15,20 +15,35 @@ import pytest
 from aiokq.spark import calls
 
 
+class Properties(dict[str, str]):
+    def clone(self) -> Properties:
+        return Properties(self)
+
+
 class Context:
-    """Of a classic session: jobs with tags, and who cancelled which."""
+    """Of a classic session: its threads' properties, and which tags were cancelled."""
 
     def __init__(self) -> None:
-        self.tags: set[str] = set()
+        self.kept = threading.local()
         self.cancelled: list[str] = []
         self.on_cancel: Callable[[], None] = lambda: None
         self.interrupts = False
 
-    def addJobTag(self, tag: str) -> None:
-        self.tags.add(tag)
+    _jsc = property(lambda self: self)
 
-    def removeJobTag(self, tag: str) -> None:
-        self.tags.discard(tag)
+    def sc(self) -> Context:
+        return self
+
+    def getLocalProperties(self) -> Properties:
+        if not hasattr(self.kept, "properties"):
+            self.kept.properties = Properties()
+        return cast("Properties", self.kept.properties)
+
+    def setLocalProperties(self, properties: Properties) -> None:
+        self.kept.properties = properties
+
+    def addJobTag(self, tag: str) -> None:
+        self.getLocalProperties()["spark.job.tags"] = tag
 
     def setInterruptOnCancel(self, interrupts: bool) -> None:
         self.interrupts = interrupts
@@ -51,7 +66,7 @@ async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
     tags: set[str] = set()
 
     def collect() -> None:
-        tags.update(context.tags)
+        tags.add(context.getLocalProperties()["spark.job.tags"])
         begun.set()
         assert ended.wait(60)
         raise RuntimeError("job cancelled")
@@ -72,7 +87,6 @@ async def test_a_cancelled_wait_cancels_its_jobs_and_outlives_none() -> None:
     assert context.interrupts
     assert set(context.cancelled) == tags
     assert len(tags) == 1
-    assert context.tags == set()
 
 
 def test_one_loop_after_another_uses_the_same_threads() -> None:
@@ -92,16 +106,25 @@ def test_one_loop_after_another_uses_the_same_threads() -> None:
     assert threading.active_count() <= max(before, calls.THREADS + 4)
 
 
-async def test_what_the_call_raises_is_raised_and_the_tag_is_gone() -> None:
-    """Else the tags of a thread that is used again would pile up, and cancel others' jobs."""
-    session = Session()
+async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread() -> None:
+    """Its tag would have the next one's jobs cancelled, its pool would have them wait."""
+    session = cast("Any", Session())
+    context = session.sparkContext
+    found: list[tuple[str, dict[str, str]]] = []
 
     def fail() -> None:
+        properties = context.getLocalProperties()
+        found.append((threading.current_thread().name, dict(properties)))
+        properties["spark.scheduler.pool"] = "slow"
         raise LookupError("no such table")
 
-    with pytest.raises(LookupError, match="no such table"):
-        await calls.call(cast("Any", session), fail)
-    assert session.sparkContext.tags == set()
+    for _ in range(40):
+        with pytest.raises(LookupError, match="no such table"):
+            await calls.call(session, fail)
+
+    assert len({name for name, _ in found}) <= calls.THREADS
+    assert all(properties.keys() == {"spark.job.tags"} for _, properties in found)
+    assert len({properties["spark.job.tags"] for _, properties in found}) == 40
 
 
 ENDING = """

@@ -142,6 +142,15 @@ def test_a_first_batch_of_the_jvm_connector_from_the_beginning_is_read() -> None
     assert query.read(query.offset, {"t": {"0": 9}}) == [(0, 0, 9)]
 
 
+def test_a_first_batch_before_there_was_a_topic_reads_nothing_again() -> None:
+    """A pattern that nothing matched: after a crash in it the beginning seemed to be unknown."""
+    query = Query({T0: 7}, startingOffsets="latest")
+    query.cluster.ends = {T0: 9}
+
+    assert query.read(query.offset, {}) == []
+    assert query.read({}, SourceOffset({T0: 9}, topic_ids={"t": ID}).to_map()) == [(0, 0, 9)]
+
+
 def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
     """Where the texts differ Spark runs it, also when where the query began is still in it."""
     query = Query({T0: 7})

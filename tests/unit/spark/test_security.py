@@ -7,7 +7,14 @@ import logging
 import pytest
 
 from aiokq.errors import ConfigError
-from aiokq.spark.security import cluster_settings, in_kafkas_words, producer_settings
+from aiokq.spark import security
+from aiokq.spark.options import CONSUMER_OPTIONS
+from aiokq.spark.security import (
+    cluster_settings,
+    in_kafkas_words,
+    producer_settings,
+    warn_of_unused,
+)
 
 SERVERS = {"bootstrap.servers": "a:1,b:2"}
 PLAIN = (
@@ -113,3 +120,20 @@ def test_a_topic_called_as_a_setting_keeps_its_name() -> None:
     assert in_kafkas_words(text, {}) == (
         "there is no topic 'client_id': client_id-0 and client_id-1; see kafka.client.id"
     )
+
+
+def test_what_a_consumer_would_obey_and_a_read_does_not_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody tuned max.poll.records for a week. Options of a producer may be for the sink."""
+    security._warn_once.cache_clear()
+    given = ("max.poll.records", "check.crcs", "isolation.level", "linger.ms", "client.id")
+
+    with caplog.at_level(logging.WARNING, "aiokq.spark"):
+        for _ in range(2):
+            warn_of_unused(dict.fromkeys(given, "1"), CONSUMER_OPTIONS)
+
+    assert caplog.messages == [
+        "option kafka.max.poll.records has no effect in aiokq",
+        "option kafka.check.crcs has no effect in aiokq",
+    ]
