@@ -180,7 +180,7 @@ class Progress:
 
         Raises:
             DataLoss: some of it is gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster cannot be asked.
+            KafkaError: the cluster did not answer until the deadline.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
@@ -195,9 +195,8 @@ class Progress:
                 self._losses.beginning_unknown(until.positions)
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []
-        client = self._watermarks.client
-        lookup = Lookup(client.cluster, self._options)
-        partitions, ends = client.run(self._now_there(lookup, until))
+        # Spark tries none of this again: an outage that begins here would end the query.
+        partitions, ends = self._watermarks.answer(lambda lookup: self._now_there(lookup, until))
         return stream_ranges(begun, until, partitions, ends, self._losses)
 
     async def _now_there(self, lookup: Lookup, until: SourceOffset) -> tuple[Partitions, Ends]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from aiokq.errors import (
     BootstrapFailed,
@@ -28,6 +28,8 @@ from aiokq.spark.worker import WorkerClient, worker_client
 __all__ = ["Latest", "Watermarks"]
 
 logger = logging.getLogger("aiokq.spark")
+
+T = TypeVar("T")
 
 BUSY_INTERVAL: Final = 0.05
 IDLE_INTERVAL: Final = 0.1
@@ -59,11 +61,18 @@ class Watermarks:
     Args:
         options: of the query.
         now: seconds, for tests.
+        pause: waits so many seconds, for tests.
     """
 
-    def __init__(self, options: ReadOptions, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._options = options
         self._now = now
+        self._pause = pause
         self._partitions: Partitions | None = None
         self._partitions_asked = 0.0
         self._starts: PartitionOffsets = {}
@@ -147,6 +156,23 @@ class Watermarks:
             raise
         return Latest(partitions, ends, starts)
 
+    def answer(self, question: Callable[[Lookup], Coroutine[Any, Any, T]]) -> T:
+        """What the cluster answers where nothing can be done without: it is waited for.
+
+        Raises:
+            KafkaError: as `latest`.
+        """
+        while True:
+            try:
+                client = self.client
+                found = client.run(question(Lookup(client.cluster, self._options)))
+            except KafkaError as error:
+                self._tolerate(error)
+                self._pause(IDLE_INTERVAL)
+            else:
+                self._failing = None
+                return found
+
     def _tolerate(self, error: KafkaError) -> None:
         """Returns while an error may pass by itself, and raises it when it is time."""
         if not error.retriable and not isinstance(error, _AWAY):
@@ -154,7 +180,7 @@ class Watermarks:
         now = self._now()
         if self._failing is None:
             self._failing = now
-            logger.warning("the latest offsets cannot be had, trying on error=%s", error)
+            logger.warning("offsets cannot be had, trying on error=%s", error)
         options = self._options
         limit = options.fetch_offset_retry_interval_ms / 1000
         if isinstance(error, _AWAY):

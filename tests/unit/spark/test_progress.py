@@ -10,7 +10,13 @@ from uuid import UUID
 import pytest
 
 from aiokq import TopicPartition
-from aiokq.errors import ConnectionLost, KafkaError, LeaderNotAvailable, TopicAuthorization
+from aiokq.errors import (
+    ConnectionLost,
+    KafkaError,
+    LeaderNotAvailable,
+    TopicAuthorization,
+    UnknownTopicOrPartition,
+)
 from aiokq.spark import watermarks
 from aiokq.spark.data_loss import DataLoss
 from aiokq.spark.lookup import Ends, Partitions
@@ -55,8 +61,8 @@ class Cluster(Watermarks):
     def admin(self) -> None:
         return None
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> tuple[Partitions, Ends]:
-        coroutine.close()
+    def answer(self, question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        question(self).close()
         return self.ask().partitions, Ends(dict.fromkeys(self.ends, 0), self.ends)
 
 
@@ -301,7 +307,10 @@ class TimedWatermarks(Watermarks):
     def __init__(self, client: Client, **given: str) -> None:
         self.time = 1000.0
         self._client = client
-        super().__init__(options(**given), lambda: self.time)
+        super().__init__(options(**given), lambda: self.time, self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.time += seconds
 
     @property
     def client(self) -> Any:
@@ -380,6 +389,10 @@ class Logs:
             raise self.refusals.pop()
         return {tp: self.logs[tp].start for tp in partitions}
 
+    async def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        tps = list(partitions)
+        return Ends(await self.log_starts(tps), await self.log_ends(tps))
+
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         return {tp: self.logs[tp].stop for tp in partitions}
 
@@ -439,6 +452,27 @@ def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
     asked.latest()
 
     assert logs.timeouts == [None, watermarks.ASK_TIMEOUT]
+
+
+def test_an_outage_while_a_batch_is_planned_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end is logged by then, and what the planner raises ends the query."""
+    logs = Logs(p0=range(20))
+    lost = ConnectionLost("nobody there", may_have_been_written=False)
+    logs.refusals += [lost, UnknownTopicOrPartition("deleted just now"), lost]
+    asked = asking(logs, monkeypatch)
+    progress = Progress(options(), lambda: asked.time, asked)
+    start, end = ({"t": {"0": at}} for at in (5, 9))
+
+    ranges = progress.ranges(start, end)
+
+    assert [(r.partition, r.start, r.stop) for r in ranges] == [(0, 5, 9)]
+    assert not logs.refusals
+    logs.refusals += [lost] * 10_000
+    with pytest.raises(ConnectionLost):
+        progress.ranges(start, end)
+    assert 180 < asked.time - 1000 < 200
 
 
 def test_a_refusal_ends_the_query_at_once() -> None:
