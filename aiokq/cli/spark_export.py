@@ -193,7 +193,10 @@ def export(
     value, headers and time. The value of other rows is the JSON of all their columns.
 
     At least once: a run that is killed and started again writes all rows again, and with --resume
-    at most the last 80,000. Needs no Java and no Spark.
+    only those that are not in the log: at most the first 10,000 of a run are there twice, if it was
+    killed before these were acknowledged, and what the broker was still at work on. Up to 80,000
+    are if the producer is not idempotent (acks=1), or got another id after an error, or if the run
+    that goes on is killed as early. Needs no Java and no Spark.
     """
     from aiokq.cli.exporting import Exporting
     from aiokq.cli.settings import client_settings

@@ -122,6 +122,16 @@ class PartitionRecords:
             aborted=self._aborted,
         )
 
+    def producer_ids(self) -> list[tuple[int, int]]:
+        """Who wrote it: by batch, in order, the offset behind it and the id of its producer.
+
+        The id is -1 where the producer was not idempotent. Batches count that have no records to
+        hand over, too.
+
+        Source: KIP-98.
+        """
+        return [(header.next_offset, header.producer_id) for header in iter_headers(self._data)]
+
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
         """The records as an Arrow record batch, with the columns of Spark's Kafka source.
 

@@ -1,7 +1,8 @@
 """Journal: which rows are acknowledged, and at which offsets; if wanted, in a file, too.
 
 The file is one JSON document a line: what is exported whither, then a line per piece, in the order
-of the rows. A line that was cut off by a kill counts as not written: its rows are sent again.
+of the rows, and one per run, with the id of its producer. A line that was cut off by a kill counts
+as not written: its rows are sent again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Final
 from uuid import UUID
 
 from aiokq.errors import ConfigError
+from aiokq.spark.exporting.arrived import Place
 from aiokq.spark.exporting.files import ParquetFiles
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class Acknowledged:
     offsets: dict[int, list[list[int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, delivered: Iterable[RecordMetadata], total: int) -> Acknowledged:
+    def of(cls, delivered: Iterable[RecordMetadata | Place], total: int) -> Acknowledged:
         """Of records that were delivered, and the sum of their checksums."""
         places = sorted((metadata.partition, metadata.offset) for metadata in delivered)
         found = cls(len(places), total)
@@ -95,6 +97,7 @@ class Journal:
         before: rows of these that earlier runs have sent.
         position: number of the file and of the row to go on at.
         destination: as the first run found it.
+        producer_id: of the last run before this that noted it; -1 for none.
     """
 
     def __init__(self, destination: Destination) -> None:
@@ -102,6 +105,7 @@ class Journal:
         self.done = Acknowledged()
         self.before = 0
         self.position = (0, 0)
+        self.producer_id = -1
         self._file: IO[bytes] | None = None
 
     @classmethod
@@ -136,6 +140,24 @@ class Journal:
         """
         self._note(file, until, acknowledged)
         self._write({"file": file, "until": until, **asdict(acknowledged)})
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
+    def note_producer(self, producer_id: int) -> None:
+        """By what this run's records are known: if it is killed, the next run looks for them.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._write({"producer_id": producer_id})
+
+    def ends(self) -> dict[int, int]:
+        """By partition, the offset behind all that was noted; where the first run found its end."""
+        behind = {p: ranges[-1][1] + 1 for p, ranges in self.done.offsets.items()}
+        return {**self.destination.starts, **behind}
 
     def close(self) -> None:
         """What was written is on the disk after this."""
@@ -177,6 +199,9 @@ class Journal:
             self._check(path, first, head)
             starts = {int(partition): offset for partition, offset in first["starts"].items()}
             for line in lines:
+                if "producer_id" in line:
+                    self.producer_id = line["producer_id"]
+                    continue
                 offsets = {int(p): ranges for p, ranges in line["offsets"].items()}
                 acknowledged = Acknowledged(line["rows"], line["checksum"], offsets)
                 self._note(line["file"], line["until"], acknowledged)

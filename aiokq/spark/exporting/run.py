@@ -16,6 +16,7 @@ from aiokq import (
     Deliveries,
     NewTopic,
     Producer,
+    RecordMetadata,
     TopicPartition,
 )
 from aiokq.errors import (
@@ -25,6 +26,7 @@ from aiokq.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
+from aiokq.spark.exporting.arrived import Arrived, Place, producer_of
 from aiokq.spark.exporting.check import Checked, check
 from aiokq.spark.exporting.failures import ExportFailed
 from aiokq.spark.exporting.files import ParquetFiles, Piece
@@ -34,7 +36,7 @@ from aiokq.spark.exporting.mapping import ExportColumns, Row, rows
 __all__ = ["ExportProgress", "Exported", "export"]
 
 PIECES: Final = 8
-"""At most so many are on their way: what is sent again after a kill."""
+"""At most so many are on their way."""
 
 DRAIN: Final = 10.0
 """Seconds that accepted records have when an export is interrupted, or fails."""
@@ -86,10 +88,17 @@ class Exported:
 
 @dataclass(frozen=True)
 class _Sent:
-    """A piece on its way."""
+    """A piece on its way.
+
+    Attributes:
+        rows: that are sent, with their numbers in the piece.
+        found: places of the others, which an earlier run had sent.
+        checksum: of all rows.
+    """
 
     piece: Piece
-    rows: list[Row]
+    rows: list[tuple[int, Row]]
+    found: list[Place]
     deliveries: list[Deliveries]
     checksum: int
 
@@ -110,9 +119,17 @@ async def export(
 
     At least once, in the order of the rows, by an idempotent producer. A run that is killed and
     begun again writes all rows again; with `resume` it goes on behind the last piece (10,000 rows,
-    4 MiB) that was noted as acknowledged, so that at most the eight pieces that were on their way
-    are there twice. A run that ends by itself, also by an error or a cancellation, notes what is
-    acknowledged: after it only what was given up without an answer can be there twice.
+    4 MiB) that was noted as acknowledged, and of the eight that were on their way it sends what is
+    not in the log: so no row is there twice, but for these:
+
+    - those of the first piece of a run, if it was killed before that was acknowledged;
+    - what the broker appends only after the next run has looked for it, which is what it had
+      received and not yet worked on, or not yet replicated;
+    - up to eight pieces, if the producer is not idempotent (``acks=1``), if the one that was killed
+      had begun anew with another id after an error, or if the run that goes on is killed, too,
+      before it is eight pieces on.
+
+    A run that ends by itself, also by an error or a cancellation, notes what is acknowledged.
 
     Args:
         cluster: open.
@@ -145,8 +162,9 @@ async def export(
         )
         destination, created = await _destination(cluster, topic, create)
         journal = Journal.open(resume, files, destination)
-        sending = _Sending(files, topic, journal, told)
         try:
+            arrived = await _arrived(cluster, journal, files)
+            sending = _Sending(cluster, files, topic, journal, arrived, told)
             if journal.done.rows < files.rows:
                 await sender.start()
                 await sending.run(sender, reader)
@@ -156,7 +174,7 @@ async def export(
     return Exported(
         files=len(files.files),
         rows=done.rows,
-        resumed=journal.before,
+        resumed=journal.before + sending.found,
         size=sending.size,
         partitions={
             partition: sum(last - first + 1 for first, last in ranges)
@@ -199,17 +217,32 @@ async def _destination(
     return Destination(cluster_id, topic, described.topic_id, starts), created
 
 
+async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> Arrived:
+    """What the run before had on its way, and is there."""
+    if journal.producer_id < 0 or journal.done.rows == files.rows:
+        return Arrived()
+    topic, id_ = journal.destination.topic, journal.producer_id
+    return await Arrived.find(cluster, topic, id_, journal.ends(), files.columns)
+
+
 class _Sending:
     """Pieces on their way: made in a thread, accepted and awaited on the loop, noted in order."""
 
     def __init__(
         self,
+        cluster: Cluster,
         files: ParquetFiles,
         topic: str,
         journal: Journal,
+        arrived: Arrived,
         told: Callable[[ExportProgress], None] | None,
     ) -> None:
         self.size = 0
+        self.found = 0
+        self._cluster = cluster
+        self._arrived = arrived
+        # Until it is known by whom a row was written, no more than a piece is on its way.
+        self._unknown = journal.is_kept
         self._files = files
         self._topic = topic
         self._journal = journal
@@ -232,7 +265,7 @@ class _Sending:
                 # The next one is made while this one waits for room, or is being sent.
                 following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
                 await self._accept(producer, *made)
-                while len(self._sent) == PIECES or (self._sent and _done(self._sent[0])):
+                while self._is_to_wait():
                     await self._settle()
             while self._sent:
                 await self._settle()
@@ -243,33 +276,40 @@ class _Sending:
             while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
                 await self._settle()
 
+    def _is_to_wait(self) -> bool:
+        if not self._sent:
+            return False
+        return self._unknown or len(self._sent) == PIECES or _done(self._sent[0])
+
     async def _accept(self, producer: Producer, piece: Piece, made: list[Row], total: int) -> None:
         deliveries: list[Deliveries] = []
+        places = [self._arrived.take(row) for row in made]
+        missing = [n for n, place in enumerate(places) if place is None]
         # Rows that follow each other and have the same partition go in one call.
-        for partition, group in groupby(made, key=lambda row: row.partition):
-            records = [row.record for row in group]
+        for partition, group in groupby(missing, key=lambda n: made[n].partition):
+            numbers = list(group)
+            records = [made[n].record for n in numbers]
             try:
                 if partition is not None and partition < 0:
                     raise ConfigError("there is none below 0")
                 deliveries.append(await producer.send_many(self._topic, records, partition))
             except (KafkaError, ValueError) as error:
-                accepted = sum(map(len, deliveries))
-                rows_ = made[accepted : accepted + len(records)]
                 if isinstance(error, RecordTooLarge):
                     # Refused here: the largest is too large.
-                    at = max(range(len(rows_)), key=lambda n: _size(rows_[n]))
+                    at = max(numbers, key=lambda n: _size(made[n]))
                     limit = producer.settings.max_request_size
-                    words = f"a record of {_size(rows_[at]):,} bytes; max_request_size is {limit:,}"
-                    where = self._where(piece, accepted + at, accepted + at + 1)
-                    raise self._failed(where, words) from error
-                where = self._where(piece, accepted, accepted + len(records), partition)
+                    words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"
+                    raise self._failed(self._where(piece, at, at + 1), words) from error
+                where = self._where(piece, numbers[0], numbers[-1] + 1, partition)
                 raise self._failed(where, _words(error)) from error
-        self._sent.append(_Sent(piece, made, deliveries, total))
+        found = [place for place in places if place is not None]
+        rows_ = [(n, made[n]) for n in missing]
+        self._sent.append(_Sent(piece, rows_, found, deliveries, total))
 
     async def _settle(self) -> None:
         """Wait for the oldest piece, and note it."""
         sent = self._sent[0]
-        delivered = []
+        delivered: list[RecordMetadata] = []
         for deliveries in sent.deliveries:
             try:
                 delivered += await deliveries
@@ -278,17 +318,29 @@ class _Sending:
                     number for number, error in enumerate(failed.errors) if error is not None
                 )
                 error = failed.errors[number]
-                at = len(delivered) + number
+                at, row = sent.rows[len(delivered) + number]
                 words = _words(error)
                 if isinstance(error, RecordTooLarge):
-                    words = f"a record of {_size(sent.rows[at]):,} bytes: {words}"
-                where = self._where(sent.piece, at, at + 1, sent.rows[at].partition)
-                raise self._failed(where, words) from error
+                    words = f"a record of {_size(row):,} bytes: {words}"
+                raise self._failed(
+                    self._where(sent.piece, at, at + 1, row.partition), words
+                ) from error
         self._sent.popleft()
         piece = sent.piece
-        self._journal.add(piece.file, piece.until, Acknowledged.of(delivered, sent.checksum))
-        self.size += sum(map(_size, sent.rows))
+        acknowledged = Acknowledged.of([*delivered, *sent.found], sent.checksum)
+        self._journal.add(piece.file, piece.until, acknowledged)
+        self.size += sum(_size(row) for _, row in sent.rows)
+        self.found += len(sent.found)
         self._tell()
+        if self._unknown and delivered:
+            await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
+
+    async def _note_producer(self, place: Place) -> None:
+        """Whose records this run's are; once."""
+        self._unknown = False
+        id_ = await producer_of(self._cluster, self._topic, place)
+        if id_ >= 0:
+            self._journal.note_producer(id_)
 
     def _tell(self) -> None:
         if self._told is not None:

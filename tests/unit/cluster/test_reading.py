@@ -48,6 +48,20 @@ def test_fetch_gives_records_and_where_to_go_on():
     simulate(main)
 
 
+def test_what_was_fetched_says_who_wrote_it():
+    """By batch, also where records before the first one that was asked for are left out."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        prepare(cluster, batches=3)
+        engine = make_engine(cluster)
+        await engine.start()
+        got = await engine.fetch(TP, 7)
+        assert got.producer_ids() == [(10, -1), (15, -1)]
+        await engine.close()
+
+    simulate(main)
+
+
 @pytest.mark.parametrize("version", [4, 11, 12, 13, 18])
 def test_every_version_of_fetch_works(version: int):
     """Topic names until 12, topic ids from 13 on."""

@@ -66,6 +66,24 @@ def test_an_export_goes_on_where_it_was(path: Path, files: ParquetFiles) -> None
     done.close()
 
 
+def test_the_producer_of_the_last_run_is_known(path: Path, files: ParquetFiles) -> None:
+    """What it had on its way is looked for by its id, behind what was noted."""
+    first = Journal.open(path, files, HERE)
+    assert (first.producer_id, first.is_kept) == (-1, True)
+    first.add(0, 1, Acknowledged.of(places((0, 5), (1, 3)), 10))
+    first.note_producer(4711)
+    first.close()
+    later = Journal.open(path, files, HERE)
+    assert later.producer_id == 4711
+    assert later.ends() == {0: 6, 1: 4}
+    assert (later.position, later.done.rows) == ((0, 1), 2)
+    later.note_producer(4712)
+    later.close()
+    last = Journal.open(path, files, HERE)
+    assert last.producer_id == 4712
+    last.close()
+
+
 @pytest.mark.parametrize("left", [1, 10, 30])
 def test_a_line_that_was_cut_off_was_not_written(
     path: Path, files: ParquetFiles, left: int

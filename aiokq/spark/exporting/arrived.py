@@ -1,0 +1,134 @@
+"""Arrived: which rows a run that was killed had sent, and nobody had noted, are in the log.
+
+They are told by the id of its producer, so that rows of others, be they the same, are not taken for
+them, and by key, value, headers and, where the rows say it, time and partition.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple, TypeAlias
+
+from aiokq import Cluster, TopicPartition
+from aiokq.errors import KafkaError
+from aiokq.spark.exporting.mapping import ExportColumns, Row
+
+__all__ = ["Arrived", "Place", "producer_of"]
+
+CREATE_TIME: Final = 0
+"""Of a record whose time is its producer's; else it is the broker's."""
+
+Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
+
+
+class Place(NamedTuple):
+    """Where a row is."""
+
+    partition: int
+    offset: int
+
+
+async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
+    """The id of the producer that wrote a record; -1 if it has none, or nobody can say any more."""
+    try:
+        found = await cluster.fetch(
+            TopicPartition(topic, place.partition), place.offset, 1, max_wait_ms=0
+        )
+    except KafkaError:
+        return -1
+    return next((id_ for end, id_ in found.producer_ids() if end > place.offset), -1)
+
+
+class Arrived:
+    """The rows that are there, until they are taken.
+
+    Args:
+        timed: whether rows say their time.
+    """
+
+    def __init__(self, *, timed: bool = False) -> None:
+        self._timed = timed
+        self._places: dict[bytes, dict[int, deque[int]]] = {}
+        self._left = 0
+
+    @classmethod
+    async def find(
+        cls,
+        cluster: Cluster,
+        topic: str,
+        producer_id: int,
+        starts: Mapping[int, int],
+        columns: ExportColumns,
+    ) -> Arrived:
+        """Read what a producer wrote to a topic.
+
+        Args:
+            starts: where to begin, by partition; up to its end.
+
+        Raises:
+            KafkaError: it cannot be read.
+        """
+        arrived = cls(timed=columns.timestamp is not None)
+        for partition, start in sorted(starts.items()):
+            place = TopicPartition(topic, partition)
+            # Retention may have moved the beginning.
+            beginning = await cluster.offsets(place, "earliest")
+            first = start if beginning is None else max(start, beginning.offset)
+            async for batch in cluster.read(place, first):
+                if producer_id not in (id_ for _, id_ in batch.producer_ids()):
+                    continue
+                ends = iter(batch.producer_ids())
+                end, id_ = next(ends)
+                for record in batch:
+                    while record.offset >= end:
+                        end, id_ = next(ends)
+                    if id_ == producer_id:
+                        timed = record.timestamp_type == CREATE_TIME
+                        time = record.timestamp_ms if timed else None
+                        at = Place(partition, record.offset)
+                        arrived.add(record.key, record.value, record.headers, time, at)
+        return arrived
+
+    def __len__(self) -> int:
+        return self._left
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        time: int | None,
+        place: Place,
+    ) -> None:
+        """A record, in the order of its partition."""
+        name = _digest(key, value, headers, time if self._timed else None)
+        self._places.setdefault(name, defaultdict(deque))[place.partition].append(place.offset)
+        self._left += 1
+
+    def take(self, row: Row) -> Place | None:
+        """Where a row is; None if it is not there, or was taken as often as it is."""
+        if not self._left:
+            return None
+        key, value, headers, time = row.record
+        # A broker that sets times itself has another one.
+        for at in dict.fromkeys((time if self._timed else None, None)):
+            places = self._places.get(_digest(key, value, headers or (), at), {})
+            for partition in places if row.partition is None else (row.partition,):
+                if places.get(partition):
+                    self._left -= 1
+                    return Place(partition, places[partition].popleft())
+        return None
+
+
+def _digest(key: bytes | None, value: bytes | None, headers: Headers, time: int | None) -> bytes:
+    found = blake2b(digest_size=16)
+    parts = [key, value]
+    for name, header in headers:
+        parts += [name.encode(), header]
+    for part in parts:
+        found.update(b"-" if part is None else b"%d:" % len(part))
+        found.update(part or b"")
+    found.update(b"" if time is None else b"@%d" % time)
+    return found.digest()

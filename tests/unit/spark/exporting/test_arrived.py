@@ -1,0 +1,74 @@
+"""Rows that are in the log already, told by what they have."""
+
+from __future__ import annotations
+
+from aiokq.spark.exporting.arrived import Arrived, Place
+from aiokq.spark.exporting.mapping import Row
+
+Headers = list[tuple[str, bytes | None]]
+
+
+def row(
+    value: bytes | None,
+    key: bytes | None = None,
+    headers: Headers | None = None,
+    time: int | None = None,
+    partition: int | None = None,
+) -> Row:
+    return Row((key, value, headers, time), partition)
+
+
+def test_a_row_is_taken_as_often_as_it_is_there() -> None:
+    """Of rows that are alike the first ones arrived: those behind them are sent."""
+    arrived = Arrived()
+    for offset in (3, 8):
+        arrived.add(None, b"v", (), 5, Place(1, offset))
+    assert arrived.take(row(b"w")) is None
+    assert [arrived.take(row(b"v")) for _ in range(3)] == [Place(1, 3), Place(1, 8), None]
+    assert len(arrived) == 0
+
+
+def test_a_row_that_says_its_partition_is_found_in_that_one_only() -> None:
+    """The same row in another is another row."""
+    arrived = Arrived()
+    arrived.add(None, b"v", (), None, Place(1, 3))
+    assert arrived.take(row(b"v", partition=0)) is None
+    assert arrived.take(row(b"v", partition=1)) == Place(1, 3)
+
+
+def test_keys_headers_and_nothing_are_told_apart() -> None:
+    """No value is not an empty one, and a header is no key."""
+    contents: list[tuple[bytes | None, bytes | None, Headers]] = [
+        (None, b"", []),
+        (b"", None, []),
+        (None, None, []),
+        (b"", b"", []),
+        (None, b"", [("", None)]),
+        (None, b"", [("", b"")]),
+        (None, b"", [("a", b"b")]),
+        (None, b"", [("a", b""), ("b", b"")]),
+        (b"a", b"b", []),
+        (b"ab", b"", []),
+    ]
+    for there in range(len(contents)):
+        arrived = Arrived()
+        arrived.add(*contents[there], 1, Place(0, 0))
+        found = [
+            number
+            for number, (key, value, headers) in enumerate(contents)
+            if arrived.take(row(value, key, headers)) is not None
+        ]
+        assert found == [there]
+
+
+def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
+    """Measurements that are alike but for their time; a topic with LogAppendTime has its own."""
+    arrived = Arrived(timed=True)
+    arrived.add(None, b"v", (), 20, Place(0, 0))
+    assert arrived.take(row(b"v", time=10)) is None
+    assert arrived.take(row(b"v", time=20)) == Place(0, 0)
+    arrived.add(None, b"v", (), None, Place(0, 1))
+    assert arrived.take(row(b"v", time=10)) == Place(0, 1)
+    untimed = Arrived()
+    untimed.add(None, b"v", (), 20, Place(0, 0))
+    assert untimed.take(row(b"v")) == Place(0, 0)
