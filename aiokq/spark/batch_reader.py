@@ -85,7 +85,7 @@ async def _ranges(lookup: Lookup, options: ReadOptions, since_ms: int | None) ->
     ends = await lookup.ends(partitions.leaders)
     starts = await lookup.resolve(options.starting, partitions.leaders, ends, "starting")
     stops = await lookup.resolve(options.ending, partitions.leaders, ends, "ending")
-    since = {} if since_ms is None else await lookup.first_since(partitions.leaders, since_ms)
+    since = None if since_ms is None else await lookup.first_since(partitions.leaders, since_ms)
     losses = Losses(options.fail_on_data_loss)
     ranges = []
     for tp in partitions.leaders:
@@ -98,7 +98,9 @@ async def _ranges(lookup: Lookup, options: ReadOptions, since_ms: int | None) ->
         if start < ends.starts[tp]:
             losses.start_reset(tp, start, ends.starts[tp])
             start = min(ends.starts[tp], stop)
-        start = min(max(start, since.get(tp, start)), stop)
+        if since is not None:
+            # Where nothing was as young when the ends were known already, nothing before them is.
+            start = min(max(start, since.get(tp, stop)), stop)
         topic_id = partitions.topic_ids.get(tp.topic)
         ranges.append(OffsetRange(*tp, start, stop, topic_id, partitions.leaders[tp]))
     return ranges

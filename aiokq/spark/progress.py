@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aiokq import Cluster
 from aiokq.errors import KafkaError
 from aiokq.spark.data_loss import Losses
 from aiokq.spark.limits import starts_at_an_end
@@ -208,15 +209,15 @@ class Progress:
         group = self._options.commit_group
         if group is None:
             return
-        client = self._watermarks.client
         positions = SourceOffset.parse(end).positions
 
-        async def tell() -> None:
-            async with asyncio.timeout(COMMIT_TIMEOUT), client.cluster.admin() as admin:
+        async def tell(cluster: Cluster) -> None:
+            async with asyncio.timeout(COMMIT_TIMEOUT), cluster.admin() as admin:
                 await admin.alter_group_offsets(group, positions, raise_errors=True)
 
         try:
-            client.run(tell())
+            client = self._watermarks.client
+            client.run(tell(client.cluster))
         except (KafkaError, TimeoutError) as error:
             # What the query did is in its checkpoint; the group is for those who watch it.
             logger.warning("offsets were not committed group_id=%s error=%r", group, error)

@@ -11,6 +11,7 @@ import pytest
 
 from aiokq import TopicPartition
 from aiokq.errors import (
+    BootstrapFailed,
     ConnectionLost,
     KafkaError,
     LeaderNotAvailable,
@@ -473,6 +474,21 @@ def test_an_outage_while_a_batch_is_planned_is_waited_for(
     with pytest.raises(ConnectionLost):
         progress.ranges(start, end)
     assert 180 < asked.time - 1000 < 200
+
+
+def test_a_group_that_cannot_be_told_ends_no_query(caplog: pytest.LogCaptureFixture) -> None:
+    """What the query did is in its checkpoint; Spark ends it by whatever commit() raises."""
+
+    class Away(TimedWatermarks):
+        @property
+        def client(self) -> Any:
+            raise BootstrapFailed([("host:9092", "refused")])
+
+    progress = Progress(options(commitGroup="g"), watermarks=Away(Client(lambda: EMPTY)))
+
+    progress.commit({"t": {"0": 9}})
+
+    assert "offsets were not committed group_id=g" in caplog.text
 
 
 def test_a_refusal_ends_the_query_at_once() -> None:
