@@ -20,6 +20,9 @@ __all__ = ["Arrived", "Place", "producer_of"]
 CREATE_TIME: Final = 0
 """Of a record whose time is its producer's; else it is the broker's."""
 
+ASKED_FOR: Final = 5.0
+"""Seconds for a broker to say who wrote a record. One that is away fails the records, too."""
+
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 
@@ -34,7 +37,11 @@ async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
     """The id of the producer that wrote a record; -1 if it has none, or nobody can say any more."""
     try:
         found = await cluster.fetch(
-            TopicPartition(topic, place.partition), place.offset, 1, max_wait_ms=0
+            TopicPartition(topic, place.partition),
+            place.offset,
+            1,
+            max_wait_ms=0,
+            timeout=ASKED_FOR,
         )
     except KafkaError:
         return -1
