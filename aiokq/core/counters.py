@@ -304,9 +304,13 @@ class BrokerCounters(_Counters):
     cleaner_dirty_percent: Gauge = _gauge(
         "percent", "Dirty part of the log that needed compaction most when it was looked at last."
     )
+    cleaner_max_delay_seconds: Gauge = _gauge(
+        "seconds", "How long max.compaction.lag.ms was over of what should have been compacted."
+    )
     uncleanable_partitions: Gauge = _gauge(
         "partitions", "Logs not compacted any more: a batch is not sound, or the cleaner failed."
     )
+    uncleanable_bytes: Gauge = _gauge("bytes", "What they have that was never compacted.")
     log_bytes: GaugeBy = _gauge_by(
         ("topic", "partition"), "bytes", "Size of the partition's log segments."
     )

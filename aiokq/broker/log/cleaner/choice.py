@@ -14,7 +14,7 @@ from aiokq.broker.log.segment import Segment
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
 
-__all__ = ["LogToClean", "log_to_clean"]
+__all__ = ["LogToClean", "log_to_clean", "never_compacted"]
 
 
 class LogToClean(NamedTuple):
@@ -24,7 +24,7 @@ class LogToClean(NamedTuple):
         first_dirty_offset: records before it were cleaned.
         upper_offset: records from here on may not be: base offset of a segment.
         dirty_bytes: of the segments between; clean_bytes of those before.
-        overdue: max.compaction.lag.ms of a record in the dirty part is over.
+        delay_ms: how long max.compaction.lag.ms of a record in the dirty part is over; else 0.
     """
 
     log: PartitionLog
@@ -32,7 +32,7 @@ class LogToClean(NamedTuple):
     upper_offset: int
     clean_bytes: int
     dirty_bytes: int
-    overdue: bool
+    delay_ms: int
 
     @property
     def dirty_ratio(self) -> float:
@@ -45,7 +45,13 @@ class LogToClean(NamedTuple):
         """Whether it is worth the work, or has to be."""
         if not self.dirty_bytes:
             return False
-        return self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+        return self.delay_ms > 0 or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def never_compacted(log: PartitionLog, cleaned_offset: int | None) -> int:
+    """What of a log's finished segments was never compacted; asks for no time of a record."""
+    first = cleaned_offset or 0
+    return sum(segment.size for segment in log.segments[:-1] if segment.next_offset > first)
 
 
 def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> LogToClean:
@@ -80,10 +86,10 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
     )
     clean_bytes = sum(segment.size for segment in older if segment.next_offset <= first)
     dirty = [segment for segment in dirty if segment.next_offset <= upper]
-    overdue = False
+    delay_ms = 0
     overdue_before_ms = now_ms - log.config.max_compaction_lag_ms
-    if overdue_before_ms > 0:  # else nothing is read: it never is
+    if overdue_before_ms > 0:  # else nothing is read: none ever is
         began = at_each(dirty, Segment.first_timestamp_ms)
-        overdue = any(0 < first_ms < overdue_before_ms for first_ms in began)
+        delay_ms = max([overdue_before_ms - first_ms for first_ms in began if first_ms > 0] + [0])
     dirty_bytes = sum(segment.size for segment in dirty)
-    return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, overdue)
+    return LogToClean(log, first, max(first, upper), clean_bytes, dirty_bytes, delay_ms)

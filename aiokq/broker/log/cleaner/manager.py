@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean
+from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean, never_compacted
 from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.core.errors import KafkaError
 
@@ -114,13 +114,14 @@ class LogCleanerManager:
         """Those that are due, and what others need from the disk to be looked at."""
         due: list[tuple[_Place, LogToClean]] = []
         loads: list[Load] = []
-        dirtiest, looked_at = 0.0, 0
+        dirtiest, delay_ms, looked_at = 0.0, 0, 0
         for place in list(self._places()):
             if not place.log.config.compacted:
                 continue
             found = self._look_at(place, loads)
             if found is not None:
                 dirtiest = max(dirtiest, found.dirty_ratio)
+                delay_ms = max(delay_ms, found.delay_ms)
                 if found.is_due:
                     due.append((place, found))
             looked_at += 1 + len(place.log.segments)
@@ -129,6 +130,7 @@ class LogCleanerManager:
                 await asyncio.sleep(0)
         self._count_uncleanable()
         self._counters.cleaner_dirty_percent.value = int(100 * dirtiest)
+        self._counters.cleaner_max_delay_seconds.value = delay_ms // 1000
         return due, loads
 
     def _look_at(self, place: _Place, loads: list[Load]) -> LogToClean | None:
@@ -157,3 +159,8 @@ class LogCleanerManager:
         live = {n: log for n, log in self._uncleanable.items() if not log.is_closed}
         self._uncleanable = live
         self._counters.uncleanable_partitions.value = len(live)
+        self._counters.uncleanable_bytes.value = sum(
+            never_compacted(log, directory.checkpoints.cleaned_offsets.get(name))
+            for directory, name, log in self._places()
+            if live.get(name) is log
+        )

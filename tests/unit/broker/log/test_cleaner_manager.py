@@ -124,6 +124,7 @@ async def test_nothing_is_read_from_the_disk_unless_a_lag_asks_for_it() -> None:
     log.files.fail("pread", errno.EIO)
     assert len(await taken(managed(again))) == 1
     assert not again.counters.uncleanable_partitions.value
+    assert not again.counters.uncleanable_bytes.value
 
 
 async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
@@ -148,10 +149,12 @@ async def test_a_log_that_cannot_be_looked_at_is_uncleanable(
     assert found.topic_partition.partition == 1
     assert await taken(manager) == []
     assert again.counters.uncleanable_partitions.value == 1
+    assert again.counters.uncleanable_bytes.value == other.size_bytes
     assert caplog.text.count("not compacted any more") == 1
     again.directory.delete_partition(TopicPartition("many", 2))
     assert await taken(manager) == []
     assert not again.counters.uncleanable_partitions.value
+    assert not again.counters.uncleanable_bytes.value
 
 
 async def test_what_was_put_off_comes_again_when_all_is_resumed() -> None:
@@ -163,3 +166,16 @@ async def test_what_was_put_off_comes_again_when_all_is_resumed() -> None:
     assert await taken(manager) == [second]
     manager.resume()
     assert await taken(manager) == [first]
+
+
+async def test_a_lag_that_is_over_is_a_metric() -> None:
+    """Who promised to compact within a day sees that it is kept, before a lawyer does."""
+    log = CleanedLog()
+    add(log, 1, 0, 2, max_compaction_lag_ms=DAY_MS)
+    gauge = log.counters.cleaner_max_delay_seconds
+    log.clock.now_ms = NOW_MS + DAY_MS
+    assert await managed(log).take_dirtiest() is not None  # never compacted at all
+    assert gauge.value == 0
+    log.clock.now_ms = NOW_MS + DAY_MS + 90_000
+    assert await managed(log).take_dirtiest() is not None
+    assert gauge.value == 90
