@@ -62,7 +62,9 @@ class AcceptedConnection:
         limits = server.limits
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._frames: deque[tuple[memoryview, float]] = deque()
+        self._frames: deque[tuple[memoryview, int, float]] = (
+            deque()
+        )  # with its bytes, and since when
         self._wake: asyncio.Future[None] | None = None
         self._shares = scratch is not None
         self._paused = 0  # reasons of `_Pause`
@@ -108,15 +110,19 @@ class AcceptedConnection:
     def frames_received(self, frames: list[memoryview]) -> None:
         """Queue the requests, and stop reading if they have to wait."""
         # hot: benchmarks/micro/produce.py
+        reader = self.transport.reader
         self.last_active = now = self._loop.time()
-        self._frame_started = now if self.transport.reader.mid_frame else None
+        self._frame_started = now if reader.mid_frame else None
         arrived = self._server.clock.monotonic()
         nbytes = 0
         for frame in frames:
-            self._frames.append((frame, arrived))
             nbytes += len(frame)
-        self._waiting += nbytes
+            self._frames.append((frame, len(frame), arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
+        if reader.slack:  # held until the last of them is answered
+            nbytes += reader.slack
+            self._frames[-1] = (frames[-1], len(frames[-1]) + reader.slack, arrived)
+        self._waiting += nbytes
         self._account()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -200,11 +206,13 @@ class AcceptedConnection:
     async def _handle(self, context: RequestContext) -> bool:
         """Handle the oldest request; false if the connection is to be closed."""
         # hot: benchmarks/micro/produce.py
-        frame, arrived = self._frames.popleft()
+        frame, nbytes, arrived = self._frames.popleft()
         self.busy = True
-        self._in_work = size = len(frame)
-        self._waiting -= size
-        api = API_NAMES.get(int.from_bytes(frame[:2], "big"), "unknown") if size >= 2 else "unknown"
+        self._in_work = nbytes
+        self._waiting -= nbytes
+        api = "unknown"
+        if len(frame) >= 2:
+            api = API_NAMES.get(int.from_bytes(frame[:2], "big"), "unknown")
         counters = self._server.counters
         try:
             response = await self._server.handler.handle(context, frame)

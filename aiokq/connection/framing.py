@@ -2,9 +2,9 @@
 
 A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
 a receive buffer, several per read; of a larger one the rest is received straight into the buffer
-that becomes the frame. Behind a large frame another is expected: of that one less is received to be
-copied, or, where the owner says so, all of it into memory that was made ready. Frames are writable
-memoryviews over memory of their own.
+that becomes the frame. Behind a large frame others are expected: of those less is received to be
+copied, or, where the owner says so, all of them into memory that was made ready: as many at once as
+came together the last time. Frames are writable memoryviews over memory that nothing else uses.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -36,6 +36,10 @@ RECEIVE_BUFFER_BYTES: Final = 65_536
 # What is read first behind a frame that was larger than the receive buffer.
 _START_BYTES: Final = 4096
 
+# So much is received at once of several large frames: of a producer's batches of 128 KB as many as
+# may wait on a server's connection.
+_TOGETHER_BYTES: Final = 640 * 1024
+
 # Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
@@ -63,13 +67,15 @@ class FrameReader:
     Attributes:
         max_frame_bytes: as given.
         expecting: behind a large frame another of its size is received in one go, size field and
-            all, if it has arrived; memory for it is taken without asking first. For those who share
-            `scratch` and `pool`, and change it as they have memory to spare.
+            all, if it has arrived, or several; memory for them is taken without asking first. For
+            those who share `scratch` and `pool`, and change it as they have memory to spare.
+        slack: bytes of memory that the frames returned last hold beside their own, all together.
         error: what is wrong with the bytes behind the frames that were returned last, if anything;
             nothing may be received after it.
     """
 
     __slots__ = (
+        "_allocated",
         "_checked_first",
         "_expected",
         "_filled",
@@ -84,6 +90,7 @@ class FrameReader:
         "error",
         "expecting",
         "max_frame_bytes",
+        "slack",
     )
 
     def __init__(
@@ -97,7 +104,8 @@ class FrameReader:
         self.max_frame_bytes = max_frame_bytes
         self.error: ProtocolError | None = None
         self.expecting = False
-        self._expected = 0  # size of the large frame that came last, its size field included
+        self.slack = 0
+        self._expected = 0  # bytes of the large frames that may come next, and their size fields
         self._pool = FramePool() if pool is None else pool
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
@@ -108,13 +116,14 @@ class FrameReader:
         self._frame: memoryview | None = None
         self._room = 0  # bytes of it that are the frame's, up to the whole frame
         self._frame_size = 0
+        self._allocated = 0  # bytes of memory it keeps from others
         self._filled = 0
         self._checked_first = False
 
     @property
     def allocated(self) -> int:
         """Bytes of memory taken for a frame that has not arrived whole."""
-        return 0 if self._frame is None else self._room
+        return 0 if self._frame is None else self._allocated
 
     @property
     def wanted(self) -> int:
@@ -129,7 +138,7 @@ class FrameReader:
     @property
     def needs(self) -> tuple[int, int]:
         """`allocated` and `wanted`, which an account of memory asks for with each request."""
-        return (0, 0) if self._frame is None else (self._room, self.wanted)
+        return (0, 0) if self._frame is None else (self._allocated, self.wanted)
 
     @property
     def mid_frame(self) -> bool:
@@ -145,7 +154,7 @@ class FrameReader:
             return self._start
         filled = self._filled
         if filled == self._room:
-            self._room = self._next_step()
+            self._room = self._allocated = self._next_step()
             grown = memoryview(self._take(self._room))
             grown[:filled] = frame[:filled]
             self._frame = frame = grown
@@ -159,6 +168,7 @@ class FrameReader:
                 in `error` if frames came before it.
         """
         frame = self._frame
+        self.slack = 0
         if frame is None:
             if self._expected and self.expecting and not self._partial:
                 return self._take_expected(nbytes)
@@ -167,8 +177,13 @@ class FrameReader:
         if self._filled < self._frame_size:
             return []
         self._frame = None
-        self._expect(self._frame_size)
-        return [frame[: self._frame_size]]
+        size = self._frame_size
+        self.slack = self._allocated - size
+        if size <= RECEIVE_BUFFER_BYTES:
+            self._expected = 0
+        elif self._expected <= size:
+            self._expected = SIZE_BYTES + size
+        return [frame[:size]]
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The frames in `data`, for callers that have bytes and no transport.
@@ -188,34 +203,51 @@ class FrameReader:
                 raise self.error
         return frames
 
-    # hot: one pass per large frame, benchmarks/raw_load.py
+    # hot: one pass per read of large frames, benchmarks/raw_load.py
     def _take_expected(self, nbytes: int) -> list[memoryview]:
-        """What came into the memory made ready: mostly just the frame that was expected."""
+        """What came into the memory made ready: mostly just the frames that were expected."""
         received = self._pool.ready(self._expected)
-        size = int.from_bytes(received[:SIZE_BYTES], "big", signed=True)
-        if nbytes < SIZE_BYTES or not RECEIVE_BUFFER_BYTES < size <= self.max_frame_bytes:
+        size = self._large_size(received, 0, nbytes)
+        if not size:
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
-        end = SIZE_BYTES + size
-        self._expected = end
-        if nbytes == end:
-            return [received[SIZE_BYTES:end]]
-        if nbytes < end:  # if it is larger than expected, `get_buffer` makes room
-            self._frame = received[SIZE_BYTES:end]
-            self._room = len(self._frame)
-            self._frame_size = size
-            self._filled = nbytes - SIZE_BYTES
-            return []
-        frames = [received[SIZE_BYTES:end]]
-        try:
-            frames += self._cut(received[end:nbytes])
-        except ProtocolError as error:
-            self.error = error
+        frames: list[memoryview] = []
+        position = left = 0
+        while size:
+            begin = position + SIZE_BYTES
+            end = begin + size
+            one = SIZE_BYTES + size
+            if end > nbytes:  # if it is larger than what is left, `get_buffer` makes room
+                self._frame = received[begin:end]
+                self._room = len(self._frame)
+                self._frame_size = size
+                self._filled = nbytes - begin
+                self._allocated = len(received)
+                position = nbytes
+                break
+            frames.append(received[begin:end])
+            left += size
+            position = end
+            size = self._large_size(received, position, nbytes)
+        else:
+            self.slack = len(received) - left
+        # So much again; more where there was no more room.
+        ahead = 2 * nbytes if nbytes == len(received) else nbytes
+        self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
+        if position < nbytes:
+            try:
+                frames += self._cut(received[position:nbytes])
+            except ProtocolError as error:
+                self.error = error
         return frames
 
-    def _expect(self, size: int) -> None:
-        self._expected = size + SIZE_BYTES if size > RECEIVE_BUFFER_BYTES else 0
+    def _large_size(self, received: memoryview, position: int, end: int) -> int:
+        """The size of the frame that begins there, if it has come and is of a large one; else 0."""
+        if end - position < SIZE_BYTES:
+            return 0
+        size = int.from_bytes(received[position : position + SIZE_BYTES], "big", signed=True)
+        return size if RECEIVE_BUFFER_BYTES < size <= self.max_frame_bytes else 0
 
     # hot: one pass per read, benchmarks/micro/connection.py
     def _cut(self, data: memoryview) -> list[memoryview]:
@@ -273,11 +305,11 @@ class FrameReader:
         self._filled = len(start)
         self._start = self._scratch[:_START_BYTES] if size > RECEIVE_BUFFER_BYTES else self._scratch
         if self._trusted:
-            self._room = size
+            self._room = self._allocated = size
             self._frame = frame = memoryview(self._take(size))
             frame[: self._filled] = start
         else:  # `get_buffer` makes room, when its owner lets it
-            self._room = self._filled
+            self._room = self._allocated = self._filled
             self._frame = memoryview(bytearray(start))
 
     def _take(self, size: int) -> bytearray:

@@ -184,7 +184,14 @@ class Requests:
         self.size = len(self._frame)
 
     def make(self, number: int) -> list[bytes]:
-        """So many; those of an idempotent producer follow each other."""
+        """So many, those joined that arrive at once."""
+        at_once, frames = self._row.at_once, self._frames(number)
+        if not self._row.idempotent:
+            return [b"".join(frames[:at_once])] * (number // at_once)
+        return [b"".join(frames[at : at + at_once]) for at in range(0, number, at_once)]
+
+    def _frames(self, number: int) -> list[bytes]:
+        """Those of an idempotent producer follow each other."""
         if not self._row.idempotent:
             return [self._frame] * number
         frames = []
@@ -228,9 +235,9 @@ class Bench:
         self._protocol.connection_lost(None)
         await self._node.close()
 
-    def _feed(self, frame: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         """As a transport does that received it."""
-        protocol, view = self._protocol, memoryview(frame)
+        protocol, view = self._protocol, memoryview(data)
         while view:
             into = memoryview(protocol.get_buffer(-1))
             count = min(len(into), len(view))
@@ -238,13 +245,13 @@ class Bench:
             protocol.buffer_updated(count)
             view = view[count:]
 
-    async def _send(self, frames: list[bytes], at_once: int, answer_bytes: int) -> None:
-        sink, sent = self._sink, 0
-        for first in range(0, len(frames), at_once):
-            for frame in frames[first : first + at_once]:
-                self._feed(frame)
-            sent += at_once
-            while sink.nbytes < sent * answer_bytes:  # noqa: ASYNC110  a turn of the loop each
+    async def _send(self, requests: list[bytes], answer_bytes: int) -> None:
+        """Each with so many bytes of answers, for which the next waits."""
+        sink, due = self._sink, 0
+        for request in requests:
+            self._feed(request)
+            due += answer_bytes
+            while sink.nbytes < due:  # noqa: ASYNC110  a turn of the loop each
                 await asyncio.sleep(0)
 
     async def measure(self, row: Row, rounds: int) -> tuple[float, float]:
@@ -253,13 +260,13 @@ class Bench:
         number = min(ROUND_REQUESTS, ROUND_BYTES // requests.size)
         number -= number % row.at_once
         sink.take()
-        await self._send(requests.make(1), 1, 1)
-        answer_bytes = _check(sink.take(), 1)
+        await self._send(requests.make(row.at_once), 1)
+        answer_bytes = row.at_once * _check(sink.take(), row.at_once)
         costs = []
         for _ in range(rounds):
             frames = requests.make(number)
             started = time.process_time()
-            await self._send(frames, row.at_once, answer_bytes)
+            await self._send(frames, answer_bytes)
             costs.append((time.process_time() - started) / number * 1e6)
             _check(sink.take(), number)
         return min(costs), statistics.median(costs)
@@ -279,7 +286,7 @@ def _check(answers: bytes, number: int) -> int:
 
 def floor(row: Row) -> float:
     """Microseconds for what no code of ours can avoid: copy and CRC."""
-    frame = Requests(row).make(1)[0]
+    frame = Requests(row).make(row.at_once)[0]
     into = memoryview(bytearray(len(frame)))
     number = max(1, ROUND_BYTES // len(frame)) if row.records > 1 else ROUND_REQUESTS
     costs = []
@@ -288,7 +295,7 @@ def floor(row: Row) -> float:
         for _ in range(number):
             into[:] = frame
             crc32c(into)
-        costs.append((time.process_time() - started) / number * 1e6)
+        costs.append((time.process_time() - started) / number / row.at_once * 1e6)
     return min(costs)
 
 

@@ -12,17 +12,19 @@ sizes = st.one_of(st.integers(0, 40), st.integers(65_000, 66_000), st.integers(1
 
 
 @given(
-    st.lists(sizes, max_size=6),
-    st.lists(st.integers(1, 70_000), min_size=1, max_size=30),
+    st.lists(sizes, max_size=12),
+    st.lists(st.one_of(st.integers(1, 70_000), st.integers(1, 700_000)), min_size=1, max_size=30),
+    st.booleans(),
     st.booleans(),
 )
 def test_frames_come_out_as_they_went_in(
-    lengths: list[int], steps: list[int], trusted: bool
+    lengths: list[int], steps: list[int], trusted: bool, expecting: bool
 ) -> None:
     """However the network cuts the stream, frames are what the peer sent, in order."""
     payloads = [bytes([n % 251]) * length for n, length in enumerate(lengths)]
     data = b"".join(len(p).to_bytes(4, "big") + p for p in payloads)
     reader = FrameReader(200_000, trusted=trusted)
+    reader.expecting = expecting
     frames: list[memoryview] = []
     position, turn = 0, 0
     while position < len(data):

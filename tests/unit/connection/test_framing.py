@@ -76,13 +76,57 @@ def test_a_large_frame_that_is_expected_is_received_in_one_go() -> None:
     """A producer's batches are of one size: a read each, and nothing copied."""
     reader = expecting()
     payload = bytes(range(256)) * (2 * RECEIVE_BUFFER_BYTES // 256)
+    data = frame(payload)
     for _ in range(3):
         buffer = reader.get_buffer()
-        assert len(buffer) == 4 + len(payload)
-        buffer[:] = frame(payload)
-        (received,) = reader.buffer_updated(len(buffer))
+        buffer[: len(data)] = data
+        (received,) = reader.buffer_updated(len(data))
         assert received == payload
         assert received.obj is buffer.obj
+
+
+def test_large_frames_that_come_together_are_received_together() -> None:
+    """A producer with several batches in flight: a system call each, where one would do."""
+    reader = expecting()
+    data = frame(bytes(2 * RECEIVE_BUFFER_BYTES - 4))
+    counts = []
+    for _ in range(4):
+        buffer = reader.get_buffer()
+        count = len(buffer) // len(data)
+        assert len(buffer) in (count * len(data), count * (len(data) + 4))
+        buffer[: count * len(data)] = count * data
+        frames = reader.buffer_updated(len(buffer) // len(data) * len(data))
+        counts.append(len(frames))
+        assert {id(each.obj) for each in frames} == {id(buffer.obj)}
+        assert reader.slack == len(buffer) - sum(map(len, frames))
+    assert counts == [1, 1, 2, 4]
+    # As few come as came before, when they do.
+    reader.get_buffer()[: len(data)] = data
+    assert len(reader.buffer_updated(len(data))) == 1
+    assert len(reader.get_buffer()) == len(data)
+
+
+def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
+    """Half a batch behind three whole ones would be copied, each time."""
+    reader = expecting()
+    data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
+    for _ in range(3):
+        buffer = reader.get_buffer()
+        buffer[:] = data * (len(buffer) // len(data))
+        reader.buffer_updated(len(buffer))
+    buffer = reader.get_buffer()
+    assert len(buffer) == 4 * len(data)
+    buffer[: len(data) + 100] = data + data[:100]
+    assert len(reader.buffer_updated(len(data) + 100)) == 1
+    assert reader.slack == 0
+    assert reader.needs == (len(buffer), 0)
+    rest = reader.get_buffer()
+    assert rest.obj is buffer.obj
+    assert len(rest) == len(data) - 100
+    rest[:] = data[100:]
+    (received,) = reader.buffer_updated(len(rest))
+    assert received == data[4:]
+    assert reader.slack == len(buffer) - len(received)
 
 
 @pytest.mark.parametrize(
