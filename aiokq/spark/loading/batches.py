@@ -99,6 +99,9 @@ class Batches:
             OSError: its files cannot be written.
             PySparkException: a task has failed.
         """
+        if self._target.manifests.is_prepared(batch):
+            # This process could not finish it, as on a disk that was full for a while.
+            self.recover()
         known = self._target.manifests.published(batch)
         if known is not None:
             if not known.covers(offsets.first, offsets.until) or known.query != query:
@@ -118,6 +121,8 @@ class Batches:
             for kind, directory in directories.items():
                 _keep_only(directory, [file.path for file in report.files if file.kind == kind])
             self._target.sync_temporary()
+            # Else, after a power cut, Spark would plan other offsets under the same number.
+            self._target.checkpoint.sync(batch)
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)
         except BaseException:

@@ -1,15 +1,23 @@
-"""Checkpoint: what Spark keeps of a query, as far as a load has to know. It only reads."""
+"""Checkpoint: what Spark keeps of a query, as far as a load has to know and to rely on it.
+
+Spark waits for no disk. What a batch stands on is brought there by `sync`, and what a power cut has
+left empty is taken away by `mend`; nothing is written.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiokq.errors import ConfigError
+from aiokq.spark.loading.manifest import sync_directory, sync_file
 from aiokq.spark.offsets import PartitionOffsets, SourceOffset
 
 __all__ = ["BatchOffsets", "Checkpoint"]
+
+logger = logging.getLogger("aiokq.spark")
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,30 @@ class Checkpoint:
         """Whether Spark knows that a batch is done."""
         return (self.directory / "commits" / str(number)).exists()
 
+    def sync(self, number: int) -> None:
+        """What Spark has written of a batch before it is run outlives a power cut."""
+        for name in ("metadata", f"offsets/{number}"):
+            path = self.directory / name
+            # With the checksum that Hadoop's local file system has beside it.
+            for each in (path, _checksum(path)):
+                if each.exists():
+                    sync_file(each)
+            if path.parent.is_dir():
+                sync_directory(path.parent)
+
+    def mend(self) -> None:
+        """Take away files of the last batch that a power cut has left empty.
+
+        Spark would not start on them. Without its commit a batch is run again, and found done;
+        without its offsets, which are synced before it is done, it is planned anew.
+        """
+        for kind in ("commits", "offsets"):
+            last = max(self._numbered(kind), key=lambda path: int(path.name), default=None)
+            if last is not None and last.stat().st_size == 0:
+                logger.warning("an empty file of a checkpoint is taken away path=%s", last)
+                _checksum(last).unlink(missing_ok=True)
+                last.unlink()
+
     def _offset(self, number: int) -> SourceOffset | None:
         path = self.directory / "offsets" / str(number)
         try:
@@ -98,3 +130,7 @@ class Checkpoint:
         if not directory.is_dir():
             return []
         return [path for path in directory.iterdir() if path.name.isdigit()]
+
+
+def _checksum(path: Path) -> Path:
+    return path.with_name(f".{path.name}.crc")

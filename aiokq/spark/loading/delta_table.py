@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from aiokq.spark.loading.delta_files import LOG, Codec, DeltaFiles
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest, sync_directory, sync_file
-from aiokq.spark.loading.options import PartitionColumn
+from aiokq.spark.loading.options import OptionError, PartitionColumn
 from aiokq.spark.loading.tables import POSITION, Found, rows_of, with_date
 
 if TYPE_CHECKING:
@@ -53,6 +53,17 @@ class DeltaTable:
         self._schema = schema
         self._partition_by = list[str](partition_by)
         self._compression = cast("Codec", (compression or "uncompressed").upper())
+
+    def check(self) -> None:
+        """See `Table.check`; it has no times of day, nor names that differ in case only."""
+        import deltalake
+
+        try:
+            deltalake.Schema.from_arrow(self._schema)
+        except Exception as error:  # of no class of its own
+            raise OptionError(
+                "value_schema", f"a Delta table cannot have it: {_first_line(error)}"
+            ) from error
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""

@@ -87,7 +87,8 @@ class IcebergTable:
         self._properties = dict(properties) or {
             "type": "sql",
             "uri": f"sqlite:///{root / 'catalog.db'}",
-            "warehouse": root.as_uri(),
+            # As it is: pyiceberg takes what is encoded for the names of directories.
+            "warehouse": f"file://{root}",
         }
         if _is_local(self._properties.get("warehouse", "")):
             # Only here it is known that there is a disk to wait for.
@@ -95,6 +96,9 @@ class IcebergTable:
         self._schema = schema
         self._partition_by = partition_by
         self._table: pyiceberg.table.Table | None = None
+
+    def check(self) -> None:
+        """See `Table.check`; it can have all that a schema can say."""
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""

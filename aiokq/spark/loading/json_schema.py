@@ -50,6 +50,8 @@ def arrow_of_spark(kind: object) -> pa.DataType:
     try:
         match kind["type"]:
             case "struct":
+                if not kind["fields"]:
+                    raise ValueError("a struct without fields has no column")
                 return pa.struct([_spark_field(field) for field in kind["fields"]])
             case "array":
                 element = arrow_of_spark(kind["elementType"])
@@ -126,6 +128,8 @@ class _JsonSchema:
             return pa.map_(pa.string(), self.type(items, f"{where}.*", depth + 1))
         if not isinstance(properties, Mapping):
             raise ValueError(f"{where}: properties is no object")
+        if not properties:
+            raise ValueError(f"{where}: an object without properties has no column")
         required = schema.get("required", ())
         if not isinstance(required, Sequence):
             raise ValueError(f"{where}: required is no array")

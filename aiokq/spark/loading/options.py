@@ -163,6 +163,9 @@ class LoadOptions:
                     f"{directory}: a directory is needed, of this machine or shared by all "
                     "executors",
                 )
+        if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
+            # For a table it is an address: half of it would be elsewhere.
+            raise OptionError("to", f"{self.root}: a table's path must have none of % ? #")
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is none of {_of(LoadFormat)}")
         if scheme in FORMATS and self.format not in (None, scheme):

@@ -82,10 +82,7 @@ async def _begun(
 ) -> PartitionOffsets:
     """Where a new load begins, as its query will find it."""
     option = "starting" if options.starting_timestamp_ms is None else "starting_timestamp_ms"
-    try:
-        found = await lookup.resolve(read.starting, ends.ends, ends, "starting")
-    except ConfigError as error:
-        raise OptionError(option, str(error)) from error
+    found = await lookup.resolve(read.starting, ends.ends, ends, "starting")
     for tp, offset in found.items():
         if offset < 0:
             raise OptionError(option, f"{tp}: there is no offset {offset}")

@@ -354,4 +354,6 @@ def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None)
         headers=options.headers,
         decoder=decoder,
     )
-    return Batches(target, table_of(options, task_schema(spec)), spec)
+    table = table_of(options, task_schema(spec))
+    table.check()
+    return Batches(target, table, spec)

@@ -36,6 +36,13 @@ class Found:
 class Table(Protocol):
     """A kind of target."""
 
+    def check(self) -> None:
+        """Before anything is loaded: it can have such rows.
+
+        Raises:
+            OptionError: it cannot.
+        """
+
     def is_there(self) -> bool:
         """Whether it has been made; what is no more than its directory always has."""
 

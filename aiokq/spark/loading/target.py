@@ -93,6 +93,7 @@ class Target:
             # Without a batch nothing but this tells two loads of one checkpoint apart.
             with closing(_locked(self.checkpoint.directory, "checkpoint")):
                 with _reported(self.root):
+                    self.checkpoint.mend()
                     self._check_checkpoint()
                     self._claim_dead_letters()
                     self._sweep()

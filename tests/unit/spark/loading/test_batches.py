@@ -12,21 +12,24 @@ from urllib.parse import unquote
 from uuid import UUID
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 pytest.importorskip("pyspark")
 import aiokq.spark.loading.batches as batches_module
+import aiokq.spark.loading.checkpoint as checkpoint_module
 import aiokq.spark.loading.manifest as manifest_module
 import aiokq.spark.loading.target as target_module
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.loading.batches import Batches
-from aiokq.spark.loading.checkpoint import Checkpoint
+from aiokq.spark.loading.checkpoint import BatchOffsets, Checkpoint
 from aiokq.spark.loading.delta_table import DeltaTable
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.iceberg_table import IcebergTable
 from aiokq.spark.loading.manifest import Manifests
+from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.parquet_table import ParquetTable
 from aiokq.spark.loading.task_files import ROWS, TaskSpec, write
 from aiokq.spark.offsets import SourceOffset
@@ -235,6 +238,79 @@ def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
         world.load(1)
 
 
+def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's offsets of it were not: after a power cut it planned others, and no load went on."""
+    world = World(options(tmp_path / "out"))
+    world.load(0)
+    checkpoint = world.target.checkpoint.directory
+    (checkpoint / "offsets").mkdir()
+    for path in ("metadata", ".metadata.crc", "offsets/1", "offsets/.1.crc"):
+        if not (checkpoint / path).exists():
+            (checkpoint / path).write_text("v1")
+    synced: list[str] = []
+    for name in ("sync_file", "sync_directory"):
+        monkeypatch.setattr(
+            checkpoint_module, name, lambda path: synced.append(str(path.relative_to(checkpoint)))
+        )
+    at: list[int] = []
+    prepare = Manifests.prepare
+    monkeypatch.setattr(
+        Manifests,
+        "prepare",
+        lambda self, manifest: (at.append(len(synced)), prepare(self, manifest)),
+    )
+
+    world.load(1)
+
+    assert at == [len(synced)]
+    assert set(synced) == {
+        *("metadata", ".metadata.crc", ".", "offsets"),
+        *("offsets/1", "offsets/.1.crc"),
+    }
+
+
+def test_a_batch_that_could_not_be_made_visible_is_by_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows were there; run again, it was "a directory that no load has made", for ever."""
+    world = World(options(tmp_path / "out"))
+    batches = world.batches()
+    offsets = BatchOffsets({TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 30})
+    frame = [records("t", 0, 0, 30)]
+    with world.target.opened({}):
+        with monkeypatch.context() as patched:
+            patched.setattr(Manifests, "publish", crashing(Manifests.publish, before=True))
+            with pytest.raises(Crash):
+                batches.store(0, "query", offsets, frame)
+        manifest = batches.store(0, "query", offsets, frame)
+
+    assert (world.runs, manifest.rows) == (1, 20)
+    assert by_dataset(world.options.root) == [row for row in expected(1) if row[1] == 0]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("name", ["a b", "ü=x"])
+def test_names_of_directories_are_taken_as_they_are(
+    tmp_path: Path, format_: str, name: str
+) -> None:
+    """An Iceberg table went to a directory beside the target, called a%20b."""
+    world = World(options(tmp_path / name / "out", format=format_))
+    world.load(0)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_delta_table_says_before_the_load_what_it_cannot_have(tmp_path: Path) -> None:
+    """A time of day was refused when the batch was done: the load could neither go on nor back."""
+    pytest.importorskip("deltalake")
+    for kind in (pa.time64("us"), pa.struct([("a", pa.int8()), ("A", pa.int8())])):
+        table = DeltaTable(tmp_path, pa.schema([pa.field("value", kind)]), (), None)
+        with pytest.raises(OptionError, match="value_schema: a Delta table cannot have it"):
+            table.check()
+    DeltaTable(tmp_path, pa.schema([pa.field("value", pa.int64())]), (), None).check()
+
+
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, format_: str) -> None:
     """It would have the batches from now on, and nobody would miss those before."""
@@ -380,7 +456,7 @@ def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -
     commits = world.target.checkpoint.directory / "commits"
     commits.mkdir()
     for batch in (0, 1):
-        (commits / str(batch)).touch()
+        (commits / str(batch)).write_text("v1\n{}")
 
     with pytest.raises(
         ConfigError, match=r"is at batch 1, .* has batches to 0, as after a restore"

@@ -151,6 +151,7 @@ def test_a_json_schema_is_a_type() -> None:
     [
         ({}, "it has no type"),
         ({"type": "object"}, "an object needs properties"),
+        ({"type": "object", "properties": {}}, "an object without properties has no column"),
         ({"type": "array"}, "an array needs items"),
         ({"type": ["string", "integer"]}, "several types"),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "several types"),

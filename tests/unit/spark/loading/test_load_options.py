@@ -30,6 +30,8 @@ from aiokq.spark.loading.table_choice import require_extras
         ({"checkpoint": "s3://bucket/x"}, "checkpoint", "s3://bucket/x: a directory is needed"),
         ({"dead_letter": "s3://bucket/x"}, "dead_letter", "a directory is needed"),
         ({"to": "delta://x", "format": "iceberg"}, "format", "delta://x says delta"),
+        ({"to": "delta:///a%20b"}, "to", "none of % ? #"),
+        ({"to": "/a#b", "format": "iceberg"}, "to", "none of % ? #"),
         ({"format": "csv"}, "format", "'csv' is none of parquet, delta, iceberg"),
         ({"partition_by": ("hour",)}, "partition_by", "neither topic nor date"),
         ({"partition_by": ("date", "date")}, "partition_by", "twice"),

@@ -13,6 +13,7 @@ import pytest
 
 from aiokq.spark.loading.directory_lock import DirectoryLock, Held
 from aiokq.spark.loading.iceberg_table import catalog_identity
+from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.target import Target
 
@@ -145,4 +146,27 @@ def test_a_catalog_of_pyicebergs_own_settings_counts(monkeypatch: pytest.MonkeyP
         "name": "aiokq",
         "type": "rest",
         "uri": "http://one",
+    }
+
+
+def test_an_empty_file_that_a_power_cut_left_in_a_checkpoint_is_taken_away(tmp_path: Path) -> None:
+    """Spark does not start on it: "Incomplete log file". The batch is done, or never was."""
+    target = Target(tmp_path / "out", None)
+    checkpoint = target.checkpoint.directory
+    for kind in ("offsets", "commits"):
+        (checkpoint / kind).mkdir(parents=True)
+        for name in ("0", ".0.crc"):
+            (checkpoint / kind / name).write_text('v1\n{}\n{"t":{"0":1}}')
+        for name in ("1", ".1.crc"):
+            (checkpoint / kind / name).touch()
+    (checkpoint / "metadata").write_text('{"id": "query"}')
+    (target.root / "_aiokq_load.json").write_text('{"topics": ["t"]}')
+    target.manifests.prepare(Manifest(1, "query", {}))
+
+    with target.opened({"topics": ["t"]}):
+        left = {str(p.relative_to(checkpoint)) for p in checkpoint.rglob("*") if p.is_file()}
+
+    assert left == {
+        *("_aiokq_load.lock", "metadata"),
+        *("offsets/0", "offsets/.0.crc", "commits/0", "commits/.0.crc"),
     }
