@@ -137,23 +137,20 @@ class LogOpening:
                 raise _Stopped
             self._report(attempt, so_far)
 
-        def begin_epoch(log: PartitionLog) -> None:
-            latest = log.epochs.latest_epoch
-            epoch = self._next_epoch(partition, latest, clean=attempt is None)
-            if epoch > latest:
-                log.assign_epoch(epoch)
-
         try:
-            return self._directories.open_partition(
+            log = self._directories.load_partition(
                 partition.name,
                 partition.topic.topic_id,
                 partition.topic.config,
                 now_ms=self._clock.timestamp_ms(),
-                is_new=False,
                 is_kafkas=bool(partition.topic.kafka_epochs),
                 progress=None if attempt is None else progress,
-                prepare=begin_epoch,
             )
+            latest = log.epochs.latest_epoch
+            epoch = self._next_epoch(partition, latest, clean=attempt is None)
+            if epoch > latest:
+                log.assign_epoch(epoch)
+            return log
         except KafkaStorage as error:
             # Another one: the partition keeps it, and this one's frames keep the files open.
             return KafkaStorage(error.message, topic_partition=partition.name)
@@ -180,6 +177,7 @@ class LogOpening:
             return
         if log.config is not partition.topic.config:
             log.update_config(partition.topic.config)  # it was changed meanwhile
+        self._directories.add(log)  # now, so that nobody deletes by the settings it had
         partition.bring_online(log, self._node_id, max(log.epochs.latest_epoch, 0))
         self._opened(partition)
 

@@ -107,3 +107,17 @@ class Checkpoints:
         self.recovery_points = Checkpoint(files, f"{directory}/{names.RECOVERY_POINTS}", self)
         self.high_watermarks = Checkpoint(files, f"{directory}/{names.HIGH_WATERMARKS}", self)
         self.cleaned_offsets = Checkpoint(files, f"{directory}/{names.CLEANED_OFFSETS}", self)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """A partition begins anew: what they say is of another one of its name.
+
+        Durable before its first append. A log start left would hide acknowledged records after
+        a kill, a recovery point vouch for segments that were never synced.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.high_watermarks.forget(partition)
+        for checkpoint in (self.cleaned_offsets, self.log_starts, self.recovery_points):
+            if checkpoint.forget(partition):
+                checkpoint.write()

@@ -230,9 +230,26 @@ class LogDirectories:
         *,
         now_ms: int,
         is_new: bool,
+    ) -> PartitionLog:
+        """As ``load_partition``; its directory has it then."""
+        log = self.load_partition(partition, topic_id, config, now_ms=now_ms, is_new=is_new)
+        self.add(log)
+        return log
+
+    def add(self, log: PartitionLog) -> None:
+        """As ``LogDirectory.add``."""
+        self._places[log.topic_partition].add(log)
+
+    def load_partition(
+        self,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_new: bool = False,
         is_kafkas: bool = False,
         progress: Progress | None = None,
-        prepare: Callable[[PartitionLog], None] | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
 
@@ -240,7 +257,7 @@ class LogDirectories:
 
         Args:
             is_new: it was never there before, so no directory that is offline may have it.
-            topic_id, is_kafkas, progress, prepare: as ``LogDirectory.open_partition``.
+            topic_id, is_kafkas, progress: as ``LogDirectory.load_partition``.
 
         Raises:
             KafkaStorage: the disk refused, or its directory is offline.
@@ -249,14 +266,8 @@ class LogDirectories:
         if directory is not None:
             if directory.disk.failure is not None:
                 raise KafkaStorage(directory.disk.failure.message, topic_partition=partition)
-            return directory.open_partition(
-                partition,
-                topic_id,
-                config,
-                now_ms=now_ms,
-                is_kafkas=is_kafkas,
-                progress=progress,
-                prepare=prepare,
+            return directory.load_partition(
+                partition, topic_id, config, now_ms=now_ms, is_kafkas=is_kafkas, progress=progress
             )
         offline = self.offline
         if offline and not is_new:
@@ -268,13 +279,8 @@ class LogDirectories:
         while True:
             directory = self._emptiest(partition)
             try:
-                log = directory.open_partition(
-                    partition,
-                    topic_id,
-                    config,
-                    now_ms=now_ms,
-                    progress=progress,
-                    prepare=prepare,
+                log = directory.load_partition(
+                    partition, topic_id, config, now_ms=now_ms, progress=progress
                 )
             except KafkaStorage:
                 if directory.disk.failure is None:

@@ -83,6 +83,7 @@ class LogDirectory:
         self._clean_shutdown = clean_shutdown
         self._not_closed: list[str] = []  # no exceptions: their frames would keep files open
         self._closed = self._unrecovered = False
+        self._unserved: set[TopicPartition] = set()  # to be recovered, and not known to be
 
     @classmethod
     def open(
@@ -188,30 +189,43 @@ class LogDirectory:
         config: LogConfig,
         *,
         now_ms: int,
+    ) -> PartitionLog:
+        """As ``load_partition``; the log is one of ``logs`` then."""
+        log = self.load_partition(partition, topic_id, config, now_ms=now_ms)
+        self.add(log)
+        return log
+
+    def load_partition(
+        self,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        now_ms: int,
         is_kafkas: bool = False,
         progress: Progress | None = None,
-        prepare: Callable[[PartitionLog], None] | None = None,
     ) -> PartitionLog:
         """The log of a partition: the one on disk, made sound if need be, or a new one.
+
+        In any thread; nobody looks at it before it is given to ``add``.
 
         Args:
             topic_id: written down where it is not; a directory of another id is set aside. None
                 takes whatever is there.
             is_kafkas: Apache Kafka has written to it.
             progress: told of a recovery's progress, from the thread that runs this.
-            prepare: called in it with the log, before the loop finds that in ``logs``.
 
         Raises:
             KafkaStorage: the disk refused.
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
-        checkpoints = self.checkpoints
+        if not self.clean:
+            self._unserved.add(partition)
         try:
             says_so = topic_id is None or self.strays.set_aside_other(partition, topic_id)
             exists = self._files.is_dir(directory)
             if not exists:
-                self._forget(partition)
-            recovery_point = checkpoints.recovery_points.get(partition) or 0
+                self.checkpoints.forget(partition)
             log = open_log(
                 self._files,
                 directory,
@@ -222,46 +236,52 @@ class LogDirectory:
                 disk=self.disk,
                 open_files=self._open_files,
                 clean=self.clean or not exists,
-                log_start_offset=checkpoints.log_starts.get(partition) or 0,
-                recovery_point=recovery_point,
+                log_start_offset=self.checkpoints.log_starts.get(partition) or 0,
+                recovery_point=self.checkpoints.recovery_points.get(partition) or 0,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 progress=progress,
             )
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
-            if recovery_point > log.log_end_offset:
-                # Recovery cut the log: what is written behind the cut, nobody has synced.
-                recovery_point = log.log_end_offset
-                checkpoints.recovery_points.note(partition, recovery_point)
-                checkpoints.recovery_points.write()
-            if (checkpoints.cleaned_offsets.get(partition) or 0) > log.log_end_offset:
-                checkpoints.cleaned_offsets.note(partition, log.log_start_offset)
-            log.durability.recovery_point = recovery_point
+            self._settle_checkpoints(log)
             # also after a kill: nobody knows whether it came to the sync of its name
-            log.durability.is_new = not exists or not self.clean
-            if log.durability.has_policy and log.recovery_point < log.log_end_offset:
-                # readers see it all from now on: no power cut may take it
-                log.flush()
-                for path in (directory, self.path):
-                    self._files.sync_dir(path)
-            if self._flusher is not None:
-                log.durability.attach(self._flusher)
+            self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
-            self._unrecovered |= not self.clean
             self.disk.refused(partition, "log not opened", error, directory)
             raise KafkaStorage(
                 f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
                 f" {remedy(error)}",
                 topic_partition=partition,
             ) from error
-        if prepare is not None:
-            try:
-                prepare(log)
-            except KafkaStorage:
-                self._unrecovered |= not self.clean
-                raise
-        self._logs[partition] = log
         return log
+
+    def _settle_checkpoints(self, log: PartitionLog) -> None:
+        """Have them say nothing of records that a recovery cut off."""
+        partition, checkpoints = log.topic_partition, self.checkpoints
+        if (checkpoints.recovery_points.get(partition) or 0) > log.log_end_offset:
+            # What is written behind the cut, nobody has synced.
+            checkpoints.recovery_points.note(partition, log.log_end_offset)
+            checkpoints.recovery_points.write()
+        if (checkpoints.cleaned_offsets.get(partition) or 0) > log.log_end_offset:
+            checkpoints.cleaned_offsets.note(partition, log.log_start_offset)
+
+    def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
+        """How far it would survive a power cut, and who syncs what comes."""
+        durability = log.durability
+        durability.recovery_point = self.checkpoints.recovery_points.get(log.topic_partition) or 0
+        durability.is_new = is_new
+        if durability.has_policy and log.recovery_point < log.log_end_offset:
+            # readers see it all from now on: no power cut may take it
+            log.flush()
+            for path in (log.directory, self.path):
+                self._files.sync_dir(path)
+        if self._flusher is not None:
+            durability.attach(self._flusher)
+
+    def add(self, log: PartitionLog) -> None:
+        """A log that was loaded is one of ``logs`` from now on. On the loop."""
+        self._logs[log.topic_partition] = log
+        self._unserved.discard(log.topic_partition)
 
     def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
         """Up to where compaction may have left gaps between the segments of a log.
@@ -288,22 +308,6 @@ class LogDirectory:
         """Leave no marker of a clean stop: some log here was not recovered."""
         self._unrecovered = True
 
-    def _forget(self, partition: TopicPartition) -> None:
-        """A partition begins anew: what the checkpoints say is of another one of its name.
-
-        Durable before its first append. A log start left would hide acknowledged records after
-        a kill, a recovery point vouch for segments that were never synced.
-        """
-        checkpoints = self.checkpoints
-        checkpoints.high_watermarks.forget(partition)
-        for checkpoint in (
-            checkpoints.cleaned_offsets,
-            checkpoints.log_starts,
-            checkpoints.recovery_points,
-        ):
-            if checkpoint.forget(partition):
-                checkpoint.write()
-
     def delete_partition(self, partition: TopicPartition) -> None:
         """Delete a partition's log: gone at once by name, its files when ``purge`` is called.
 
@@ -313,6 +317,7 @@ class LogDirectory:
             KafkaStorage: the disk refused.
         """
         directory = f"{self.path}/{names.partition_directory(partition)}"
+        self._unserved.discard(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
             log.retire()
@@ -441,7 +446,7 @@ class LogDirectory:
                     " closed clean, the next start checks them and needs room on the disk for that:"
                     f" {self._not_closed[0]}"
                 )
-            if clean and self._unrecovered:
+            if clean and (self._unrecovered or self._unserved):
                 self.write_log_starts()
             elif clean:
                 self._close_clean()

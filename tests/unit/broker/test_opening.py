@@ -13,6 +13,7 @@ from aiokq import wire
 from aiokq.broker import opening
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
+from aiokq.broker.maintenance import jobs
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from tests.sim.harness.files import MemoryFiles
@@ -31,6 +32,7 @@ class SlowOffload:
     def __init__(self, *slow: str) -> None:
         self.slow = set(slow)
         self.let_go = asyncio.Event()
+        self.ends_late = False
         self.recovered: list[list[str]] = []
 
     async def run(self, fn, *args):
@@ -38,7 +40,10 @@ class SlowOffload:
             names = [str(attempt.partition.name) for attempt in args[0]]
             self.recovered.append(names)
             if self.slow.intersection(names):
+                done = fn(*args) if self.ends_late else None
                 await self.let_go.wait()
+                if self.ends_late:
+                    return done
         return fn(*args)
 
     async def run_sized(self, size, threshold, fn, *args):
@@ -230,6 +235,29 @@ async def test_settings_that_change_during_recovery_count():
     broker.offload.let_go.set()
     await recovery
     assert (await broker.produce("big", batch(50))).error_code == 10
+    await broker.node.close()
+
+
+async def test_no_job_sees_a_log_with_the_settings_it_had():
+    """Its thread is done and the loop does not know: retention, which looks at all logs, deleted by
+    what was set when the recovery began."""
+    before = Broker()
+    await before.node.open()
+    await before.create("t", retention_ms=1)
+    await before.produce("t", batch(10))
+    before.files.crash()
+    broker = Restarted(before.files, "t-0")
+    broker.offload.ends_late = True
+    recovery = await broker.begin()
+    topic = broker.node.topics.get("t")
+    await broker.node.topics.alter_configs(topic, lambda _: {"retention.ms": "-1"})
+    broker.clock.now_ms += 1_000_000
+    [retention] = [job for job in jobs(broker.node) if job.name == "retention"]
+    await retention.run()
+    broker.offload.let_go.set()
+    await recovery
+    await retention.run()
+    assert offsets((await broker.fetch_one("t", 0, 0)).records) == [*range(10)]
     await broker.node.close()
 
 

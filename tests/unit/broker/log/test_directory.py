@@ -417,7 +417,7 @@ def test_what_a_gap_between_segments_is_depends_on_who_compacted(
         append(log, batch())
     files.crash()
     files.remove(names.segment_file(log.directory, 1, names.LOG))
-    log = open_directory(files).open_partition(
+    log = open_directory(files).load_partition(
         TP, TOPIC_ID, config(cleanup_policy=cleanup_policy), now_ms=NOW_MS, is_kafkas=is_kafkas
     )
     assert [offset for offset, _ in values(log)] == ([0] if hole else [0, 2])
@@ -486,9 +486,7 @@ def test_a_log_whose_epoch_could_not_begin_is_recovered_at_the_next_start(
     directory = open_directory(files)
     files.fail("open", errno.EMFILE, matches=lambda path: names.LEADER_EPOCHS in path)
     with pytest.raises(KafkaStorage, match="Too many open files"):
-        directory.open_partition(
-            TP, TOPIC_ID, config(), now_ms=NOW_MS, prepare=lambda log: log.assign_epoch(7)
-        )
+        directory.load_partition(TP, TOPIC_ID, config(), now_ms=NOW_MS).assign_epoch(7)
     assert TP not in directory.logs
     directory.close()
     assert not open_directory(files).clean
