@@ -38,6 +38,7 @@ BUILD_INDEPENDENT = (
     "property/connection",
     "property/core",
     "property/test_assignors",
+    "property/test_columns_parity",
     "property/test_stickiness",
     "property/wire",
 )
