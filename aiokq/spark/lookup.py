@@ -12,6 +12,7 @@ from aiokq import Cluster, TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
 from aiokq.spark.limits import ByOffset, ByTime, ByTimeEach, Limit
 from aiokq.spark.offsets import EARLIEST, LATEST, PartitionOffsets, partitions_text
+from aiokq.spark.option_values import of_option
 from aiokq.spark.options import ReadOptions
 from aiokq.spark.strategy import Assign, Pattern, Strategy, Subscribe
 
@@ -154,19 +155,22 @@ class Lookup:
         tps = set(partitions)
         match limit:
             case ByOffset(dict() as offsets):
-                _check_assigned(offsets, tps, f"{which} offsets", "-1 for latest, -2 for earliest")
+                with of_option(f"{which}Offsets"):
+                    special = "-1 for latest, -2 for earliest"
+                    _check_assigned(offsets, tps, f"{which} offsets", special)
             case ByOffset(end):
                 assert not isinstance(end, dict)
                 offsets = dict.fromkeys(tps, int(end))
             case ByTime(timestamp):
-                offsets = await self._by_time(dict.fromkeys(tps, timestamp), which)
+                with of_option(f"{which}Timestamp"):
+                    offsets = await self._by_time(dict.fromkeys(tps, timestamp), which)
             case ByTimeEach(timestamps):
-                _check_assigned(timestamps, tps, f"timestamp based {which} offsets", "")
-                offsets = await self._by_time(timestamps, which)
-        special = {EARLIEST: ends.starts, LATEST: ends.ends}
+                with of_option(f"{which}OffsetsByTimestamp"):
+                    _check_assigned(timestamps, tps, f"timestamp based {which} offsets", "")
+                    offsets = await self._by_time(timestamps, which)
+        there = {EARLIEST: ends.starts, LATEST: ends.ends}
         return {
-            tp: special[offset][tp] if offset in special else offset
-            for tp, offset in offsets.items()
+            tp: there[offset][tp] if offset in there else offset for tp, offset in offsets.items()
         }
 
     async def first_since(

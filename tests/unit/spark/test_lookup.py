@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from aiokq import Cluster, TopicDescription
-from aiokq.errors import UnknownTopicOrPartition
-from aiokq.spark.lookup import Lookup
+from aiokq import Cluster, OffsetListing, TopicDescription, TopicPartition
+from aiokq.errors import ConfigError, UnknownTopicOrPartition
+from aiokq.spark.lookup import Ends, Lookup
 from aiokq.spark.options import ReadOptions
 
 
@@ -58,6 +58,39 @@ async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[st
     cluster = Named("orders", "orders-eu", "all-orders", "bills")
     partitions = await Lookup(cast(Cluster, cluster), options).partitions()
     assert partitions.topic_ids.keys() == found
+
+
+class Old(Nothing):
+    """A cluster that has no record as young as is asked for."""
+
+    async def list_offsets(
+        self, wanted: dict[TopicPartition, int], **_: Any
+    ) -> dict[TopicPartition, OffsetListing]:
+        return {tp: OffsetListing(tp) for tp in wanted}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("startingOffsets", '{"t":{"0":0}}', "Partitions specified for Kafka starting offsets"),
+        ("endingOffsets", '{"t":{"0":0}}', "Partitions specified for Kafka ending offsets"),
+        ("startingTimestamp", "9", "No offset matched"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":9,"1":9}}', "No offset matched"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":9}}', "Partitions specified for Kafka timestamp"),
+    ],
+)
+async def test_limits_that_do_not_fit_are_told_by_their_option(
+    option: str, value: str, told: str
+) -> None:
+    """One of four options says where to begin: Spark's own words leave open which."""
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", option: value}
+    options = ReadOptions.parse(given, streaming=False)
+    lookup = Lookup(cast(Cluster, Old()), options)
+    tps = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    ends = Ends(dict.fromkeys(tps, 0), dict.fromkeys(tps, 5))
+    with pytest.raises(ConfigError, match=f"option {option}: {told}"):
+        await lookup.resolve(options.starting, tps, ends, "starting")
+        await lookup.resolve(options.ending, tps, ends, "ending")
 
 
 @pytest.mark.parametrize(("option", "value"), [("subscribe", "nope"), ("assign", '{"nope":[0]}')])
