@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import pytest
@@ -88,9 +88,10 @@ async def test_limits_that_do_not_fit_are_told_by_their_option(
     lookup = Lookup(cast(Cluster, Old()), options)
     tps = [TopicPartition("t", 0), TopicPartition("t", 1)]
     ends = Ends(dict.fromkeys(tps, 0), dict.fromkeys(tps, 5))
+    which: Literal["starting", "ending"] = "ending" if option.startswith("e") else "starting"
+    limit = options.ending if which == "ending" else options.starting
     with pytest.raises(ConfigError, match=f"option {option}: {told}"):
-        await lookup.resolve(options.starting, tps, ends, "starting")
-        await lookup.resolve(options.ending, tps, ends, "ending")
+        await lookup.resolve(limit, tps, ends, which)
 
 
 @pytest.mark.parametrize(("option", "value"), [("subscribe", "nope"), ("assign", '{"nope":[0]}')])
