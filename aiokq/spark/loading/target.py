@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -82,22 +82,25 @@ class Target:
     def opened(self, identity: Identity) -> Iterator[None]:
         """What killed loads left unfinished is gone, and nobody else is at work with it.
 
-        Nor with its checkpoint. Which loads are kept apart: see `DirectoryLock`.
+        Nor with its checkpoint or dead letters. Which loads are kept apart: see `DirectoryLock`.
 
         Raises:
             OptionError: a directory cannot be written, is in use, is not ours, or another load's.
         """
-        with closing(_locked(self.root, "to")):
+        with ExitStack() as locks:
+            locks.enter_context(closing(_locked(self.root, "to")))
             with _reported(self.root):
                 self._claim(identity)
             # Without a batch nothing but this tells two loads of one checkpoint apart.
-            with closing(_locked(self.checkpoint.directory, "checkpoint")):
-                with _reported(self.root):
-                    self.checkpoint.mend()
-                    self._check_checkpoint()
-                    self._claim_dead_letters()
-                    self._sweep()
-                yield
+            locks.enter_context(closing(_locked(self.checkpoint.directory, "checkpoint")))
+            if self.dead_letters is not None:
+                locks.enter_context(closing(_locked(self.dead_letters, "dead_letter")))
+            with _reported(self.root):
+                self.checkpoint.mend()
+                self._check_checkpoint()
+                self._claim_dead_letters()
+                self._sweep()
+            yield
 
     def temporary(self, name: str) -> Path:
         """The directory of an unfinished batch."""
@@ -153,7 +156,6 @@ class Target:
         if directory is None:
             return
         try:
-            directory.mkdir(parents=True, exist_ok=True)
             path = directory / LOAD
             if not path.exists():
                 text = json.dumps({"dead_letters_of": str(self.root)}, indent=1)

@@ -70,6 +70,19 @@ def test_the_checkpoint_within_a_target_is_not_lent(tmp_path: Path) -> None:
     assert caught.value.option == "checkpoint"
 
 
+def test_two_new_loads_with_one_directory_of_dead_letters_are_kept_apart(tmp_path: Path) -> None:
+    """Started at the same moment, each took the directory for its own."""
+    first = Target(tmp_path / "a", tmp_path / "dead")
+    second = Target(tmp_path / "b", tmp_path / "dead")
+    with (
+        first.opened({"topics": ["t"]}),
+        pytest.raises(OptionError, match="another load") as caught,
+        second.opened({"topics": ["t"]}),
+    ):
+        pass
+    assert caught.value.option == "dead_letter"
+
+
 def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
     """SIGKILL: who starts it again has nothing to clear up; of one that lives, he is told which."""
     holder = subprocess.Popen(
