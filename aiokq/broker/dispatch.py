@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers import APIS, Api, Handler
+from aiokq.broker.handlers import APIS, Handler
 from aiokq.broker.handlers.call import Call
 from aiokq.connection.context import CloseConnection, RequestContext
 from aiokq.core.errors import UnsupportedVersion
@@ -37,7 +37,7 @@ class Dispatcher:
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self._legacy = node.settings.legacy
-        self._routes: dict[int, tuple[Api, type[Request[Response]], Handler]] = {}
+        self._routes: dict[tuple[int, int], tuple[type[Request[Response]], Handler]] = {}
         self._left_in_turn = REQUESTS_PER_TURN
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
@@ -53,12 +53,11 @@ class Dispatcher:
             asyncio.get_running_loop().call_soon(self._begin_turn)
         self._left_in_turn -= 1
         header = decode_request_header(frame)
-        api, message, handler = self._route(header.api_key)
         version = header.api_version
-        if not api.oldest(self._legacy) <= version <= api.max_version:
-            if api.key == API_VERSIONS:
-                return _refuse_api_versions(header)
-            raise CloseConnection(f"{api.name} version {version} is not supported")
+        route = self._routes.get((header.api_key, version)) or self._route(header.api_key, version)
+        if route is None:
+            return _refuse_api_versions(header)
+        message, handler = route
         # Bytes behind a request are skipped, as Kafka does: librdkafka leaves three of them behind
         # its Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
@@ -71,13 +70,20 @@ class Dispatcher:
     def _begin_turn(self) -> None:
         self._left_in_turn = REQUESTS_PER_TURN
 
-    def _route(self, key: int) -> tuple[Api, type[Request[Response]], Handler]:
-        route = self._routes.get(key)
-        if route is None:
-            api = APIS.get(key)
-            if api is None:
-                raise CloseConnection(f"unknown API key {key}")
-            route = self._routes[key] = (api, request_class(key), api.load())
+    def _route(self, key: int, version: int) -> tuple[type[Request[Response]], Handler] | None:
+        """Who answers a version that is served; None for one of ApiVersions that is not.
+
+        Raises:
+            CloseConnection: any other API or version.
+        """
+        api = APIS.get(key)
+        if api is None:
+            raise CloseConnection(f"unknown API key {key}")
+        if not api.oldest(self._legacy) <= version <= api.max_version:
+            if key == API_VERSIONS:
+                return None
+            raise CloseConnection(f"{api.name} version {version} is not supported")
+        route = self._routes[key, version] = (request_class(key), api.load())
         return route
 
 

@@ -212,7 +212,7 @@ class AcceptedConnection:
         self._waiting -= nbytes
         api = "unknown"
         if len(frame) >= 2:
-            api = API_NAMES.get(int.from_bytes(frame[:2], "big"), "unknown")
+            api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
         counters = self._server.counters
         try:
             response = await self._server.handler.handle(context, frame)
