@@ -39,7 +39,13 @@ class BadBatch(Exception):
 
 
 def sound_batches(
-    file: File, end: int, base_offset: int, expected: int, crc32c: Checksum
+    file: File,
+    end: int,
+    base_offset: int,
+    expected: int,
+    crc32c: Checksum,
+    *,
+    ends_at: int | None = None,
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from the file's first byte on.
 
@@ -47,6 +53,8 @@ def sound_batches(
         end: size of the file.
         base_offset: of the segment.
         expected: the least offset the first batch may have.
+        ends_at: the log's end offset, where somebody wrote it down: it tells, as a batch behind it
+            would, of a gap before the last one that there is none.
 
     Raises:
         BadBatch: at the first one that is not sound; those before were given.
@@ -58,10 +66,8 @@ def sound_batches(
             reason = _misplaced(header, expected, base_offset)
         if held is not None:
             at, batch = held
-            if reason and header is not None and _contradicts(header, batch, before):
-                raise BadBatch(
-                    at, before, f"base offset {batch.base_offset} where {before} was due"
-                )
+            if reason and header is not None and _contradicts(header.base_offset, batch, before):
+                raise _no_gap(at, batch, before)
             yield held
             held = None
         if reason or header is None:
@@ -72,6 +78,9 @@ def sound_batches(
             yield position, header
         expected = header.next_offset
     if held is not None:
+        at, batch = held
+        if ends_at is not None and _contradicts(ends_at, batch, before):
+            raise _no_gap(at, batch, before)
         yield held
 
 
@@ -113,6 +122,11 @@ def _misplaced(header: BatchHeader | None, expected: int, base_offset: int) -> s
     return ""
 
 
-def _contradicts(header: BatchHeader, held: BatchHeader, expected: int) -> bool:
-    """Whether a batch follows on as if the one before it had no gap in front."""
-    return header.base_offset == expected + held.last_offset_delta + 1
+def _contradicts(next_offset: int, held: BatchHeader, expected: int) -> bool:
+    """Whether the log goes on as if the batch had no gap in front."""
+    return next_offset == expected + held.last_offset_delta + 1 != held.next_offset
+
+
+def _no_gap(position: int, batch: BatchHeader, expected: int) -> BadBatch:
+    reason = f"base offset {batch.base_offset} where {expected} was due"
+    return BadBatch(position, expected, reason)

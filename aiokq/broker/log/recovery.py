@@ -175,6 +175,7 @@ class _Loader:
         self._start = log_start_offset
         self._gaps_before = gaps_before
         self._checked = self._total = 0
+        self._synced_end: int | None = None  # as the checkpoint of a clean stop says
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
@@ -191,6 +192,7 @@ class _Loader:
                 self._name,
                 error.message,
             )
+            self._synced_end = point if clean and point else None
             clean = False
             segments, producers = self._load(clean=False, point=0)
         if self._start > segments[-1].next_offset:
@@ -222,6 +224,9 @@ class _Loader:
         epochs_known = self._load_epochs()
         if clean:
             segments = self._open_all(bases, None)
+            end = segments[-1].next_offset
+            if point and end != point:  # no checksum covers the offset of the last batch
+                raise CorruptRecord(f"it ends at {end}, and at {point} when it was closed")
             if not epochs_known:
                 self._epochs_of(segments)
             return segments, self._producers_of(segments)
@@ -353,7 +358,8 @@ class _Loader:
                 self._set_aside_later(bases[index:])
                 break
             segment = self._segment(bases[index])
-            bad = self._recover(segment, max(expected, bases[index]), replay)
+            ends_at = self._synced_end if index == len(bases) - 1 else None
+            bad = self._recover(segment, max(expected, bases[index]), replay, ends_at)
             segments.append(segment)
             expected = segment.next_offset
             if bad is not None:
@@ -372,7 +378,9 @@ class _Loader:
         replay.state.map_end_offset = segments[-1].next_offset
         return segments, replay.state
 
-    def _recover(self, segment: Segment, expected: int, replay: ProducerReplay) -> BadBatch | None:
+    def _recover(
+        self, segment: Segment, expected: int, replay: ProducerReplay, ends_at: int | None
+    ) -> BadBatch | None:
         """Check one segment from its first byte; what has to be cut off, if anything."""
         file = segment.file
         end = file.size()
@@ -380,7 +388,7 @@ class _Loader:
         next_report = REPORT_EVERY
         try:
             for position, header in sound_batches(
-                file, end, segment.base_offset, expected, self._crc32c
+                file, end, segment.base_offset, expected, self._crc32c, ends_at=ends_at
             ):
                 segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
                 if header.has_producer_id:

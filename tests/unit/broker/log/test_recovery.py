@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
+import struct
 
 import pytest
 
@@ -682,3 +683,28 @@ def test_a_cut_is_durable_before_anything_is_written_behind_it(files: MemoryFile
     open_partition(files, clean=False)
     files.power_cut()
     assert files.stat_size(path()) == size
+
+
+@pytest.mark.parametrize("offset", [12, 400, 2**31 - 1])
+def test_the_offset_of_the_last_batch_is_checked_after_a_clean_stop(
+    files: MemoryFiles, offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No checksum covers it, and no batch follows that could contradict: the record was served
+    under another's offset, and what was appended next began behind a hole."""
+    size = filled(files, 12, per_segment=4)
+    path = f"{DIRECTORY}/{8:020d}{names.LOG}"
+    write(files, path, struct.pack(">q", offset), 3 * size)
+    log = open_partition(files, clean=True, recovery_point=12)
+    assert [found for found, _ in values(log)] == list(range(11))
+    assert "ends at" in caplog.text
+    assert f"base offset {offset} where 11 was due" in caplog.text
+    assert append(log, batch()).base_offset == 11
+    assert any(names.CORRUPT in name for name in files.listdir(DIRECTORY))
+
+
+def test_a_clean_stop_that_wrote_no_end_is_believed(files: MemoryFiles) -> None:
+    """What it did not know cannot be held against the log."""
+    filled(files, 12, per_segment=4)
+    before = log_reads(files)
+    assert open_partition(files, clean=True).log_end_offset == 12
+    assert log_reads(files) - before < 1000
