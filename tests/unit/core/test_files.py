@@ -393,14 +393,23 @@ def test_what_is_in_memory_is_known(tmp_path):
     """The event loop must not wait for the disk, nor hand on what it has at hand."""
     file = OsFiles().open(tmp_path / "log", create=True)
     file.pwritev([bytes(1_000_000)], 0)
-    part = FileRange(file, 100, 900_000)
+    part, small = FileRange(file, 100, 900_000), FileRange(file, 500_000, 100)
     assert part.cached()
+    assert small.cached()
     assert file.cached(0, 2_000_000)
+    assert file.pread_cached(100, 500_000) == bytes(100)
+    assert file.pread_cached(100, 999_990) == bytes(10)
     file.sync()
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if part.cached():
         pytest.skip("this file system keeps all in memory, or cannot tell")
+    assert not small.cached()
+    assert file.pread_cached(100, 500_000) == b""
     part.load()
     assert part.cached()
+    assert small.cached()
+    assert file.pread_cached(100, 500_000) == bytes(100)
     file.close()
     assert part.cached()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.pread_cached(100, 500_000)
