@@ -174,7 +174,8 @@ Catalog = Annotated[
     typer.Option(
         "--catalog",
         metavar="NAME=VALUE",
-        help="A property of the Iceberg catalog; repeatable. Default: SQLite in the target.",
+        help="A property of the Iceberg catalog, name among them; repeatable. Default: SQLite in the "
+        "target.",
         rich_help_panel=FILES,
         show_default=False,
     ),

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import OptionError, PartitionColumn
-from aiokq.spark.loading.tables import POSITION, Found, rows_of
+from aiokq.spark.loading.tables import POSITION, Found, rows_of, with_times_within_calendar
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -114,7 +114,9 @@ class IcebergTable:
         table.refresh()
         if self._has(table, manifest):
             return
-        found = pa.Table.from_batches(rows_of(manifest, rows), self._schema)
+        # Of all columns pyiceberg notes the least and the largest value, as Python has them.
+        batches = map(with_times_within_calendar, rows_of(manifest, rows))
+        found = pa.Table.from_batches(batches, self._schema)
         note = {QUERY: manifest.query, BATCH: str(manifest.batch)}
         try:
             table.append(found, snapshot_properties=note)

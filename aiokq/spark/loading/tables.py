@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aiokq.spark.loading.calendar import within_calendar
 from aiokq.spark.loading.manifest import Manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-__all__ = ["POSITION", "Found", "Table", "rows_of", "with_date"]
+__all__ = ["POSITION", "Found", "Table", "rows_of", "with_date", "with_times_within_calendar"]
 
 POSITION: Final = ("topic", "partition", "offset")
 """The columns that say which record a row is."""
@@ -75,5 +76,12 @@ def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
     # Days since 1970 is how both have it.
-    dates = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-    return batch.append_column(pa.field("date", pa.date32()), dates)
+    times = within_calendar(batch.column("timestamp")).cast(pa.timestamp("us"))
+    return batch.append_column(pa.field("date", pa.date32()), times.cast(pa.date32(), safe=False))
+
+
+def with_times_within_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With timestamps that Python has."""
+    index = batch.schema.get_field_index("timestamp")
+    times = within_calendar(batch.column(index))
+    return batch.set_column(index, batch.schema.field(index), times)

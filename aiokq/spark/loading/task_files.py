@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from pyspark import TaskContext
 
 from aiokq import TopicPartition
+from aiokq.spark.loading.calendar import within_calendar
 from aiokq.spark.loading.manifest import sync_file
 
 if TYPE_CHECKING:
@@ -345,7 +346,8 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
     keys: list[pa.ChunkedArray] = []
     for column in columns:
         if column == "date":
-            keys.append(pc.strftime(table.column("timestamp"), format="%Y-%m-%d"))
+            times = within_calendar(table.column("timestamp"))
+            keys.append(pc.strftime(times, format="%Y-%m-%d"))
         else:
             keys.append(table.column(column).cast(pa.string()))
     prefixes = [

@@ -31,6 +31,7 @@ from aiokq.spark.loading.iceberg_table import IcebergTable
 from aiokq.spark.loading.manifest import Manifests
 from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.parquet_table import ParquetTable
+from aiokq.spark.loading.tables import Found
 from aiokq.spark.loading.task_files import ROWS, TaskSpec, write
 from aiokq.spark.offsets import SourceOffset
 from tests.unit.spark.loading.worlds import Crash, World, crashing, options, records
@@ -288,6 +289,44 @@ def test_a_batch_that_could_not_be_made_visible_is_by_the_same_process(
 
     assert (world.runs, manifest.rows) == (1, 20)
     assert by_dataset(world.options.root) == [row for row in expected(1) if row[1] == 0]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("date",)], ids=["whole", "by date"])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_time_that_no_calendar_has_does_not_stop_a_load(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format_: str,
+    partition_by: tuple[str, ...],
+) -> None:
+    """One producer's microseconds for milliseconds: the batch was done, and no table took it."""
+
+    def far(topic: str, partition: int, first: int, until: int) -> pa.RecordBatch:
+        found = records(topic, partition, first, until)
+        index = found.schema.get_field_index("timestamp")
+        times = found.column(index).cast(pa.int64()).to_pylist()
+        times[0], times[1] = 1_700_000_000_000_000_000, -(2**62)
+        column = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        return found.set_column(index, found.schema.field(index), column)
+
+    monkeypatch.setattr("tests.unit.spark.loading.worlds.records", far)
+    world = World(options(tmp_path / "out", format=format_, partition_by=partition_by))
+    world.load(0)
+    world.load(1)
+
+    table = everything(world)
+    assert not table.problems
+    assert len(table.positions) == 80
+    if format_ == "parquet" and partition_by:
+        dates = {path.parent.name for path in world.options.root.rglob("*.parquet")}
+        assert {"date=9999-12-31", "date=0001-01-01"} < dates
+
+
+def everything(world: World) -> Found:
+    """What readers of the table see, in one."""
+    found = list(world.batches()._table.find(list(world.target.manifests.all())))
+    problems = [problem for each in found for problem in each.problems]
+    return Found((), pa.concat_tables([each.positions for each in found]), problems)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
