@@ -39,7 +39,7 @@ logger = logging.getLogger("aiokq.spark")
 
 OVERWRITE = (
     "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists "
-    "(default)."
+    '(default). Spark lets a source in Python have Append only: add .mode("append")'
 )
 
 
