@@ -117,7 +117,7 @@ class Progress:
         ends = self._not_before(begun, latest)
         # Where it is not known where the query is, everything moves.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        if not self._moves(begun, starts, ends):
+        if not self._moves(begun, starts, ends) and not _made_again(begun, latest):
             return begun.to_map()
         if not wanted.everything:
             if self._too_few(starts, ends):
@@ -221,3 +221,9 @@ class Progress:
         except (KafkaError, TimeoutError) as error:
             # What the query did is in its checkpoint; the group is for those who watch it.
             logger.warning("offsets were not committed group_id=%s error=%r", group, error)
+
+
+def _made_again(begun: SourceOffset, latest: Latest) -> bool:
+    """Whether a topic is another one, which may have come as far as the one before."""
+    ids = latest.partitions.topic_ids
+    return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

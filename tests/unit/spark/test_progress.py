@@ -255,6 +255,21 @@ def test_an_end_before_the_start_of_a_topic_made_again_is_believed_at_once() -> 
     assert query.next() == {T0: 4}
 
 
+def test_a_topic_made_again_that_has_come_as_far_is_read() -> None:
+    """Its ends were asked for under its old id, and logged: nothing seemed to be left to read."""
+    query = started(failOnDataLoss="false")
+    query.cluster.ends = {T0: 9}
+    query.next()
+    before = query.offset
+    assert query.next() is None
+
+    query.cluster.id = UUID(int=2)
+
+    assert query.next() == {T0: 9}
+    assert query.read(before, query.offset) == [(0, 0, 9)]
+    assert query.next() is None
+
+
 def test_a_cluster_that_does_not_answer_makes_no_batch() -> None:
     """An error would end the query: Spark does not try again."""
     query = started()
