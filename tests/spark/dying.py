@@ -34,9 +34,17 @@ __all__ = ["DyingDataSource", "kill_driver"]
 Offset = Mapping[str, Mapping[str, int]]
 
 
+DRIVER = "AIOKQ_TEST_DRIVER"
+"""Variable with the pid of a driver whose JVM is in a session of its own."""
+
+
 def kill_driver() -> None:
     """The driver, its JVM and the processes of its streams: all of them at once, as they stand."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    driver = int(os.environ.get(DRIVER, os.getpid()))
+    children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
+    groups = {os.getpgid(int(pid)) for pid in (driver, *children)}
+    for group in sorted(groups, key=lambda group: group == os.getpgrp()):
+        os.killpg(group, signal.SIGKILL)  # its own at last
     time.sleep(60)
 
 

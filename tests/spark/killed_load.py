@@ -7,6 +7,7 @@ batch at which it happens. The point "offset log" is before Spark writes down wh
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.manifest import Manifests
 from aiokq.spark.loading.parquet_table import ParquetTable
 from aiokq.spark.loading.session import spark_session
-from tests.spark.dying import DyingDataSource, kill_driver
+from tests.spark.dying import DRIVER, DyingDataSource, kill_driver
 
 POINTS: dict[str, tuple[type, str, bool]] = {
     "sink": (Batches, "store", True),
@@ -35,6 +36,7 @@ SMALL = {
 
 
 def main(given: str) -> None:
+    os.environ[DRIVER] = str(os.getpid())
     order = json.loads(given)
     point, first = order.get("at"), order.get("from", 0)
     if point in POINTS:

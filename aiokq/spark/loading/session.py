@@ -102,6 +102,10 @@ def _start(
             signal.signal(signal.SIGINT, before)
     if quiet:
         session.sparkContext.setLogLevel("OFF")
+        # If the JVM goes, the server it talks to would print a traceback.
+        server = getattr(session.sparkContext, "_accumulatorServer", None)
+        if server is not None:
+            server.handle_error = lambda request, address: None
     return session
 
 
