@@ -78,7 +78,9 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
 
     fresh = False
     while True:
-        found = await _read_cold(node, look)
+        found = look()
+        if found.loads:
+            found = await _read_cold(node, look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
@@ -88,7 +90,9 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
         fresh = not found.size and request.isolation_level != READ_COMMITTED
         if not await node.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
             # The time is up: what came in meanwhile goes along, even if it is too little.
-            found = await _read_cold(node, look)
+            found = look()
+            if found.loads:
+                found = await _read_cold(node, look)
             break
     if not fresh:
         await _load_cold(node, found)

@@ -47,11 +47,13 @@ class ColdReads:
             ColdRead: it is never there when it is asked for.
             BrokerError: as ``look``.
         """
-        tries: Counter[Hashable] = Counter()
+        tries: Counter[Hashable] | None = None  # mostly there is nothing to count
         while True:
             try:
                 return look()
             except ColdRead as cold:
+                if tries is None:
+                    tries = Counter()
                 tries.update(load.key for load in cold.loads)
                 if max(tries.values()) > MOST_TRIES:
                     raise
