@@ -66,10 +66,13 @@ def find_files(
         wanted = {directory / file.path: file for file in files}
         for path, file in wanted.items():
             try:
+                size = path.stat().st_size
                 table = _positions(path, directory)
             except (OSError, pa.ArrowException) as error:
-                problems.append(f"{path}: {error}")
+                problems.append(f"{path}: {_first_line(error)}")
                 continue
+            if size != file.size:
+                problems.append(f"{path}: {size} bytes, its manifest says {file.size}")
             if len(table) != file.rows:
                 problems.append(f"{path}: {len(table)} rows, its manifest says {file.rows}")
             tables.append(table)
@@ -82,14 +85,23 @@ def find_files(
 
 
 def _positions(path: Path, directory: Path) -> pa.Table:
-    """Which records a file has; a topic that is the name of a directory is not in it."""
+    """Which records a file has; a topic that is the name of a directory is not in it.
+
+    All of it is read, and no more than a group of rows is held: damage is told by the checksums of
+    the pages, in whatever column it is.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
         there = [name for name in POSITION if name in file.schema_arrow.names]
-        table = file.read(columns=there)
+        found = [batch.select(there) for batch in file.iter_batches()]
+        table = pa.Table.from_batches(found, pa.schema([file.schema_arrow.field(n) for n in there]))
     if "topic" not in there:
         parts = dict(part.split("=", 1) for part in path.relative_to(directory).parts[:-1])
         table = table.append_column("topic", pa.array([parts["topic"]] * len(table), pa.string()))
     return table.select(POSITION)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -301,7 +301,11 @@ class _File:
             if parent != Path("."):
                 (root / parent).mkdir(exist_ok=True)
         self._writer: parquet.ParquetWriter | None = parquet.ParquetWriter(
-            str(self._place), schema, compression=compression or "none"
+            str(self._place),
+            schema,
+            compression=compression or "none",
+            # Else damage within a page is taken for other values.
+            write_page_checksum=True,
         )
 
     def add(self, table: pa.Table) -> None:

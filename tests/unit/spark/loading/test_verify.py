@@ -80,7 +80,51 @@ def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
     rows = parquet.ParquetFile(path).read()
     parquet.write_table(rows.take([0, 0, *range(2, len(rows))]), path)
 
-    assert verified(world).problems == ["batch 0: t-0 has 1 rows more than once"]
+    problems = verified(world).problems
+    assert [each for each in problems if " bytes, " not in each] == [
+        "batch 0: t-0 has 1 rows more than once"
+    ]
+
+
+@pytest.mark.parametrize("column", ["key", "value", "timestamp"])
+@pytest.mark.parametrize("partition_by", [(), ("topic", "date")], ids=["whole", "partitioned"])
+def test_damage_within_a_page_is_told(
+    tmp_path: Path, column: str, partition_by: tuple[str, ...]
+) -> None:
+    """Keys and values that had other bytes were "sound": only offsets were read."""
+    world = World(options(tmp_path / "out", partition_by=partition_by, compression="none"))
+    world.load(0)
+    path = next(world.options.root.rglob("*.parquet"))
+    with parquet.ParquetFile(path) as file:
+        group = file.metadata.row_group(0)
+        chunk = next(
+            group.column(n)
+            for n in range(group.num_columns)
+            if group.column(n).path_in_schema.split(".")[0] == column
+        )
+    with path.open("r+b") as damaged:
+        # The last byte of the column's data.
+        at = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+        damaged.seek(at - 1)
+        byte = damaged.read(1)[0]
+        damaged.seek(at - 1)
+        damaged.write(bytes([byte ^ 0x10]))
+
+    found = verified(world)
+
+    assert [each for each in found.problems if str(path) in each]
+
+
+def test_a_file_of_another_size_is_told(world: World) -> None:
+    """Its rows may be the same; it is not what the load has written."""
+    path = next(world.options.root.glob("batch_id=0/*.parquet"))
+    size = path.stat().st_size
+    rows = parquet.ParquetFile(path).read()
+    parquet.write_table(rows, path, compression="none")
+
+    assert verified(world).problems == [
+        f"{path}: {path.stat().st_size} bytes, its manifest says {size}"
+    ]
 
 
 def test_what_no_manifest_knows_is_told(world: World) -> None:
