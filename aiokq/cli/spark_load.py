@@ -174,8 +174,8 @@ Catalog = Annotated[
     typer.Option(
         "--catalog",
         metavar="NAME=VALUE",
-        help="A property of the Iceberg catalog, name among them; repeatable. Default: SQLite in the "
-        "target.",
+        help="A property of the Iceberg catalog, name among them; repeatable. Default: SQLite in "
+        "the target.",
         rich_help_panel=FILES,
         show_default=False,
     ),
@@ -284,7 +284,7 @@ def load(
     out = Output(as_json=as_json)
     kafka = kafka_options(bootstrap_servers, config)
     named = _named(catalog, "--catalog")
-    verifying = Verifying(out, to, kafka, dead_letter, table, named)
+    verifying = Verifying(out, to, kafka, dead_letter, checkpoint, table, named)
     if verify and not topics and topics_pattern is None:
         found = verifying()
         if as_json:

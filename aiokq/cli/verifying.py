@@ -23,6 +23,7 @@ class Verifying:
         to: str,
         kafka: Mapping[str, str],
         dead_letter: str | None,
+        checkpoint: str | None,
         table: str | None,
         catalog: Mapping[str, str],
     ) -> None:
@@ -30,6 +31,7 @@ class Verifying:
         self._to = to
         self._kafka = kafka
         self._dead_letter = dead_letter
+        self._checkpoint = checkpoint
         self._table = table
         self._catalog = catalog
 
@@ -46,6 +48,7 @@ class Verifying:
                 self._to,
                 kafka=self._kafka,
                 dead_letter=self._dead_letter,
+                checkpoint=self._checkpoint,
                 table=self._table,
                 catalog=self._catalog,
             )

@@ -66,6 +66,7 @@ def verify_load(
     *,
     kafka: Mapping[str, str],
     dead_letter: str | Path | None = None,
+    checkpoint: str | Path | None = None,
     table: str | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> Verification:
@@ -73,6 +74,9 @@ def verify_load(
 
     Args:
         to: as it was loaded to, as are the others; what else has to be known is in the target.
+        dead_letter: where the load was told to put them, if not given.
+        checkpoint: without it, and without one within the target, a newest batch that is gone with
+            its manifest is not missed.
         kafka: how to reach the cluster, by Kafka's names; asked where offsets have no rows.
 
     Raises:
@@ -83,12 +87,14 @@ def verify_load(
     import pyarrow as pa
 
     given = LoadOptions(
-        to=to, topics_pattern=".*", value_format="text", dead_letter=dead_letter, kafka=kafka
+        to=to, topics_pattern=".*", value_format="text", checkpoint=checkpoint, kafka=kafka
     )
-    target = Target.of(given)
-    identity = target.identity()
+    identity = Target.of(given).identity()
     if identity is None:
-        raise ConfigError(f"{target.root}: nothing was ever loaded to it")
+        raise ConfigError(f"{given.root}: nothing was ever loaded to it")
+    loaded = cast("str | None", identity.get("dead_letter"))
+    given = replace(given, dead_letter=dead_letter or loaded)
+    target = Target.of(given)
     options = replace(
         given,
         format=cast("LoadFormat", identity["format"]),
@@ -123,12 +129,21 @@ def _check_catalog(options: LoadOptions, identity: Identity) -> None:
 def _verified(
     target: Target, table: Table, kafka: Mapping[str, str], isolation_level: IsolationLevel
 ) -> Verification:
+    # Before the manifests, for a load may be at work: a batch has its manifest first.
+    done = target.checkpoint.last()
     manifests = list(target.manifests.all())
     problems = [
         f"batch {m.batch} is complete, but not published: the next load does it"
         for m in target.manifests.prepared()
     ]
     problems += _chain(manifests)
+    newest = manifests[-1].batch if manifests else -1
+    if done is not None and done > newest:
+        problems.append(
+            f"{target.checkpoint.directory} has finished batch {done}, {target.root} has batches "
+            f"to {newest}: those between are gone with their manifests, and no load brings them "
+            "back"
+        )
     rows = dead = 0
     for found in table.find(manifests):
         problems += [*found.problems, *_recount(found, dead=False)]
@@ -141,6 +156,11 @@ def _verified(
     spans = _gaps(manifests)
     client = worker_client(kafka) if spans else None
     notes: list[str] = []
+    if target.checkpoint.query_id() is None:
+        notes.append(
+            f"{target.checkpoint.directory}: there is no checkpoint: whether the newest batch is "
+            "here cannot be told"
+        )
     if client is not None:
         asked = _Asked(client.cluster, isolation_level)
         client.run(asked.compare(spans))

@@ -153,6 +153,51 @@ def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
     assert "batch 0 has no manifest" in verified(world).problems
 
 
+def test_a_newest_batch_that_is_gone_with_its_manifest_is_told(world: World) -> None:
+    """It was sound without it, and no load would ever have brought it back."""
+    root = world.options.root
+    commits = world.target.checkpoint.directory / "commits"
+    commits.mkdir()
+    for batch in (0, 1):
+        (commits / str(batch)).write_text("v1\n{}")
+    assert verified(world).problems == []
+    shutil.rmtree(root / "batch_id=1")
+    shutil.rmtree(world.options.dead_letter_root / "batch_id=1")
+    (root / "_aiokq_manifest" / "1.json").unlink()
+
+    (problem,) = verified(world).problems
+
+    assert f"has finished batch 1, {root} has batches to 0" in problem
+
+
+def test_without_the_checkpoint_nobody_can_tell_whether_the_newest_batch_is_there(
+    tmp_path: Path,
+) -> None:
+    """It is where --checkpoint says."""
+    world = World(options(tmp_path / "out", checkpoint=tmp_path / "checkpoint"))
+    world.load(0)
+
+    (note,) = verified(world).notes
+
+    assert f"{world.options.root}/_aiokq_checkpoint: there is no checkpoint" in note
+    found = verify_load(
+        world.options.root,
+        kafka={"bootstrap.servers": "127.0.0.1:1"},
+        checkpoint=tmp_path / "checkpoint",
+    )
+    assert found.notes == []
+
+
+def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> None:
+    """Without --dead-letter each of their files was missing, beside the target."""
+    world = World(options(tmp_path / "out", dead_letter=tmp_path / "dead"))
+    world.load(0)
+
+    found = verified(world)
+
+    assert (found.problems, found.dead_letters) == ([], 20)
+
+
 def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
     """Nothing to count is not nothing wrong."""
     with pytest.raises(ConfigError, match="nothing was ever loaded to it"):

@@ -81,6 +81,7 @@ class World:
             "topics": ["t"],
             "format": self.options.target_format,
             "read_committed": False,
+            "dead_letter": str(self.options.dead_letter_root),
         }
         with self.target.opened(identity):
             # Spark writes it when the query starts.
