@@ -41,6 +41,7 @@ _START_BYTES: Final = 4096
 _TOGETHER_BYTES: Final = 640 * 1024
 
 # Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
+# No larger frame is expected either: memory for it comes in steps, as its bytes do.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
@@ -179,7 +180,7 @@ class FrameReader:
         self._frame = None
         size = self._frame_size
         self.slack = self._allocated - size
-        if size <= RECEIVE_BUFFER_BYTES:
+        if not RECEIVE_BUFFER_BYTES < size <= _FIRST_STEP_BYTES:
             self._expected = 0
         elif self._expected <= size:
             self._expected = SIZE_BYTES + size
@@ -232,9 +233,11 @@ class FrameReader:
             size = self._large_size(received, position, nbytes)
         else:
             self.slack = len(received) - left
-        # So much again; more where there was no more room.
-        ahead = 2 * nbytes if nbytes == len(received) else nbytes
-        self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
+        if one > _FIRST_STEP_BYTES:
+            self._expected = 0
+        else:  # so much again; more where there was no more room
+            ahead = 2 * nbytes if nbytes == len(received) else nbytes
+            self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:
             try:
                 frames += self._cut(received[position:nbytes])

@@ -166,6 +166,20 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
     assert reader.error is not None
 
 
+@pytest.mark.parametrize("expected", [False, True])
+def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
+    """After one request of 50 MB, five bytes of the next one held 50 MB: a few such clients that
+    sent nothing more took the memory of all others."""
+    reader = expecting() if expected else FrameReader(trusted=False)
+    reader.expecting = True
+    reader.feed(frame(bytes(50_000_000)))
+    buffer = reader.get_buffer()
+    assert len(buffer) <= RECEIVE_BUFFER_BYTES
+    buffer[:5] = (70_000).to_bytes(4, "big") + b"x"
+    assert reader.buffer_updated(5) == []
+    assert reader.allocated <= RECEIVE_BUFFER_BYTES
+
+
 def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> None:
     """A thousand producers that are idle hold one buffer, not one each."""
     pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
