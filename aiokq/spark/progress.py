@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from aiokq import Cluster
-from aiokq.errors import KafkaError
 from aiokq.spark.data_loss import Losses
+from aiokq.spark.group_progress import GroupProgress
 from aiokq.spark.limits import starts_at_an_end
 from aiokq.spark.lookup import Ends, Lookup, Partitions
 from aiokq.spark.offsets import OffsetMap, PartitionOffsets, SourceOffset, prorated
@@ -23,9 +20,6 @@ from aiokq.spark.watermarks import Latest, Watermarks
 __all__ = ["Progress", "Wanted"]
 
 logger = logging.getLogger("aiokq.spark")
-
-COMMIT_TIMEOUT: Final = 10.0
-"""Seconds that a batch waits for its offsets to be committed for ``commitGroup``."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +53,10 @@ class Progress:
         self._losses = Losses(options.fail_on_data_loss)
         self._now = now
         self._watermarks = watermarks or Watermarks(options, now)
+        group = options.commit_group
+        self._group = (
+            None if group is None else GroupProgress(group, lambda: self._watermarks.client)
+        )
         self._initial: SourceOffset | None = None
         self._target: Latest | None = None
         self._latest: Latest | None = None
@@ -206,21 +204,13 @@ class Progress:
 
     def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         """A batch is done: tell the group of ``commitGroup``, for tools that show its lag."""
-        group = self._options.commit_group
-        if group is None:
-            return
-        positions = SourceOffset.parse(end).positions
+        if self._group is not None:
+            self._group.tell(SourceOffset.parse(end).positions)
 
-        async def tell(cluster: Cluster) -> None:
-            async with asyncio.timeout(COMMIT_TIMEOUT), cluster.admin() as admin:
-                await admin.alter_group_offsets(group, positions, raise_errors=True)
-
-        try:
-            client = self._watermarks.client
-            client.run(tell(client.cluster))
-        except (KafkaError, TimeoutError) as error:
-            # What the query did is in its checkpoint; the group is for those who watch it.
-            logger.warning("offsets were not committed group_id=%s error=%r", group, error)
+    def close(self) -> None:
+        """The query ends, if Spark has the time to say so."""
+        if self._group is not None:
+            self._group.close()
 
 
 def _made_again(begun: SourceOffset, latest: Latest) -> bool:

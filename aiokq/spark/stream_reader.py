@@ -111,6 +111,10 @@ class _StreamReader(DataSourceStreamReader):
         """The batch up to here is done; Spark says so when it plans the next one."""
         self._progress.commit(end)
 
+    def stop(self) -> None:
+        """The query has ended. Spark says so only where it has failed, or its driver died."""
+        self._progress.close()
+
     def reportLatestOffset(self) -> OffsetMap | None:
         """The ends of the logs, for the query's progress."""
         return self._progress.reported()
