@@ -22,6 +22,9 @@ FAST_CODEC_THRESHOLD: Final = 128 * 1024
 GZIP_THRESHOLD: Final = 32 * 1024
 """Bytes from which gzip leaves the loop (about 1 ms of work)."""
 
+THREADS: Final = 8
+"""The most functions that run at once; Kafka's `num.io.threads`."""
+
 
 class Offload(Protocol):
     """Runs blocking functions off the loop.
@@ -45,7 +48,7 @@ class Offload(Protocol):
 class ThreadOffload:
     """A bounded pool of threads, made when first needed."""
 
-    def __init__(self, max_workers: int = 4, *, name: str = "aiokq-offload") -> None:
+    def __init__(self, max_workers: int = THREADS, *, name: str = "aiokq-offload") -> None:
         self._max_workers = max_workers
         self._name = name
         self._executor: ThreadPoolExecutor | None = None

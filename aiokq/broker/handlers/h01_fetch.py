@@ -253,7 +253,7 @@ async def _load_cold(node: BrokerNode, found: Pass) -> None:
         for fragment in fragments:
             if not fragment.cached():
                 try:
-                    await node.environment.offload.run(fragment.load)
+                    await node.cold_reads.run(fragment.load)
                 except OSError as error:
                     _refuse(node, data, log.read_refused(error))
                     break

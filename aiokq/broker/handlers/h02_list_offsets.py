@@ -152,7 +152,7 @@ async def _first_since(node: BrokerNode, partition: Partition, timestamp: int, e
         if search is None:
             break
         try:
-            record = await node.environment.offload.run(search.run)
+            record = await node.cold_reads.run(search.run)
         except OSError as error:
             raise log.read_refused(error) from error
         if record is not None:

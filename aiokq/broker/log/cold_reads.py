@@ -1,7 +1,8 @@
 """Reads for looks at logs what only the disk has: the way off the node's loop and back.
 
-Owns that nobody waits for the disk on the loop, and that nothing is read twice at a time. What has
-to be read a look says itself, by ``ColdRead``; what comes of it is its segment's.
+Owns that nobody waits for the disk on the loop, that nothing is read twice at a time, and how many
+read at once. What has to be read a look says itself, by ``ColdRead``; what comes of it is its
+segment's.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -12,17 +13,18 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from aiokq.broker.log.cold import ColdRead, Load
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.offload import THREADS
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
     from aiokq.core.files import FileRange
     from aiokq.core.offload import Offload
 
-__all__ = ["MOST_TRIES", "ColdReads"]
+__all__ = ["AT_ONCE", "MOST_TRIES", "ColdReads"]
 
 logger = logging.getLogger("aiokq.broker")
 
@@ -30,7 +32,12 @@ MOST_TRIES: Final = 3
 """How often one look waits for the same: what is pushed out of memory as fast as it comes in is no
 reason to read for ever. Its answer is then an error that clients retry."""
 
+AT_ONCE: Final = THREADS // 2
+"""The most reads at a time. On a slow disk, those who read old records would else have all threads:
+nothing would be flushed, compressed or created but between two of their reads."""
+
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 class ColdReads:
@@ -39,6 +46,7 @@ class ColdReads:
     def __init__(self, offload: Offload) -> None:
         self._offload = offload
         self._loading: dict[Hashable, asyncio.Event] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def read(self, look: Callable[[], R]) -> R:
         """What ``look`` gives, which is asked again whenever something it needs was read.
@@ -66,7 +74,12 @@ class ColdReads:
         Raises:
             OSError, EOFError: they cannot be read.
         """
-        return await self._offload.run(_content, ranges)
+        return await self.run(_content, ranges)
+
+    async def run(self, read: Callable[[*Ts], R], *args: *Ts) -> R:
+        """What ``read`` gives, which waits for the disk: off the loop, when it is its turn."""
+        async with self._turns:
+            return await self._offload.run(read, *args)
 
     async def load(self, loads: Sequence[Load]) -> None:
         """Have it read, unless somebody does already; then a look may know more.
@@ -74,22 +87,22 @@ class ColdReads:
         What is begun is finished, for others may wait for it.
         """
         loading = self._loading
-        mine = [load for load in loads if load.key not in loading]
         others = [loading[load.key] for load in loads if load.key in loading]
+        mine = {load.key: load for load in loads if load.key not in loading}
         if mine:
             done = asyncio.Event()
-            loading.update((load.key, done) for load in mine)
+            loading.update(dict.fromkeys(mine, done))
             try:
-                await shielded(self._read(mine), name="read from the disk")
+                await shielded(self._read(list(mine.values())), name="read from the disk")
             finally:
-                for load in mine:
-                    del loading[load.key]
+                for key in mine:
+                    del loading[key]
                 done.set()
         for other in others:
             await other.wait()
 
     async def _read(self, loads: Sequence[Load]) -> None:
-        outcomes = await self._offload.run(_outcomes, loads)
+        outcomes = await self.run(_outcomes, loads)
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, CorruptRecord):
                 logger.error("segment not sound file=%s error=%s", load.segment, outcome.message)

@@ -12,10 +12,11 @@ from aiokq import wire
 from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.broker.log import names
 from aiokq.broker.log.cold import ColdRead, Load
-from aiokq.broker.log.cold_reads import MOST_TRIES
+from aiokq.broker.log.cold_reads import AT_ONCE, MOST_TRIES
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.walk import walk_headers
 from aiokq.broker.maintenance import jobs
+from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until, watch_offload
 
@@ -375,6 +376,56 @@ async def test_a_look_does_not_wait_for_ever():
             await broker.node.cold_reads.read(look)
         assert raised.value.code == 56
         assert looks == MOST_TRIES + 1
+
+
+async def test_what_is_asked_for_twice_is_read_once():
+    """Its second end was an error, and whoever waited for the first one waited for ever."""
+    async with Broker(await on_disk()) as broker:
+        segment, reads = log_of(broker).segments[0], []
+        load = Load(segment, "twice", lambda: reads.append(1))
+        gate = Gate(broker)
+        first = asyncio.create_task(broker.node.cold_reads.load([load, load]))
+        await until(lambda: gate.calls == 1)
+        second = asyncio.create_task(broker.node.cold_reads.load([load]))
+        gate.open.set()
+        async with asyncio.timeout(30):
+            await asyncio.gather(first, second)
+        assert reads == [1]
+
+
+async def test_a_slow_disk_leaves_threads_to_others():
+    """Twenty consumers of old records had all threads, and no produce request was answered whose
+    topic asks for a flush."""
+    async with Broker(await on_disk(flush_messages=1)) as broker:
+        chilled(broker)
+        offload = broker.node.environment.offload
+        inner, threads, disk, reading = offload.run, asyncio.Semaphore(THREADS), asyncio.Event(), 0
+
+        async def run(fn, *args):
+            nonlocal reading
+            async with threads:
+                if fn.__name__ in ("_outcomes", "load", "run"):
+                    reading += 1
+                    await disk.wait()
+                return await inner(fn, *args)
+
+        offload.run = run
+        readers = [
+            asyncio.create_task(one)
+            for index in range(20)
+            for one in (
+                broker.fetch_one("t", 0, index * 70),
+                since(broker, NOW_MS + index * 70),
+            )
+        ]
+        await until(lambda: reading == AT_ONCE)
+        try:
+            async with asyncio.timeout(30):
+                assert (await broker.produce("t", batch(5))).error_code == 0
+            assert reading == AT_ONCE
+        finally:
+            disk.set()
+            await asyncio.gather(*readers)
 
 
 async def test_groups_are_loaded_off_the_loop():
