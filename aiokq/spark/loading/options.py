@@ -12,6 +12,7 @@ from aiokq.errors import ConfigError
 
 __all__ = [
     "Compression",
+    "NO_VALUE",
     "LoadFormat",
     "LoadOptions",
     "OptionError",
@@ -26,6 +27,9 @@ PartitionColumn: TypeAlias = Literal["topic", "date"]
 
 FORMATS: Final = get_args(LoadFormat)
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""In the name of a directory, what readers take for null."""
+
 NEEDS_SCHEMA: Final = ("json", "avro")
 
 
@@ -129,6 +133,13 @@ class LoadOptions:
         for column in self.partition_by:
             if column not in get_args(PartitionColumn):
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
+        if NO_VALUE in self.topics and "topic" in self.partition_by:
+            # Of a table the name is in its log, whatever the directory is called.
+            if self.target_format == "parquet":
+                raise OptionError(
+                    "partition_by",
+                    f"a directory of topic {NO_VALUE} is read as one of no topic; leave topic out",
+                )
         if len(set(self.partition_by)) < len(self.partition_by):
             raise OptionError("partition_by", "a column is named twice")
         if self.compression not in get_args(Compression):
@@ -153,7 +164,7 @@ class LoadOptions:
                 f"{self.to}: a directory is needed, of this machine or shared by all executors "
                 f"(delta://DIR and iceberg://DIR say the format); {scheme}:// cannot be loaded to",
             )
-        if not path:
+        if not path or not self.root.name:
             raise OptionError("to", "which directory?")
         for option in ("checkpoint", "dead_letter"):
             directory = getattr(self, option)
@@ -163,6 +174,7 @@ class LoadOptions:
                     f"{directory}: a directory is needed, of this machine or shared by all "
                     "executors",
                 )
+        self._check_nested()
         if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
             # For a table it is an address: half of it would be elsewhere.
             raise OptionError("to", f"{self.root}: a table's path must have none of % ? #")
@@ -174,6 +186,33 @@ class LoadOptions:
             raise OptionError("catalog" if self.catalog else "table", "only format iceberg has one")
         if self.target_format == "iceberg" and self.table is not None and "." not in self.table:
             raise OptionError("table", f"{self.table!r}: write NAMESPACE.NAME")
+
+    def _check_nested(self) -> None:
+        """Whoever reads one of the directories reads nothing of another."""
+        given = [
+            (option, _directory(directory))
+            for option in ("checkpoint", "dead_letter")
+            if (directory := getattr(self, option)) is not None
+        ]
+        for option, directory in given:
+            if directory == self.root:
+                raise OptionError(option, f"{directory}: the target needs a directory of its own")
+            if directory.is_relative_to(self.root):
+                name = directory.relative_to(self.root).parts[0]
+                if not name.startswith((".", "_")):
+                    raise OptionError(
+                        option,
+                        f"{directory}: whoever reads the target {self.root} would read it, too; "
+                        "give one elsewhere",
+                    )
+        if self.dead_letter is not None and self.root.is_relative_to(self.dead_letter_root):
+            raise OptionError(
+                "dead_letter",
+                f"{self.dead_letter_root}: whoever reads it would read the target {self.root}, "
+                "too; give one elsewhere",
+            )
+        if len({directory for _, directory in given}) < len(given):
+            raise OptionError("dead_letter", f"{given[0][1]}: it is the checkpoint's directory")
 
     def _check_numbers(self) -> None:
         for name in ("records_per_batch", "rows_per_file"):

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from aiokq import TopicPartition
 from aiokq.spark.loading.calendar import within_calendar
 from aiokq.spark.loading.manifest import sync_file
+from aiokq.spark.loading.options import NO_VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -364,4 +365,6 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
         if place.count("/") >= parts:
             # No broker of Kafka's has one; the file would be anywhere.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
+        if f"topic={NO_VALUE}" in place.split("/"):
+            raise ValueError(f"topic {NO_VALUE} cannot be a directory: it is read as no topic")
         yield place, table.filter(pc.equal(places, place))

@@ -81,6 +81,14 @@ def test_files_end_where_they_are_full(tmp_path: Path) -> None:
     assert read(tmp_path, report).column("offset").to_pylist() == list(range(35))
 
 
+def test_no_directory_is_called_as_what_readers_take_for_null(tmp_path: Path) -> None:
+    """A topic may be; Spark and pyarrow read its records as those of none."""
+    with pytest.raises(ValueError, match="topic __HIVE_DEFAULT_PARTITION__ cannot be a directory"):
+        written(
+            tmp_path, [records("__HIVE_DEFAULT_PARTITION__", 0, 0, 3)], partition_by=("topic",)
+        )
+
+
 def test_many_days_do_not_hold_many_files_open(tmp_path: Path) -> None:
     """Old topics have thousands; a file that is needed again is another one."""
     days = 2 * OPEN_FILES
