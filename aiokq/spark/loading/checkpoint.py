@@ -98,14 +98,16 @@ class Checkpoint:
                 sync_directory(path.parent)
 
     def mend(self) -> None:
-        """Take away files of the last batch that a power cut has left empty.
+        """Take away files of the last batches that a power cut has left empty.
 
         Spark would not start on them. Without its commit a batch is run again, and found done;
-        without its offsets, which are synced before it is done, it is planned anew.
+        without its offsets, which are synced before it is done, it is planned anew. Commits are
+        never synced: those of all batches of half a minute may be empty.
         """
         for kind in ("commits", "offsets"):
-            last = max(self._numbered(kind), key=lambda path: int(path.name), default=None)
-            if last is not None and last.stat().st_size == 0:
+            for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):
+                if last.stat().st_size:
+                    break
                 logger.warning("an empty file of a checkpoint is taken away path=%s", last)
                 _checksum(last).unlink(missing_ok=True)
                 last.unlink()

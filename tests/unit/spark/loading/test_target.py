@@ -162,7 +162,7 @@ def test_a_catalog_of_pyicebergs_own_settings_counts(monkeypatch: pytest.MonkeyP
     }
 
 
-def test_an_empty_file_that_a_power_cut_left_in_a_checkpoint_is_taken_away(tmp_path: Path) -> None:
+def test_empty_files_that_a_power_cut_left_in_a_checkpoint_are_taken_away(tmp_path: Path) -> None:
     """Spark does not start on it: "Incomplete log file". The batch is done, or never was."""
     target = Target(tmp_path / "out", None)
     checkpoint = target.checkpoint.directory
@@ -172,6 +172,10 @@ def test_an_empty_file_that_a_power_cut_left_in_a_checkpoint_is_taken_away(tmp_p
             (checkpoint / kind / name).write_text('v1\n{}\n{"t":{"0":1}}')
         for name in ("1", ".1.crc"):
             (checkpoint / kind / name).touch()
+    # Of a batch of the same half minute; its offsets were synced.
+    (checkpoint / "offsets" / "1").write_text('v1\n{}\n{"t":{"0":2}}')
+    for kind in ("offsets", "commits"):
+        (checkpoint / kind / "2").touch()
     (checkpoint / "metadata").write_text('{"id": "query"}')
     (target.root / "_aiokq_load.json").write_text('{"topics": ["t"]}')
     target.manifests.prepare(Manifest(1, "query", {}))
@@ -181,5 +185,6 @@ def test_an_empty_file_that_a_power_cut_left_in_a_checkpoint_is_taken_away(tmp_p
 
     assert left == {
         *("_aiokq_load.lock", "metadata"),
+        *("offsets/1", "offsets/.1.crc"),
         *("offsets/0", "offsets/.0.crc", "commits/0", "commits/.0.crc"),
     }
