@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import unquote
 
 from aiokq.errors import ConfigError
 from aiokq.spark.exporting.mapping import ExportColumns
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFiles", "Piece"]
 
+Constants: TypeAlias = "dict[str, str | None]"
+"""Columns that a path has, by name."""
+
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 << 20
 """A piece is no larger than both; a row is never cut."""
+
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What a writer by directories, as Spark, puts for null; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
 """Of the directories that `aiokq spark load` writes: no column of the rows."""
@@ -41,7 +48,7 @@ class ParquetFile:
     rows: int
     size: int
     names: tuple[str, ...]
-    constants: dict[str, str] = field(default_factory=dict)
+    constants: Constants = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,16 +158,16 @@ def _cut(batch: pa.RecordBatch, skip: int) -> Iterator[tuple[int, pa.RecordBatch
         yield start, batch.slice(start, rows)
 
 
-def _with_constants(batch: pa.RecordBatch, constants: dict[str, str]) -> pa.RecordBatch:
+def _with_constants(batch: pa.RecordBatch, constants: Constants) -> pa.RecordBatch:
     import pyarrow as pa
 
     for name, value in constants.items():
         if name not in batch.schema.names:
-            batch = batch.append_column(name, pa.repeat(pa.scalar(value), batch.num_rows))
+            batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
     return batch
 
 
-def _paths(source: str | Path) -> Iterator[tuple[Path, dict[str, str]]]:
+def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
     """The files of one source, and what their path says below it.
 
     Raises:
@@ -187,11 +194,18 @@ def _paths(source: str | Path) -> Iterator[tuple[Path, dict[str, str]]]:
     if not paths:
         raise ConfigError(f"{source}: there is no Parquet file in it")
     for each in sorted(set(paths), key=_by_numbers):
-        named = (part.partition("=") for part in each.relative_to(root).parts[:-1])
-        yield (
-            each,
-            {name: value for name, equals, value in named if equals and name != LOADED_BATCH},
-        )
+        yield each, _constants(each.relative_to(root).parts[:-1])
+
+
+def _constants(directories: Sequence[str]) -> Constants:
+    """What names such as ``city=S%C3%A3o`` say.
+
+    Source: Spark, ExternalCatalogUtils.unescapePathName.
+    """
+    named = (part.partition("=") for part in directories)
+    found = {unquote(name): value for name, equals, value in named if equals}
+    found.pop(LOADED_BATCH, None)
+    return {name: None if value == NO_VALUE else unquote(value) for name, value in found.items()}
 
 
 def _is_visible(path: Path) -> bool:
@@ -204,7 +218,7 @@ def _by_numbers(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _look(path: Path, constants: dict[str, str]) -> ParquetFile:
+def _look(path: Path, constants: Constants) -> ParquetFile:
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -77,6 +77,21 @@ def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None
     assert other.fields == ("key", "value", "partition", "offset", "region")
 
 
+def test_names_of_directories_are_read_as_spark_writes_them(tmp_path: Path) -> None:
+    """Records had the city "S%C3%A3o Paulo", and one that no reader of directories knows."""
+    for number, city in enumerate(["S%C3%A3o Paulo", "a%2Fb", "__HIVE_DEFAULT_PARTITION__"]):
+        write(tmp_path / f"city={city}" / f"{number}.parquet", number, 1)
+
+    files = find(tmp_path)
+
+    found = [row for piece in files.pieces() for row in piece.batch.to_pylist()]
+    assert sorted(found, key=lambda row: row["n"]) == [
+        {"n": 0, "city": "São Paulo"},
+        {"n": 1, "city": "a/b"},
+        {"n": 2, "city": None},
+    ]
+
+
 @pytest.mark.parametrize("begin", [(0, 0), (0, 1), (0, 6), (0, 7), (0, 10), (1, 3), (1, 10)])
 def test_an_export_goes_on_in_the_middle(
     tmp_path: Path, begin: tuple[int, int], monkeypatch: pytest.MonkeyPatch
