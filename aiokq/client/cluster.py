@@ -172,6 +172,11 @@ class Cluster:
         return self._settings
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed: then nothing can be asked any more. Context: any thread."""
+        return self._engine.closed
+
+    @property
     def metadata(self) -> ClusterMetadata:
         """The snapshot: brokers, and the topics that somebody asked for. Immutable."""
         return self._engine.metadata

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,8 +46,9 @@ def foreach_batch_with_client(
     """As `foreach_batch`, for a handler that needs a client: it is called with a `Cluster`.
 
     The cluster is made once in the process where the handler is called, a process of the server in
-    Spark Connect, and shared by all batches: it is `worker_client`'s, and not the handler's to
-    close.
+    Spark Connect, and shared by all batches, and by whoever else there asks `worker_client` for it:
+    it is not the handler's to close. One that closes it all the same gets a new one for the next
+    batch.
 
     Args:
         settings: by Kafka's names, as ``{"bootstrap.servers": "host:9092"}``.
@@ -82,7 +82,6 @@ class _OnLoop:
     ) -> None:
         self._handler = handler
         self._loop = loop
-        self._pid = os.getpid()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         running = self._submit(self._coroutine(frame, batch))

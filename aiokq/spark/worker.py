@@ -11,9 +11,12 @@ import asyncio
 import atexit
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
+
+from pydantic import SecretStr
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.errors import KafkaError
@@ -149,6 +152,7 @@ class _Process:
         self.lock = threading.Lock()
         self.thread = LoopThread()
         self.clients: dict[object, WorkerClient] = {}
+        self.making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -200,7 +204,8 @@ def loop_thread() -> LoopThread:
 def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
     """The client of this process for a cluster; made the first time, then shared.
 
-    It lives until the process ends.
+    It lives until the process ends, or until somebody closes its cluster: who asks after that gets
+    a new one.
 
     Args:
         settings: of the cluster, or ``kafka.*`` options by Kafka's names, as
@@ -213,8 +218,11 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     process = _this_process()
     key = _key(settings)
     with process.lock:
+        making = process.making[key]
+    # One lock for each: a cluster that is away, and waited for, is in nobody else's way.
+    with making:
         client = process.clients.get(key)
-        if client is None:
+        if client is None or client.cluster.closed:
             client = process.clients[key] = _client(process.thread, settings)
         return client
 
@@ -229,8 +237,13 @@ def _client(thread: LoopThread, settings: ClusterSettings | Mapping[str, str]) -
 
 def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
     if isinstance(settings, ClusterSettings):
-        return tuple(sorted((name, repr(getattr(settings, name))) for name in settings.explicit))
+        return tuple(sorted((name, _text(getattr(settings, name))) for name in settings.explicit))
     return tuple(sorted(settings.items()))
+
+
+def _text(value: object) -> str:
+    """All secrets look alike in a repr: whoever has another password is another client's user."""
+    return repr(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 
 async def _started(settings: ClusterSettings) -> Cluster:

@@ -6,6 +6,8 @@ import asyncio
 import importlib
 import os
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
@@ -93,6 +95,67 @@ def test_clients_and_loops_refuse_to_be_sent_to_workers() -> None:
 def test_equal_settings_are_one_client() -> None:
     """Their order does not matter."""
     assert worker._key({"a": "1", "b": "2"}) == worker._key({"b": "2", "a": "1"})
+
+
+def test_another_password_is_another_client() -> None:
+    """Whoever had the name and the address was given the connections of the one who logged in."""
+    one, other, same = (
+        ClusterSettings(
+            bootstrap_servers="host:9092",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="user",
+            sasl_plain_password=password,
+        )
+        for password in ("right", "wrong", "right")
+    )
+    assert worker._key(one) != worker._key(other)
+    assert worker._key(one) == worker._key(same)
+
+
+def test_a_cluster_that_was_closed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that closes the one it was given ended all batches that followed."""
+
+    async def started(settings: ClusterSettings) -> Cluster:
+        return Cluster(settings=settings)
+
+    monkeypatch.setattr(worker, "_started", started)
+    monkeypatch.setattr(worker._this_process(), "clients", {})
+    first = worker.worker_client({"bootstrap.servers": "host:9092"})
+    assert worker.worker_client({"bootstrap.servers": "host:9092"}) is first
+    first.run(first.cluster.close())
+
+    again = worker.worker_client({"bootstrap.servers": "host:9092"})
+
+    assert not again.cluster.closed
+    assert worker.worker_client({"bootstrap.servers": "host:9092"}) is again
+
+
+def test_a_cluster_that_is_away_holds_up_nobody_who_asks_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All handlers of a process waited a minute for a broker that only one of them needs."""
+    asked = threading.Event()
+    back = asyncio.Event()
+
+    async def started(settings: ClusterSettings) -> Cluster:
+        if settings.bootstrap_servers == ("away:9092",):
+            asked.set()
+            await back.wait()
+        return Cluster(settings=settings)
+
+    monkeypatch.setattr(worker, "_started", started)
+    monkeypatch.setattr(worker._this_process(), "clients", {})
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(worker.worker_client, {"bootstrap.servers": "away:9092"})
+        assert asked.wait(20)
+        other = threads.submit(worker.worker_client, {"bootstrap.servers": "host:9092"})
+        try:
+            assert not other.result(20).cluster.closed
+            assert not waiting.done()
+        finally:
+            loop_thread().call(back.set)
+        waiting.result(20)
 
 
 def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
