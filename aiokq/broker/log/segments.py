@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
-from aiokq.broker.log.cold import at_each
+from aiokq.broker.log.cold import ColdRead, at_each
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.walk import first_record_since
 from aiokq.core.files import FileRange
@@ -95,10 +95,16 @@ class Segments:
         fragments: list[FileRange] = []
         size = 0
         upper = bound
-        for segment, start in self._starting_at(offset):
-            stop, next_base = segment.end_position(
-                start, max_bytes - size, bound, at_least_one=at_least_one and not fragments
-            )
+        known = self._ends.pop(offset, None)
+        for segment, start in self._starting_at(offset, known):
+            try:
+                stop, next_base = segment.end_position(
+                    start, max_bytes - size, bound, at_least_one=at_least_one and not fragments
+                )
+            except ColdRead:
+                if known is not None:
+                    self._ends[offset] = known  # for the look that comes again
+                raise
             if stop > start:
                 fragments.append(FileRange(segment.file, start, stop - start))
                 size += stop - start
@@ -137,10 +143,15 @@ class Segments:
         """The largest timestamp of all records; -1 without one."""
         return max(at_each(self.all, Segment.latest_timestamp_ms))
 
-    def _starting_at(self, offset: int) -> Iterator[tuple[Segment, int]]:
-        """The segments from ``offset`` on, each with the position to read it from."""
+    def _starting_at(
+        self, offset: int, known: tuple[Segment, int] | None
+    ) -> Iterator[tuple[Segment, int]]:
+        """The segments from ``offset`` on, each with the position to read it from.
+
+        Args:
+            known: where a read ended that came as far as the offset.
+        """
         segments = self.all
-        known = self._ends.pop(offset, None)
         if known is None:
             at = max(bisect_right(self._bases, offset) - 1, 0)
         else:

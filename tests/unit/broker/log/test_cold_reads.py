@@ -378,6 +378,19 @@ async def test_a_look_does_not_wait_for_ever():
         assert looks == MOST_TRIES + 1
 
 
+async def test_who_reads_on_waits_once():
+    """The look that had to wait forgot where the read before it ended: the next one had to find
+    that by the index, and waited for the disk a second time."""
+    async with Broker(await on_disk()) as broker:
+        await broker.fetch_one("t", 0, 130, 8000)
+        moved = watch_offload(broker)
+        for offset in (160, 190):
+            chilled(broker)
+            found = await broker.fetch_one("t", 0, offset, 8000)
+            assert offsets(found.records)[0] == offset
+        assert [fn.__name__ for fn in moved] == ["_outcomes", "load"] * 2
+
+
 async def test_what_is_asked_for_twice_is_read_once():
     """Its second end was an error, and whoever waited for the first one waited for ever."""
     async with Broker(await on_disk()) as broker:
