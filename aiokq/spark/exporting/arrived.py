@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokq import Cluster, TopicPartition
 from aiokq.errors import KafkaError
-from aiokq.spark.exporting.mapping import ExportColumns, Row
+from aiokq.spark.exporting.mapping import Row
 
 __all__ = ["Arrived", "Place", "producer_of"]
 
@@ -49,15 +49,11 @@ async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
 
 
 class Arrived:
-    """The rows that are there, until they are taken.
+    """The rows that are there, until they are taken."""
 
-    Args:
-        timed: whether rows say their time.
-    """
-
-    def __init__(self, *, timed: bool = False) -> None:
-        self._timed = timed
-        self._places: dict[bytes, dict[int, deque[int]]] = {}
+    def __init__(self) -> None:
+        # Time and offset, by what a record has and by its partition.
+        self._places: dict[bytes, dict[int, deque[tuple[int | None, int]]]] = {}
         self._left = 0
 
     @classmethod
@@ -67,7 +63,6 @@ class Arrived:
         topic: str,
         producer_id: int,
         starts: Mapping[int, int],
-        columns: ExportColumns,
     ) -> Arrived:
         """Read what a producer wrote to a topic.
 
@@ -77,7 +72,7 @@ class Arrived:
         Raises:
             KafkaError: it cannot be read.
         """
-        arrived = cls(timed=columns.timestamp is not None)
+        arrived = cls()
         for partition, start in sorted(starts.items()):
             place = TopicPartition(topic, partition)
             # Retention may have moved the beginning.
@@ -109,9 +104,14 @@ class Arrived:
         time: int | None,
         place: Place,
     ) -> None:
-        """A record, in the order of its partition."""
-        name = _digest(key, value, headers, time if self._timed else None)
-        self._places.setdefault(name, defaultdict(deque))[place.partition].append(place.offset)
+        """A record, in the order of its partition.
+
+        Args:
+            time: None if it is the broker's.
+        """
+        name = _digest(key, value, headers)
+        there = self._places.setdefault(name, defaultdict(deque))
+        there[place.partition].append((time, place.offset))
         self._left += 1
 
     def take(self, row: Row) -> Place | None:
@@ -119,17 +119,19 @@ class Arrived:
         if not self._left:
             return None
         key, value, headers, time = row.record
-        # A broker that sets times itself has another one.
-        for at in dict.fromkeys((time if self._timed else None, None)):
-            places = self._places.get(_digest(key, value, headers or (), at), {})
-            for partition in places if row.partition is None else (row.partition,):
-                if places.get(partition):
+        places = self._places.get(_digest(key, value, headers or ()), {})
+        for partition in places if row.partition is None else (row.partition,):
+            there = places.get(partition, deque())
+            for number, (at, offset) in enumerate(there):
+                # A row without a time has got that of its sending.
+                if time is None or at is None or at == time:
+                    del there[number]
                     self._left -= 1
-                    return Place(partition, places[partition].popleft())
+                    return Place(partition, offset)
         return None
 
 
-def _digest(key: bytes | None, value: bytes | None, headers: Headers, time: int | None) -> bytes:
+def _digest(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
     found = blake2b(digest_size=16)
     parts = [key, value]
     for name, header in headers:
@@ -137,5 +139,4 @@ def _digest(key: bytes | None, value: bytes | None, headers: Headers, time: int 
     for part in parts:
         found.update(b"-" if part is None else b"%d:" % len(part))
         found.update(part or b"")
-    found.update(b"" if time is None else b"@%d" % time)
     return found.digest()

@@ -163,7 +163,9 @@ def _with_constants(batch: pa.RecordBatch, constants: Constants) -> pa.RecordBat
 
     for name, value in constants.items():
         if name not in batch.schema.names:
-            batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+            batch = batch.append_column(
+                name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+            )
     return batch
 
 

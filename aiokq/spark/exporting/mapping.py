@@ -22,6 +22,9 @@ KAFKA_COLUMNS: Final = frozenset(
 )
 """Those of Spark's Kafka source, and so of what `aiokq spark load` writes."""
 
+NO_TIME: Final = -1
+"""In milliseconds, what a record of Kafka's has that has no time; no producer may send it."""
+
 PARTITION_DATE: Final = "date"
 """What a load by date adds in names of directories; the record has it as its timestamp."""
 
@@ -48,7 +51,8 @@ class ExportColumns:
         headers: column of headers, as Spark's Kafka source has it: a list of (key, value).
         header_columns: headers by name, each from a column; null is no header.
         timestamp: column of the time: a timestamp (without a zone it is UTC), a date, or a whole
-            number of milliseconds since 1970.
+            number of milliseconds since 1970. Null and -1, which is what records without a time
+            have, are the time of the sending.
         partition: column of the number of the partition; null: by the key.
     """
 
@@ -161,7 +165,7 @@ def rows(batch: pa.RecordBatch, columns: ExportColumns) -> Iterator[Row]:
         values = _bytes(batch.column(columns.value))
     else:
         values = documents([(name, batch.column(name)) for name in columns.fields or ()])
-    times = nothing if columns.timestamp is None else _milliseconds(batch.column(columns.timestamp))
+    times = nothing if columns.timestamp is None else _times(batch.column(columns.timestamp))
     partitions = (
         nothing if columns.partition is None else batch.column(columns.partition).to_pylist()
     )
@@ -185,6 +189,10 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
     if pa.types.is_large_string(kind):
         return _bytes(column.cast(pa.large_binary()))
     return plain_texts(column)
+
+
+def _times(column: pa.Array) -> list[int | None]:
+    return [None if time == NO_TIME else time for time in _milliseconds(column)]
 
 
 def _milliseconds(column: pa.Array) -> list[int | None]:

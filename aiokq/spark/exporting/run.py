@@ -222,7 +222,7 @@ async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> A
     if journal.producer_id < 0 or journal.done.rows == files.rows:
         return Arrived()
     topic, id_ = journal.destination.topic, journal.producer_id
-    return await Arrived.find(cluster, topic, id_, journal.ends(), files.columns)
+    return await Arrived.find(cluster, topic, id_, journal.ends())
 
 
 class _Sending:

@@ -63,12 +63,18 @@ def test_keys_headers_and_nothing_are_told_apart() -> None:
 
 def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
     """Measurements that are alike but for their time; a topic with LogAppendTime has its own."""
-    arrived = Arrived(timed=True)
+    arrived = Arrived()
     arrived.add(None, b"v", (), 20, Place(0, 0))
     assert arrived.take(row(b"v", time=10)) is None
     assert arrived.take(row(b"v", time=20)) == Place(0, 0)
     arrived.add(None, b"v", (), None, Place(0, 1))
     assert arrived.take(row(b"v", time=10)) == Place(0, 1)
-    untimed = Arrived()
-    untimed.add(None, b"v", (), 20, Place(0, 0))
-    assert untimed.take(row(b"v")) == Place(0, 0)
+
+
+def test_a_row_without_a_time_is_found_by_the_rest() -> None:
+    """Null among times: it had got that of its sending, and was sent again."""
+    arrived = Arrived()
+    for offset, time in enumerate((10, 1_700_000_000_000, 30)):
+        arrived.add(None, b"v", (), time, Place(0, offset))
+    taken = [arrived.take(row(b"v", time=time)) for time in (10, None, 30)]
+    assert taken == [Place(0, 0), Place(0, 1), Place(0, 2)]
