@@ -153,7 +153,12 @@ class DeliveryFailed(KafkaError):
             (None: delivered). Otherwise the errors of the first 100 records that failed, so it
             may be shorter than `count`.
         topic_partitions: the partitions that records failed for, all of them.
+
+    Attributes:
+        advice: how the message ends; not for those who have no Delivery to await.
     """
+
+    advice: Final = "; await each Delivery to handle failures one by one"
 
     def __init__(
         self,
@@ -170,7 +175,7 @@ class DeliveryFailed(KafkaError):
             text += f" to {places}" + (f" and {more} more partitions" if more > 0 else "")
         if first is not None:
             text += f"; the first: {first!r}"
-        super().__init__(text + "; await each Delivery to handle failures one by one", **context)
+        super().__init__(text + self.advice, **context)
         self.count = count
         self.errors = tuple(errors)
         self.topic_partitions = tuple(topic_partitions)

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from aiokq.errors import ConfigError
+from aiokq.errors import ConfigError, DeliveryFailed
 from aiokq.spark.producers import lent_producer
 from aiokq.spark.security import named_as_options
 from aiokq.spark.write_options import WriteColumns, WriteOptions
@@ -99,7 +99,8 @@ class Target:
             finally:
                 if accepting is not None:
                     accepting.cancel()
-            client.run(producer.flush())
+            with _without_deliveries():
+                client.run(producer.flush())
         return Written(rows)
 
 
@@ -132,6 +133,17 @@ class _Feed:
             place, sample = self._samples.popleft()
             with _noting(f"while writing to {place}"):
                 await sample
+
+
+@contextmanager
+def _without_deliveries() -> Iterator[None]:
+    """There are none to await in a job: the advice would lead nowhere."""
+    try:
+        yield
+    except DeliveryFailed as failed:
+        text = failed.message.removesuffix(failed.advice)
+        failed.args = (f"{text}; what was written stays, and is written again if this task is",)
+        raise
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aiokq import RecordColumns
-from aiokq.errors import ConfigError, NotEnoughReplicas, RecordTooLarge
+from aiokq import RecordColumns, TopicPartition
+from aiokq.errors import ConfigError, DeliveryFailed, NotEnoughReplicas, RecordTooLarge
 from aiokq.spark.worker import LoopThread, loop_thread
 
 pa = pytest.importorskip("pyarrow")
@@ -175,3 +175,29 @@ async def test_a_refused_row_is_told_with_its_topic() -> None:
         await feed(producer).accept([chunk(2)])
 
     assert caught.value.__notes__ == ["while writing 2 rows to topic 't'"]
+
+
+def test_rows_that_were_not_delivered_are_told_in_the_words_of_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody who writes a frame has a Delivery that could be awaited."""
+
+    class Failing(Taking):
+        async def flush(self) -> None:
+            error = NotEnoughReplicas("too few")
+            raise DeliveryFailed(2, [error, error], [TopicPartition("t", 0)])
+
+    @contextmanager
+    def lend(kafka: Mapping[str, str]) -> Iterator[tuple[LoopThread, Taking]]:
+        yield loop_thread(), Failing(Outcome(done=False))
+
+    monkeypatch.setattr(sink, "lent_producer", lend)
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
+
+    with pytest.raises(DeliveryFailed, match="2 records not delivered to t-0; the first") as caught:
+        batch_writer(OPTIONS, SCHEMA, False).write(iter([batch]))
+
+    assert "Delivery " not in str(caught.value)
+    assert str(caught.value).endswith(
+        "what was written stays, and is written again if this task is"
+    )
