@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from aiokq import TopicPartition
 from aiokq.errors import ConfigError
 from aiokq.spark.offsets import (
     EARLIEST,
@@ -65,14 +66,17 @@ def parse_limit(
     """
     if (text := given.get(f"{which}timestamp")) is not None:
         try:
-            return ByTime(int(text.strip()))
+            time = int(text.strip())
         except ValueError:
             raise ConfigError(
                 f"option {which}Timestamp: Expected a single long value, got {text.strip()}"
             ) from None
+        with of_option(f"{which}Timestamp"):
+            return ByTime(_not_negative(time))
     if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
         with of_option(f"{which}OffsetsByTimestamp"):
-            return ByTimeEach(parse_partition_timestamps(text.strip()))
+            times = parse_partition_timestamps(text.strip())
+            return ByTimeEach({tp: _not_negative(time, tp) for tp, time in times.items()})
     text = given.get(f"{which}offsets")
     if text is None:
         return ByOffset(default)
@@ -83,7 +87,21 @@ def parse_limit(
             return ByOffset(EARLIEST)
         case _:
             with of_option(f"{which}Offsets"):
-                return ByOffset(parse_partition_offsets(text.strip()))
+                offsets = parse_partition_offsets(text.strip())
+                for tp, offset in offsets.items():
+                    if offset < EARLIEST:
+                        raise ConfigError(
+                            f"{offset} of {tp} is no offset (-1 is latest, -2 is earliest)"
+                        )
+                return ByOffset(offsets)
+
+
+def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
+    """Asked for by a negative time, brokers tell an end of the log, or something else again."""
+    if timestamp_ms < 0:
+        where = "" if tp is None else f" of {tp}"
+        raise ConfigError(f"the time {timestamp_ms}{where} is before 1970: it cannot be negative")
+    return timestamp_ms
 
 
 def check_batch_limits(starting: Limit, ending: Limit) -> None:

@@ -342,3 +342,19 @@ def test_options_can_be_sent_to_workers() -> None:
     options = stream(startingOffsets='{"t":{"0":5}}')
 
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("startingTimestamp", "-1", "the time -1 is before 1970"),
+        ("endingTimestamp", "-2", "the time -2 is before 1970"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-3}}', "the time -3 of t-0 is before 1970"),
+        ("startingOffsets", '{"t":{"0":-5}}', "-5 of t-0 is no offset"),
+        ("endingOffsets", '{"t":{"0":-3}}', "-3 of t-0 is no offset"),
+    ],
+)
+def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, told: str) -> None:
+    """Brokers take them for a word: from time -1 on, which is all, meant the end of the log."""
+    with pytest.raises(ConfigError, match=f"option {name}: {told}"):
+        batch(**{name: text})
