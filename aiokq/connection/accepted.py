@@ -200,8 +200,8 @@ class AcceptedConnection:
             self._frames.clear()
             self._waiting = 0
             self._done()
-            if self._error is None:
-                self.transport.close()
+            if self._error is None:  # with an error, after which it hands over nothing more
+                self.transport.close(Closed("no more of its requests are handled"))
 
     async def _handle(self, context: RequestContext) -> bool:
         """Handle the oldest request; false if the connection is to be closed."""

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiokq import wire
+from aiokq.connection.accepted import AcceptedConnection
 from aiokq.connection.framing import FrameReader
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
@@ -313,6 +314,38 @@ def test_a_closed_client_that_reads_nothing_does_not_stay_for_ever() -> None:
             client.send(b"a", b"b", b"refuse", b"c")
             await asyncio.sleep(60)
             assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_what_comes_after_the_end_of_a_connection_is_no_memory_in_use() -> None:
+    """TLS goes on receiving until its last bytes are sent: requests that nobody handles any more
+    counted against the memory of all connections, for ever."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
+            accepted: list[AcceptedConnection] = []
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"refuse":
+                    raise CloseConnection("refused")
+                return [(200_000).to_bytes(4, "big"), bytes(200_000)]
+
+            admit = b.server.admit
+            b.server.admit = lambda one: accepted.append(one) or admit(one)  # type: ignore
+            b.handler.answer = answer
+            client = await b.client()
+            client.transport.pause_reading()
+            client.send(b"a", b"b", b"refuse")
+            await asyncio.sleep(5)
+            (connection,) = accepted
+            assert connection.transport.closing
+            data = frame(bytes(1000))
+            connection.transport.get_buffer(-1)[: len(data)] = data
+            connection.transport.buffer_updated(len(data))
+            await asyncio.sleep(60)
+            assert b.server.connections == 0
+            assert b.server.budget.used == 0
 
     run(1, main)
 
