@@ -39,12 +39,22 @@ _PARTITION: Final = ("query", "topic", "partition")
 _PHASE: Final = ("query", "phase")
 
 
+ENDED_KEPT: Final = 100
+"""So many names of queries that have ended keep their counters."""
+
+
+@dataclass
+class _Counted:
+    """Of all runs of a name: what is counted must not go before it was scraped."""
+
+    rows: int = 0
+    batches: int = 0
+
+
 @dataclass
 class _Query:
     """What is known of a query that runs; the latest progress counts."""
 
-    rows: int = 0
-    batches: int = 0
     batch: int = -1
     input_rate: float = 0.0
     processed_rate: float = 0.0
@@ -62,7 +72,8 @@ class AiokqProgressListener(StreamingQueryListener):
     - ``lag_records`` (query, topic, partition): from where the last batch ended to the end of the
       partition when that batch was planned;
     - ``offset`` (query, topic, partition): of the next record to read;
-    - ``input_rows_total``, ``batches_total`` (query): since it started; batches that had rows;
+    - ``input_rows_total``, ``batches_total`` (query): of all its runs that were listened to;
+      batches that had rows;
     - ``batch_id`` (query): of the last batch;
     - ``input_rows_per_second``, ``processed_rows_per_second`` (query): of the last batch;
     - ``batch_duration_seconds`` (query, phase): of the last batch; phase in Spark's words, as
@@ -70,7 +81,9 @@ class AiokqProgressListener(StreamingQueryListener):
     - ``queries_active``: that run;
     - ``queries_terminated_total`` (outcome): stopped or failed.
 
-    What is about a query goes when it ends. The listener is one collector in the registry:
+    When a query ends, its two counters stay (of the last 100 names that ended), so that a job that
+    ends by itself can be scraped after it; a run of the same name counts on. The rest goes: lag
+    that nobody works on is not the query's. The listener is one collector in the registry:
     ``close()`` takes it out.
 
     Args:
@@ -85,6 +98,7 @@ class AiokqProgressListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
         self._queries: dict[str, _Query] = {}
+        self._counted: dict[str, _Counted] = {}
         self._terminated = {"stopped": 0, "failed": 0}
         self._collector = _Collector(self)
         try:
@@ -135,6 +149,7 @@ class AiokqProgressListener(StreamingQueryListener):
         with self._lock:
             self._names[run] = name
             self._queries[run] = _Query()
+            self._counted.setdefault(name, _Counted())
 
     def progressed(self, text: str) -> None:
         """A query told its progress.
@@ -147,10 +162,11 @@ class AiokqProgressListener(StreamingQueryListener):
         with self._lock:
             # A listener that was added late has not seen the start.
             query = self._queries.setdefault(run, _Query())
-            self._names.setdefault(run, progress.get("name") or str(progress["id"]))
+            name = self._names.setdefault(run, progress.get("name") or str(progress["id"]))
             rows = int(progress.get("numInputRows") or 0)
-            query.rows += rows
-            query.batches += rows > 0
+            counted = self._counted.setdefault(name, _Counted())
+            counted.rows += rows
+            counted.batches += rows > 0
             query.batch = int(progress["batchId"])
             query.input_rate = _number(progress.get("inputRowsPerSecond"))
             query.processed_rate = _number(progress.get("processedRowsPerSecond"))
@@ -166,8 +182,14 @@ class AiokqProgressListener(StreamingQueryListener):
     def terminated(self, run: str, *, failed: bool) -> None:
         """A query has ended."""
         with self._lock:
-            self._names.pop(run, None)
+            name = self._names.pop(run, None)
             self._queries.pop(run, None)
+            if name in self._counted:
+                # The newest at the end, where the oldest are forgotten.
+                self._counted[name] = self._counted.pop(name)
+                ended = [name for name in self._counted if name not in self._names.values()]
+                for name in ended[:-ENDED_KEPT]:
+                    del self._counted[name]
             self._terminated["failed" if failed else "stopped"] += 1
 
     def lag(self, query: str) -> PartitionOffsets:
@@ -177,7 +199,8 @@ class AiokqProgressListener(StreamingQueryListener):
             query: its name, or its id where it has none.
         """
         with self._lock:
-            for run, name in self._names.items():
+            # Of two runs of one name the later, as in the metrics.
+            for run, name in reversed(self._names.items()):
                 if name == query:
                     return dict(self._queries[run].lags)
         return {}
@@ -200,10 +223,10 @@ class AiokqProgressListener(StreamingQueryListener):
             ),
         }
         rows = CounterMetricFamily(
-            "aiokq_spark_input_rows", "Rows read since the query started.", labels=_QUERY
+            "aiokq_spark_input_rows", "Rows read by all runs of the query.", labels=_QUERY
         )
         batches = CounterMetricFamily(
-            "aiokq_spark_batches", "Batches with rows since the query started.", labels=_QUERY
+            "aiokq_spark_batches", "Batches with rows of all runs of the query.", labels=_QUERY
         )
         durations = GaugeMetricFamily(
             "aiokq_spark_batch_duration_seconds",
@@ -228,8 +251,6 @@ class AiokqProgressListener(StreamingQueryListener):
             # Two runs of one name are one to Prometheus: the later one.
             named = {self._names[run]: query for run, query in self._queries.items()}
             for name, query in sorted(named.items()):
-                rows.add_metric([name], query.rows)
-                batches.add_metric([name], query.batches)
                 gauges["batch_id"].add_metric([name], query.batch)
                 gauges["input"].add_metric([name], query.input_rate)
                 gauges["processed"].add_metric([name], query.processed_rate)
@@ -239,6 +260,9 @@ class AiokqProgressListener(StreamingQueryListener):
                     offsets.add_metric([name, tp.topic, str(tp.partition)], offset)
                 for tp, lag in query.lags.items():
                     lags.add_metric([name, tp.topic, str(tp.partition)], lag)
+            for name, counted in sorted(self._counted.items()):
+                rows.add_metric([name], counted.rows)
+                batches.add_metric([name], counted.batches)
             for outcome, count in self._terminated.items():
                 terminated.add_metric([outcome], count)
         yield from (lags, offsets, rows, batches, *gauges.values(), durations, active, terminated)

@@ -125,17 +125,58 @@ def test_rates_that_spark_cannot_tell_are_zero(
     assert value(registry, "processed_rows_per_second", query="daily") == 0
 
 
-def test_a_query_that_ended_leaves_only_how(
+def test_a_query_that_ended_leaves_its_counters_and_how(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """Each restart of an unnamed query leaves its series behind, and lag that is nobody's."""
+    """A scrape after a job that ends by itself saw nothing of it; or lag that is nobody's."""
     listener.progressed(progress())
     listener.terminated("run-1", failed=True)
     listener.terminated("run-2", failed=False)
-    assert 'query="daily"' not in generate_latest(registry).decode()
+    of_query = [line for line in generate_latest(registry).decode().splitlines() if "daily" in line]
+    assert of_query == [
+        'aiokq_spark_input_rows_total{query="daily"} 30.0',
+        'aiokq_spark_batches_total{query="daily"} 1.0',
+    ]
+    assert listener.lag("daily") == {}
     assert value(registry, "queries_active") == 0
     assert value(registry, "queries_terminated_total", outcome="failed") == 1
     assert value(registry, "queries_terminated_total", outcome="stopped") == 1
+
+
+def test_another_run_of_a_query_counts_on(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """Where it has read as much before the next scrape, rate() took it for the same rows."""
+    listener.progressed(progress())
+    listener.terminated("run-1", failed=False)
+    listener.started("run-2", "daily")
+    assert value(registry, "input_rows_total", query="daily") == 30
+    listener.progressed(progress(5, 12, runId="run-2"))
+    assert value(registry, "input_rows_total", query="daily") == 42
+    assert value(registry, "batches_total", query="daily") == 2
+    assert value(registry, "batch_id", query="daily") == 5
+
+
+def test_queries_without_a_name_do_not_pile_up(
+    registry: CollectorRegistry, listener: AiokqProgressListener
+):
+    """Each start of one, without a checkpoint, is another id: a service grew by all it ever ran."""
+    for number in range(150):
+        run = f"unnamed-{number}"
+        listener.started(run, run)
+        listener.terminated(run, failed=False)
+    text = generate_latest(registry).decode()
+    assert text.count('aiokq_spark_input_rows_total{query="unnamed') == 100
+    assert 'query="unnamed-149"' in text
+    assert 'input_rows_total{query="daily"}' in text
+
+
+def test_the_lag_of_a_name_is_that_of_its_last_run(listener: AiokqProgressListener):
+    """The metrics showed another one than `lag`."""
+    listener.started("run-2", "daily")
+    listener.progressed(progress())
+    listener.progressed(progress(runId="run-2", sources=[]))
+    assert listener.lag("daily") == {}
 
 
 def test_a_listener_added_late_names_the_query_by_its_id(registry: CollectorRegistry):
