@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from pathlib import Path
 from typing import Final
 
 from aiokq.errors import KafkaError
 
-__all__ = ["LoadFailed", "one_line_of"]
+__all__ = ["LoadFailed", "one_line_of", "unwritable"]
 
 
 class LoadFailed(KafkaError):
     """A load ended before it was done; the same call again goes on where it was."""
 
+
+def unwritable(place: str | Path, error: OSError) -> LoadFailed:
+    """A file or directory that cannot be written; pyarrow does not say which."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    advice = "make room" if error.errno in _FULL else "mend that"
+    return LoadFailed(f"{place}: {reason}; {advice}, and the same call goes on where the load was")
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _PYTHON: Final = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*): (.+)$")
 """The last line of a traceback."""

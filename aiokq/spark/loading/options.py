@@ -133,13 +133,13 @@ class LoadOptions:
         for column in self.partition_by:
             if column not in get_args(PartitionColumn):
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
-        if NO_VALUE in self.topics and "topic" in self.partition_by:
+        in_directories = self.target_format == "parquet" and "topic" in self.partition_by
+        if in_directories and NO_VALUE in self.topics:
             # Of a table the name is in its log, whatever the directory is called.
-            if self.target_format == "parquet":
-                raise OptionError(
-                    "partition_by",
-                    f"a directory of topic {NO_VALUE} is read as one of no topic; leave topic out",
-                )
+            raise OptionError(
+                "partition_by",
+                f"a directory of topic {NO_VALUE} is read as one of no topic; leave topic out",
+            )
         if len(set(self.partition_by)) < len(self.partition_by):
             raise OptionError("partition_by", "a column is named twice")
         if self.compression not in get_args(Compression):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokq.errors import ConfigError, KafkaError
 from aiokq.spark.loading.batches import Batches
 from aiokq.spark.loading.checkpoint import Checkpoint
-from aiokq.spark.loading.failures import LoadFailed, one_line_of
+from aiokq.spark.loading.failures import LoadFailed, one_line_of, unwritable
 from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.option_words import in_words_of_load
 from aiokq.spark.loading.options import LoadOptions
@@ -85,8 +85,7 @@ def load(
         BootstrapFailed: the cluster cannot be reached.
         ConfigError: an option is refused; `OptionError` names it.
         KafkaError: a topic does not exist, or may not be read.
-        LoadFailed: it ended before it was done.
-        OSError: a file cannot be written, as on a full disk.
+        LoadFailed: it ended before it was done, as on a full disk.
     """
     require_extras(options)
     values = ValueSchema(options)
@@ -181,8 +180,11 @@ class _Load:
     def run(self) -> LoadSummary:
         """From here on files are written."""
         started = time.monotonic()
-        for manifest in self._batches.recover():
-            self._loaded.add(manifest)
+        try:
+            for manifest in self._batches.recover():
+                self._loaded.add(manifest)
+        except OSError as error:
+            raise self._unwritten(error) from error
         self._report(None)
         query = self._ended_query()
         interrupted = self._stopping and (self._total is None or self._loaded.offsets < self._total)
@@ -242,6 +244,7 @@ class _Load:
             query = self._writer().start()
             try:
                 self._wait(query)
+                self._raise_last_failure()
                 return str(query.id)
             finally:
                 if _is_active(query):
@@ -269,6 +272,11 @@ class _Load:
         if self._options.available_now:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=f"{round(self._options.every * 1000)} milliseconds")
+
+    def _raise_last_failure(self) -> None:
+        """A batch that failed while the query was told to end: Spark does not say so."""
+        if self._failure is not None:
+            raise self._explained(self._failure)
 
     # -- in a thread of Spark's
 
@@ -326,14 +334,19 @@ class _Load:
         from py4j.protocol import Py4JNetworkError
 
         failure = self._failure
-        if isinstance(failure, KafkaError | OSError):
+        if isinstance(failure, KafkaError):
             return failure
+        if isinstance(failure, OSError):
+            return self._unwritten(failure)
         if isinstance(error, Py4JNetworkError | ConnectionError):
             return LoadFailed(
                 "Spark's JVM is gone, killed or out of memory; the same call goes on where the "
                 "load was"
             )
         return LoadFailed(in_words_of_load(one_line_of(error if failure is None else failure)))
+
+    def _unwritten(self, error: OSError) -> LoadFailed:
+        return unwritable(error.filename or self._target.root, error)
 
 
 def _is_active(query: StreamingQuery) -> bool:

@@ -8,6 +8,7 @@ visible, all of a batch at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -16,6 +17,7 @@ from pyspark import TaskContext
 
 from aiokq import TopicPartition
 from aiokq.spark.loading.calendar import within_calendar
+from aiokq.spark.loading.failures import unwritable
 from aiokq.spark.loading.manifest import sync_file
 from aiokq.spark.loading.options import NO_VALUE
 
@@ -154,7 +156,7 @@ def write(spec: TaskSpec, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write the rows of a task, in a worker.
 
     Raises:
-        OSError: a file cannot be written.
+        LoadFailed: a file cannot be written, as on a full disk.
     """
     files = _Files(spec)
     counts: dict[TopicPartition, PartitionCount] = {}
@@ -296,18 +298,27 @@ class _File:
         self._held_rows = 0
         self._held: list[pa.Table] = []
         self._schema = schema
+        self._root = root
         self._place = root / (path + UNFINISHED)
-        # Nobody makes the root but the driver: a worker that outlives its load leaves nothing.
-        for parent in reversed(self._place.relative_to(root).parents):
-            if parent != Path("."):
-                (root / parent).mkdir(exist_ok=True)
-        self._writer: parquet.ParquetWriter | None = parquet.ParquetWriter(
-            str(self._place),
-            schema,
-            compression=compression or "none",
-            # Else damage within a page is taken for other values.
-            write_page_checksum=True,
-        )
+        with self._writing():
+            # Nobody makes the root but the driver: a worker that outlives its load leaves nothing.
+            for parent in reversed(self._place.relative_to(root).parents):
+                if parent != Path("."):
+                    (root / parent).mkdir(exist_ok=True)
+            self._writer: parquet.ParquetWriter | None = parquet.ParquetWriter(
+                str(self._place),
+                schema,
+                compression=compression or "none",
+                # Else damage within a page is taken for other values.
+                write_page_checksum=True,
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unwritable(self._root, error) from error
 
     def add(self, table: pa.Table) -> None:
         self.rows += len(table)
@@ -327,20 +338,23 @@ class _File:
         self._held.clear()
         self.held = self._held_rows = 0
         assert self._writer is not None
-        self._writer.write_table(table, row_group_size=ROW_GROUP)
+        with self._writing():
+            self._writer.write_table(table, row_group_size=ROW_GROUP)
 
     def finish(self) -> int:
         """End it; it is on the disk. Its bytes."""
         self.flush()
         self.close()
-        sync_file(self._place)
-        return self._place.stat().st_size
+        with self._writing():
+            sync_file(self._place)
+            return self._place.stat().st_size
 
     def close(self) -> None:
         """End it as it is."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            with self._writing():
+                writer.close()
 
 
 def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -184,6 +185,40 @@ def test_a_second_ctrl_c_does_not_wait_for_the_batch(
         load.run()
 
     assert stopped == ["query"]
+
+
+def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk: "ended after this batch", and of the batch that was not loaded no word."""
+    load = run_of(tmp_path, Queries(None), monkeypatch)
+
+    def stopped(query: object) -> None:
+        load._stopping = True
+        load._failure = OSError(errno.ENOSPC, "No space left on device", "/lake/file")
+
+    monkeypatch.setattr(load, "_wait", stopped)
+
+    with pytest.raises(LoadFailed, match="/lake/file: No space left on device; make room"):
+        load.run()
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
+def test_a_disk_that_is_full_when_a_load_goes_on_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """A batch whose files were whole, and no room to make it visible."""
+    load = run_of(tmp_path, Queries(None), monkeypatch)
+    error = OSError(errno.ENOSPC, "No space", *(["/lake/file"] if named else []))
+
+    def full() -> None:
+        raise error
+
+    monkeypatch.setattr(load, "_batches", SimpleNamespace(recover=full))
+
+    where = "/lake/file" if named else str(tmp_path / "out")
+    with pytest.raises(LoadFailed, match=rf"^{where}: No space left on device; make room"):
+        load.run()
 
 
 def test_a_batch_counts_once_however_often_spark_runs_it() -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyarrow import parquet
 
 from aiokq import TopicPartition
+from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.task_files import (
     DEAD_LETTERS,
     OPEN_FILES,
@@ -84,9 +85,23 @@ def test_files_end_where_they_are_full(tmp_path: Path) -> None:
 def test_no_directory_is_called_as_what_readers_take_for_null(tmp_path: Path) -> None:
     """A topic may be; Spark and pyarrow read its records as those of none."""
     with pytest.raises(ValueError, match="topic __HIVE_DEFAULT_PARTITION__ cannot be a directory"):
-        written(
-            tmp_path, [records("__HIVE_DEFAULT_PARTITION__", 0, 0, 3)], partition_by=("topic",)
-        )
+        written(tmp_path, [records("__HIVE_DEFAULT_PARTITION__", 0, 0, 3)], partition_by=("topic",))
+
+
+def test_a_disk_that_is_full_is_called_by_name(tmp_path: Path) -> None:
+    """ "[Errno 28] Error writing bytes to file": of which of three directories?"""
+    directory = tmp_path / "rows"
+    directory.mkdir()
+    (directory / "part-00000-0-0.parquet.unfinished").symlink_to("/dev/full")
+    spec = TaskSpec({ROWS: str(directory)}, compression=None)
+
+    with pytest.raises(LoadFailed) as caught:
+        write(spec, iter([records("t", 0, 0, 100)]))
+
+    assert caught.value.message == (
+        f"{directory}: No space left on device; make room, and the same call goes on where the "
+        "load was"
+    )
 
 
 def test_many_days_do_not_hold_many_files_open(tmp_path: Path) -> None:
