@@ -115,10 +115,12 @@ class Progress:
         ends = self._not_before(begun, latest)
         # Where it is not known where the query is, everything moves.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        if not self._moves(begun, starts, ends) and not _made_again(begun, latest):
+        # Said at once, whatever there is to read: records may be lost.
+        again = _made_again(begun, latest)
+        if not again and not self._moves(begun, starts, ends):
             return begun.to_map()
         if not wanted.everything:
-            if self._too_few(starts, ends):
+            if not again and self._too_few(starts, ends):
                 return begun.to_map()
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
@@ -164,7 +166,7 @@ class Progress:
             return False
         if self._now() - self._triggered >= self._options.max_trigger_delay:
             return False
-        return sum(end - starts.get(tp, end) for tp, end in ends.items()) < least
+        return sum(max(end - starts.get(tp, end), 0) for tp, end in ends.items()) < least
 
     def reported(self) -> OffsetMap | None:
         """The ends of the logs when they were last asked for."""

@@ -213,6 +213,16 @@ def test_too_few_records_wait_for_more_but_not_forever() -> None:
     assert query.next(limit) == {T0: 10}
 
 
+def test_a_topic_made_again_does_not_hide_what_others_have() -> None:
+    """What it is behind its old end was taken from their backlog: the batch waited 15 minutes."""
+    query = Query({T0: 0, T1: 0}, minOffsetsPerTrigger="5")
+    query.cluster.ends = {T0: 9, T1: 0}
+    query.next(Wanted())
+    query.cluster.ends, query.cluster.id = {T0: 0, T1: 5}, UUID(int=2)
+
+    assert query.next(Wanted()) == {T0: 0, T1: 5}
+
+
 def test_available_now_reads_to_where_the_logs_ended_and_no_further() -> None:
     """Neither what comes later, nor partitions added later; and the last few are not left."""
     query = Query(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="10")
