@@ -6,6 +6,7 @@ batch that is there already is not written again. Its files are on the disk befo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -130,7 +131,19 @@ class DeltaTable:
         except DeltaError as error:
             raise LoadFailed(
                 f"{self._root}: the Delta table cannot be read: {_first_line(error)}"
+                + self._advice()
             ) from error
+
+    def _advice(self) -> str:
+        """What to do, where it is a power cut that has left half of the newest commit."""
+        commits = [each for each in (self._root / LOG).glob("*.json") if each.stem.isdigit()]
+        newest = max(commits, default=None)
+        if newest is None or _is_whole(newest):
+            return ""
+        return (
+            f"; {newest} is not whole, as after a power cut: move it away, and the same call makes "
+            "the commit again if it was the load's"
+        )
 
     def _read(self, manifest: Manifest, rows: Path) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -187,3 +200,12 @@ class DeltaTable:
 def _first_line(error: Exception) -> str:
     """Without the backtrace of Rust's."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _is_whole(commit: Path) -> bool:
+    try:
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            json.loads(line)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 from uuid import UUID
 
 import pandas as pd
@@ -29,68 +26,12 @@ from aiokq.spark.loading.delta_table import DeltaTable
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.iceberg_table import IcebergTable
 from aiokq.spark.loading.manifest import Manifests
-from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.parquet_table import ParquetTable
 from aiokq.spark.loading.tables import Found
 from aiokq.spark.loading.task_files import ROWS, TaskSpec, write
 from aiokq.spark.offsets import SourceOffset
+from tests.unit.spark.loading.readers import FORMATS, READERS, by_dataset, check, expected
 from tests.unit.spark.loading.worlds import Crash, World, crashing, options, records
-
-Position = tuple[str, int, int]
-
-
-def expected(batches: int, *, dead: bool = False) -> list[Position]:
-    """What was sent, of the good records or of the bad ones."""
-    return sorted(
-        ("t", p, n) for p in range(2) for n in range(30 * batches) if (n % 3 == 2) is dead
-    )
-
-
-def by_dataset(root: Path) -> list[Position]:
-    table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
-    rows = table.select(["topic", "partition", "offset"]).to_pylist()
-    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
-
-
-def by_pandas(root: Path) -> list[Position]:
-    frame = pd.read_parquet(root)
-    return sorted(zip(frame["topic"], frame["partition"], frame["offset"], strict=True))
-
-
-def by_duckdb(root: Path) -> list[Position]:
-    duckdb = pytest.importorskip("duckdb")
-    query = f"select topic, partition, \"offset\" from '{root}/**/*.parquet'"
-    return sorted(duckdb.connect().execute(query).fetchall())
-
-
-def by_delta(root: Path) -> list[Position]:
-    deltalake = pytest.importorskip("deltalake")
-    rows = deltalake.DeltaTable(str(root)).to_pyarrow_table().to_pylist()
-    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
-
-
-def by_iceberg(root: Path) -> list[Position]:
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    catalog = catalogs.load_catalog(
-        "aiokq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=root.as_uri()
-    )
-    rows = catalog.load_table("aiokq.load").scan().to_arrow().to_pylist()
-    return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
-
-
-READERS = {
-    "parquet": [by_dataset, by_pandas, by_duckdb],
-    "delta": [by_delta],
-    "iceberg": [by_iceberg],
-}
-FORMATS = list(READERS)
-
-
-def check(world: World, batches: int) -> None:
-    """Every reader sees each good record once, and each bad one is a dead letter, once."""
-    for read in READERS[world.options.target_format]:
-        assert read(world.options.root) == expected(batches), read.__name__
-    assert by_dataset(world.options.dead_letter_root) == expected(batches, dead=True)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -150,93 +91,6 @@ def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
         "0.json",
         "1.json",
     ]
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
-) -> None:
-    """Its files are in the table's directory by then: the same are written over them."""
-    deltalake = pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta", partition_by=("topic", "date")))
-    world.load(0)
-    for _ in range(2):
-        with monkeypatch.context() as patched:
-            commit = deltalake.DeltaTable.create_write_transaction
-            died = crashing(commit, before=before)
-            patched.setattr(deltalake.DeltaTable, "create_write_transaction", died)
-            with contextlib.suppress(Crash):
-                world.load(1)
-
-    world.load(1)
-
-    check(world, 2)
-    table = deltalake.DeltaTable(str(world.options.root))
-    known = {Path(unquote(uri)).name for uri in table.file_uris()}
-    assert {path.name for path in world.options.root.rglob("*.parquet")} == known
-    assert len(table.partitions()) == 6
-
-
-def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The name of the commit was on the disk, what is in it was not, nor was the manifest."""
-    pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta"))
-    world.load(0)
-    with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "_sync_log", crashing(DeltaTable._sync_log, before=True))
-        with pytest.raises(Crash):
-            world.load(1)
-    log = sorted((world.options.root / "_delta_log").glob("*.json"))
-    log[-1].write_bytes(b"")
-
-    world.load(1)
-
-    check(world, 2)
-
-
-def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    """It was the backtrace of two languages."""
-    pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta"))
-    world.load(0)
-    log = sorted((world.options.root / "_delta_log").glob("*.json"))
-    log[-1].write_bytes(log[-1].read_bytes()[:100])
-
-    with pytest.raises(LoadFailed, match="the Delta table cannot be read: ") as caught:
-        world.load(1)
-
-    assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda t: t.alter.add_constraint({"few": "offset < 9"}), "delta.constraints.few"),
-        (lambda t: t.delete(), None),
-        (lambda t: t.alter.set_table_properties({"delta.appendOnly": "true"}), None),
-    ],
-    ids=["constraint", "deleted rows", "append only"],
-)
-def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
-    tmp_path: Path, change: Callable[[Any], object], problem: str | None
-) -> None:
-    """What `deltalake` checks of the rows that it writes itself, is checked before its commit."""
-    deltalake = pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta"))
-    world.load(0)
-    table = deltalake.DeltaTable(str(world.options.root))
-    if problem is not None:
-        table.delete()
-    change(table)
-
-    if problem is None:
-        world.load(1)
-        assert set(expected(2)) - set(expected(1)) <= set(by_delta(world.options.root))
-        return
-    with pytest.raises(LoadFailed, match=problem):
-        world.load(1)
 
 
 def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
@@ -338,16 +192,6 @@ def test_names_of_directories_are_taken_as_they_are(
     world = World(options(tmp_path / name / "out", format=format_))
     world.load(0)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_delta_table_says_before_the_load_what_it_cannot_have(tmp_path: Path) -> None:
-    """A time of day was refused when the batch was done: the load could neither go on nor back."""
-    pytest.importorskip("deltalake")
-    for kind in (pa.time64("us"), pa.struct([("a", pa.int8()), ("A", pa.int8())])):
-        table = DeltaTable(tmp_path, pa.schema([pa.field("value", kind)]), (), None)
-        with pytest.raises(OptionError, match="value_schema: a Delta table cannot have it"):
-            table.check()
-    DeltaTable(tmp_path, pa.schema([pa.field("value", pa.int64())]), (), None).check()
 
 
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
