@@ -81,9 +81,5 @@ async def _begun(
     options: LoadOptions, read: ReadOptions, lookup: Lookup, ends: Ends
 ) -> PartitionOffsets:
     """Where a new load begins, as its query will find it."""
-    option = "starting" if options.starting_timestamp_ms is None else "starting_timestamp_ms"
     found = await lookup.resolve(read.starting, ends.ends, ends, "starting")
-    for tp, offset in found.items():
-        if offset < 0:
-            raise OptionError(option, f"{tp}: there is no offset {offset}")
     return beginning(found, ends, Losses(options.fail_on_data_loss))

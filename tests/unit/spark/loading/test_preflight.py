@@ -59,7 +59,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> pr
             '{"t":{"0":99,"1":0}}',
             "t-0 ends at 10, before 99; with fail_on_data_loss=False the load",
         ),
-        ('{"t":{"0":-3,"1":0}}', "t-0: there is no offset -3"),
+        ('{"t":{"0":-3,"1":0}}', "-3 of t-0 is no offset"),
         ('{"t":{"0":0}}', "Partitions specified for Kafka starting offsets don't match"),
     ],
 )
