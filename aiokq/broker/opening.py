@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import KafkaStorage
+from aiokq.core.offload import THREADS
 from aiokq.core.supervisor import Supervisor, shielded
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
 """Logs recovered on one way off the loop, as long as they have together so many bytes to check:
 each of a thousand small ones takes less time than the way there and back."""
+
+MOST_THREADS: Final = THREADS // 3
+"""A log of a terabyte has its thread for a quarter of an hour: what others do off the loop, as
+flushes, would wait for that where recoveries have all threads."""
 
 REPORT_SECONDS: Final = 5.0
 """How often a recovery says how far it is, where others would believe that it hangs."""
@@ -66,7 +71,7 @@ class LogOpening:
     """Gives partitions their logs.
 
     Args:
-        threads: logs recovered at the same time.
+        threads: logs recovered at the same time, at most ``MOST_THREADS``.
         least_epoch: the least leader epoch after an unclean stop. A power cut may have taken the
             epochs with the records; those that readers know must not be given out again.
         opened: called on the loop with each partition that has its log.
@@ -85,7 +90,7 @@ class LogOpening:
         self._offload = environment.offload
         self._directories = directories
         self._node_id = directories.properties.node_id
-        self._threads = threads
+        self._threads = min(threads, MOST_THREADS)
         self._least_epoch = least_epoch
         self._opened = opened
         self._waiting: list[_Attempt] = []

@@ -248,7 +248,10 @@ class BrokerSettings:
         None, "Time after which a log is flushed to disk.", kind="long", at_least=0, nullable=True
     )
     num_recovery_threads_per_data_dir: int = _setting(
-        2, "Logs of a directory recovered at the same time after an unclean stop.", at_least=1
+        2,
+        "Logs of a directory recovered at the same time after an unclean stop; of all directories"
+        " together, 4 at most.",
+        at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         60000, "How often the recovery points are written.", at_least=0

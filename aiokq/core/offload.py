@@ -22,8 +22,9 @@ FAST_CODEC_THRESHOLD: Final = 128 * 1024
 GZIP_THRESHOLD: Final = 32 * 1024
 """Bytes from which gzip leaves the loop (about 1 ms of work)."""
 
-THREADS: Final = 8
-"""The most functions that run at once; Kafka's `num.io.threads`."""
+THREADS: Final = 12
+"""The most functions that run at once. Who may have many that take long leaves most of them to
+others."""
 
 
 class Offload(Protocol):

@@ -32,7 +32,7 @@ MOST_TRIES: Final = 3
 """How often one look waits for the same: what is pushed out of memory as fast as it comes in is no
 reason to read for ever. Its answer is then an error that clients retry."""
 
-AT_ONCE: Final = THREADS // 2
+AT_ONCE: Final = THREADS // 3
 """The most reads at a time. On a slow disk, those who read old records would else have all threads:
 nothing would be flushed, compressed or created but between two of their reads."""
 

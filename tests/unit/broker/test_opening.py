@@ -11,11 +11,13 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker import opening
+from aiokq.broker.log.cold_reads import AT_ONCE
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.maintenance import jobs
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
+from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets
 
@@ -122,6 +124,22 @@ async def test_other_partitions_are_served_while_one_recovers(one_by_one: None):
     await broker.node.close()
     async with Broker(files) as again:
         assert again.node.topics.partition("big", 0).leader_epoch == 1  # the stop was clean
+
+
+async def test_recoveries_leave_threads_to_others(one_by_one: None):
+    """Of ten large logs each had a thread, which were all: no topic was created, and nothing
+    flushed, before one of them was sound."""
+    files = await killed(big=10)
+    broker = Restarted(
+        files, *(f"big-{one}" for one in range(10)), num_recovery_threads_per_data_dir=10
+    )
+    recovery = await broker.begin()
+    assert len(broker.offload.recovered) == opening.MOST_THREADS
+    assert opening.MOST_THREADS + AT_ONCE < THREADS
+    broker.offload.let_go.set()
+    await recovery
+    assert len(broker.offload.recovered) == 10
+    await broker.node.close()
 
 
 async def test_small_logs_come_first(one_by_one: None):
