@@ -137,6 +137,12 @@ def _verified(
         for m in target.manifests.prepared()
     ]
     problems += _chain(manifests)
+    again = _made_again(manifests)
+    notes = [
+        f"batch {batch}: {tp} begins at 0 again, as a topic that was made again; what is before "
+        "that cannot be recounted"
+        for tp, batch in again.items()
+    ]
     newest = manifests[-1].batch if manifests else -1
     if done is not None and done > newest:
         problems.append(
@@ -146,16 +152,15 @@ def _verified(
         )
     rows = dead = 0
     for found in table.find(manifests):
-        problems += [*found.problems, *_recount(found, dead=False)]
+        problems += [*found.problems, *_recount(found, again, dead=False)]
         rows += len(found.positions)
     if target.dead_letters is not None and any(m.dead_letters for m in manifests):
         letters = {m.batch: (m, m.dead_letters) for m in manifests}
         for found in find_files(target.dead_letters, letters):
-            problems += [*found.problems, *_recount(found, dead=True)]
+            problems += [*found.problems, *_recount(found, again, dead=True)]
             dead += len(found.positions)
-    spans = _gaps(manifests)
+    spans = _gaps(manifests, again)
     client = worker_client(kafka) if spans else None
-    notes: list[str] = []
     if target.checkpoint.query_id() is None:
         notes.append(
             f"{target.checkpoint.directory}: there is no checkpoint: whether the newest batch is "
@@ -180,7 +185,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
             problems.append(f"batch {number} has no manifest")
             break
         for tp, loaded in manifest.partitions.items():
-            if ends.get(tp, loaded.first) != loaded.first:
+            if loaded.first and ends.get(tp, loaded.first) != loaded.first:
                 problems.append(
                     f"batch {number}: {tp} begins at {loaded.first}, the batch before ended at "
                     f"{ends[tp]}"
@@ -189,8 +194,21 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
     return problems
 
 
-def _recount(found: Found, *, dead: bool) -> list[str]:
-    """Rows against manifests, by record."""
+def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
+    """Partitions that begin anew, with the last batch that does."""
+    known: set[TopicPartition] = set()
+    found: dict[TopicPartition, int] = {}
+    for manifest in manifests:
+        for tp, loaded in manifest.partitions.items():
+            if tp in known and not loaded.first:
+                found[tp] = manifest.batch
+            if loaded.until:
+                known.add(tp)
+    return found
+
+
+def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
+    """Rows against manifests, by record; of a topic made again another has the same offset."""
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:
@@ -206,7 +224,7 @@ def _recount(found: Found, *, dead: bool) -> list[str]:
         begun, until = spans.get(tp, (0, 0))
         if rows != expected[tp]:
             problems.append(f"{what}: {tp} has {rows} rows, the manifest says {expected[tp]}")
-        if distinct != rows:
+        if distinct != rows and (tp not in again or len(found.batches) == 1):
             problems.append(f"{what}: {tp} has {rows - distinct} rows more than once")
         if tp in spans and not begun <= first <= last < until:
             problems.append(f"{what}: {tp} has offsets {first} to {last}, of {begun} to {until}")
@@ -234,13 +252,16 @@ def _counts(positions: pa.Table) -> list[tuple[TopicPartition, int, int, int, in
     ]
 
 
-def _gaps(manifests: Sequence[Manifest]) -> list[tuple[TopicPartition, LoadedPartition]]:
-    """What has fewer records than offsets."""
+def _gaps(
+    manifests: Sequence[Manifest], again: Mapping[TopicPartition, int]
+) -> list[tuple[TopicPartition, LoadedPartition]]:
+    """What has fewer records than offsets, and is of the topic that is there."""
     return [
         (tp, loaded)
         for manifest in manifests
         for tp, loaded in manifest.partitions.items()
         if loaded.rows + loaded.dead != loaded.until - loaded.first
+        and manifest.batch >= again.get(tp, 0)
     ]
 
 
