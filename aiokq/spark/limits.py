@@ -14,6 +14,7 @@ from aiokq.errors import ConfigError
 from aiokq.spark.offsets import (
     EARLIEST,
     LATEST,
+    MAX_OFFSET,
     PartitionOffsets,
     parse_partition_offsets,
     parse_partition_timestamps,
@@ -67,6 +68,8 @@ def parse_limit(
     if (text := given.get(f"{which}timestamp")) is not None:
         try:
             time = int(text.strip())
+            if time > MAX_OFFSET:
+                raise ValueError(time)
         except ValueError:
             raise ConfigError(
                 f"option {which}Timestamp: Expected a single long value, got {text.strip()}"

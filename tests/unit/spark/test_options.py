@@ -358,3 +358,21 @@ def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, 
     """Brokers take them for a word: from time -1 on, which is all, meant the end of the log."""
     with pytest.raises(ConfigError, match=f"option {name}: {told}"):
         batch(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("startingTimestamp", str(2**63)),
+        ("startingOffsetsByTimestamp", f'{{"t":{{"0":{2**63}}}}}'),
+        ("startingOffsets", f'{{"t":{{"0":{2**63}}}}}'),
+        ("assign", f'{{"t":[{2**63}]}}'),
+    ],
+)
+def test_numbers_that_kafka_has_no_room_for_are_refused(name: str, text: str) -> None:
+    """They failed where a request is packed, in words that name no option."""
+    given = {"subscribe": "t", name: text}
+    if name == "assign":
+        del given["subscribe"]
+    with pytest.raises(ConfigError, match=f"option {name}: Expected"):
+        ReadOptions.parse({"kafka.bootstrap.servers": "host:9092", **given}, streaming=False)
