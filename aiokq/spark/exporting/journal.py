@@ -123,6 +123,7 @@ class Journal:
         if path is not None:
             try:
                 journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
+                _sync(path.absolute().parent)
             except OSError as error:
                 raise ConfigError(f"{path}: no progress can be kept: {error.strerror}") from error
             try:
@@ -231,6 +232,15 @@ class Journal:
                     f"{path}: the progress is {reason}; give another file, or delete this one to "
                     "export all rows again"
                 )
+
+
+def _sync(directory: Path) -> None:
+    """A new name in it outlives a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _head(files: ParquetFiles, destination: Destination) -> dict[str, object]:

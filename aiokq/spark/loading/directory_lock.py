@@ -9,6 +9,8 @@ import socket
 from pathlib import Path
 from typing import IO, Final
 
+from aiokq.spark.loading.manifest import sync_directory
+
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 
 LOCK: Final = "_aiokq_load.lock"
@@ -37,7 +39,7 @@ class DirectoryLock:
     are directories; those in an object store are refused before.
 
     Args:
-        directory: it is made, and stays.
+        directory: it is made, and stays, also after a power cut.
 
     Raises:
         Held: by another load.
@@ -47,7 +49,7 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         # It is not inherited by the JVM, which would hold it longer.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
@@ -74,3 +76,11 @@ class DirectoryLock:
         self._file.seek(0)
         # Between lock and signature the file is empty.
         return self._file.read(200).strip() or "another process"
+
+
+def _make(directory: Path) -> None:
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    # What is written in one of them outlives a power cut only with its name.
+    for each in missing:
+        sync_directory(each.parent)

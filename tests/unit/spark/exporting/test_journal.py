@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -82,6 +83,16 @@ def test_the_producer_of_the_last_run_is_known(path: Path, files: ParquetFiles) 
     last = Journal.open(path, files, HERE)
     assert last.producer_id == 4712
     last.close()
+
+
+def test_the_name_of_a_new_file_outlives_a_power_cut(
+    path: Path, files: ParquetFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in it was on the disk, but no file: all rows were sent again."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    Journal.open(path, files, HERE).close()
+    assert path.parent.stat().st_ino in synced
 
 
 @pytest.mark.parametrize("left", [1, 10, 30])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.spark.loading import directory_lock
 from aiokq.spark.loading.directory_lock import DirectoryLock, Held
 from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.manifest import Manifest
@@ -37,6 +38,22 @@ def test_a_load_that_began_is_gone_on_with_by_the_same_options_only(tmp_path: Pa
         pass
     with target.opened({"value_schema": "id bigint"}):
         pass
+
+
+def test_directories_that_are_made_for_a_load_outlive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target was there, its checkpoint elsewhere was not: no load went on."""
+    synced: list[Path] = []
+    monkeypatch.setattr(directory_lock, "sync_directory", synced.append)
+    target = Target(tmp_path / "a" / "out", tmp_path / "b" / "dead", tmp_path / "c" / "query")
+
+    for _ in range(2):
+        with target.opened({}):
+            pass
+
+    assert set(synced) == {tmp_path, *(tmp_path / name for name in "abc")}
+    assert len(synced) == 6
 
 
 def test_two_new_loads_with_one_checkpoint_are_kept_apart(tmp_path: Path) -> None:
