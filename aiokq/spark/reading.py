@@ -217,8 +217,10 @@ class _Fetching:
             if self._replaced(part):
                 return
             if records.next_offset > position:
-                position, moved = records.next_offset, now()
+                position = records.next_offset
                 yield records
+                # Whoever takes the records may take minutes: only waiting for more counts.
+                moved = now()
             elif now() - moved > self._timeout:
                 # The log ends before the range does, and nothing comes.
                 self._losses.unreadable(part.topic_partition, position, part.stop)

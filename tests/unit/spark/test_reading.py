@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -219,6 +220,41 @@ def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
     refusals += [OffsetOutOfRange("never")] * 1_000_000
     with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
         rows(part(0, 0, 30), **{"kafkaConsumer.pollTimeoutMs": "50"})
+
+
+async def test_a_task_that_takes_its_time_is_no_loss(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fetch that gave nothing, after rows were at work for minutes, left out the rest of them."""
+    clock = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock)
+    monkeypatch.setattr(reading, "AGAIN", 0.0)
+    options = ReadOptions.parse(
+        {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", "failOnDataLoss": "false"},
+        streaming=False,
+    )
+    fetching = reading._Fetching(cast("Any", cluster), options)
+    offsets: list[int] = []
+    cluster.log = range(PIECE)  # a new leader does not know the rest yet
+    async for records in fetching.batches(part(0, 0, 20)):
+        offsets.append(records.next_offset)
+        clock += 600.0
+        monkeypatch.setattr(cluster, "fetch", behind_once(cluster))
+
+    assert offsets == [10, 20]
+    assert not caplog.records
+
+
+def behind_once(cluster: Cluster) -> Any:
+    """Fetches whose first one gives nothing."""
+    fetch = Cluster.fetch
+
+    async def behind(*given: Any, **named: Any) -> Records:
+        found = await fetch(cluster, *given, **named)
+        cluster.log = range(100)
+        return found
+
+    return behind
 
 
 def test_a_log_that_became_shorter_since_it_was_planned(cluster: Cluster) -> None:
