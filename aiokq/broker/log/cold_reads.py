@@ -47,6 +47,8 @@ class ColdReads:
         self._offload = offload
         self._loading: dict[Hashable, asyncio.Event] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
+        # How many looks use what was read, until they are done: they may have to wait for more.
+        self._asked: Counter[Hashable] = Counter()
 
     async def read(self, look: Callable[[], R]) -> R:
         """What ``look`` gives, which is asked again whenever something it needs was read.
@@ -55,18 +57,24 @@ class ColdReads:
             ColdRead: it is never there when it is asked for.
             BrokerError: as ``look``.
         """
-        tries: Counter[Hashable] | None = None  # mostly there is nothing to count
-        while True:
-            try:
-                return look()
-            except ColdRead as cold:
-                if tries is None:
-                    tries = Counter()
-                tries.update(load.key for load in cold.loads)
-                if max(tries.values()) > MOST_TRIES:
-                    raise
-                loads = cold.loads
-            await self.load(loads)
+        tries: Counter[Hashable] = Counter()
+        asked: list[Load] = []
+        try:
+            while True:
+                try:
+                    return look()
+                except ColdRead as cold:
+                    loads = cold.loads
+                    for load in loads:
+                        if not tries[load.key]:
+                            asked.append(load)
+                            self._asked[load.key] += 1
+                        tries[load.key] += 1
+                    if max(tries.values()) > MOST_TRIES:
+                        raise
+                await self.load(loads)
+        finally:
+            self._forget(asked)
 
     async def content(self, ranges: Sequence[FileRange]) -> bytes:
         """The bytes of all of these.
@@ -100,6 +108,14 @@ class ColdReads:
                 done.set()
         for other in others:
             await other.wait()
+
+    def _forget(self, asked: Sequence[Load]) -> None:
+        """A look is done: what nobody else asked for needs not be kept."""
+        for load in asked:
+            self._asked[load.key] -= 1
+            if not self._asked[load.key]:
+                del self._asked[load.key]
+                load.segment.forget(load.what)
 
     async def _read(self, loads: Sequence[Load]) -> None:
         outcomes = await self.run(_outcomes, loads)

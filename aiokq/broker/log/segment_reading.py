@@ -14,7 +14,7 @@ import functools
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
-from typing import Final, NamedTuple, Self, cast
+from typing import NamedTuple, Self, cast
 
 from aiokq.broker.log import names
 from aiokq.broker.log.cold import ColdRead, Load
@@ -26,9 +26,6 @@ from aiokq.core.files import FileRange, Files
 from aiokq.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
 
 __all__ = ["End", "ReadableSegment"]
-
-LOADED_KEPT: Final = 8
-"""Outcomes of cold reads that a segment keeps for the looks that asked for them."""
 
 
 class End(NamedTuple):
@@ -261,9 +258,11 @@ class ReadableSegment(SegmentFiles):
 
     def loaded(self, what: Hashable, outcome: object) -> None:
         """Take the outcome of a ``Load`` of it, which the next look uses."""
-        while len(self._loaded) >= LOADED_KEPT:  # of looks that never came back
-            del self._loaded[next(iter(self._loaded))]
         self._loaded[what] = outcome
+
+    def forget(self, what: Hashable) -> None:
+        """No look needs that outcome any more."""
+        self._loaded.pop(what, None)
 
     def _sound(self, what: Hashable, outcome: object) -> object:
         if isinstance(outcome, OSError | CorruptRecord):

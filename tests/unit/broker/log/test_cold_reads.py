@@ -406,6 +406,31 @@ async def test_what_is_asked_for_twice_is_read_once():
         assert reads == [1]
 
 
+async def test_looks_do_not_push_out_what_others_wait_for():
+    """Where memory is short, most of forty readers of one segment got errors: each needs two
+    headers, and of what was read for all of them the segment kept eight."""
+    files = await damaged()
+    async with Broker(files) as broker:
+        chilled(broker, stays=True)
+        inner = broker.node.environment.offload.run
+
+        async def run(fn, *args):
+            await asyncio.sleep(0)
+            return await inner(fn, *args)
+
+        broker.node.environment.offload.run = run
+        wanted = [100 * index + 50 for index in range(8)] * 5
+        found = await asyncio.gather(
+            *(
+                broker.fetch_one("t", 0, offset, 1_000 * index)
+                for index, offset in enumerate(wanted)
+            )
+        )
+        assert [one.error_code for one in found] == [0] * len(wanted)
+        assert [offsets(one.records)[0] for one in found] == [offset - 50 for offset in wanted]
+        assert not any(segment._loaded for segment in log_of(broker).segments)
+
+
 async def test_a_slow_disk_leaves_threads_to_others():
     """Twenty consumers of old records had all threads, and no produce request was answered whose
     topic asks for a flush."""
