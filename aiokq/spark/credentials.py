@@ -23,8 +23,9 @@ _JAAS: Final = re.compile(
     r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\s+(.*?);\s*", re.S
 )
 _ENTRY: Final = re.compile(
-    r"""\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+))"""
+    r"""\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]++))"""
 )
+_ENTRIES: Final = re.compile(rf"(?:{_ENTRY.pattern})*\s*")
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 NO_PASSWORD: Final = "SSL {} store password cannot be specified with PEM format"
@@ -54,7 +55,8 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     if text is None:
         return {}
     found = _JAAS.fullmatch(text)
-    if found is None:
+    # The end of one module, and another one after it, would be among the entries, too.
+    if found is None or _ENTRIES.fullmatch(found[3]) is None:
         # The text has a password: it is not repeated.
         raise ConfigError(
             "option kafka.sasl.jaas.config: it is to be one login module, "

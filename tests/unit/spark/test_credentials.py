@@ -52,6 +52,8 @@ def test_quotes_of_either_kind_and_none_are_read() -> None:
         (SCRAM + ";", "", "which is not set"),
         (PLAIN + ";", "SCRAM-SHA-256", "PlainLoginModule goes with kafka.sasl.mechanism=PLAIN"),
         ('x.PlainLoginModule required username="u";', "PLAIN", "it has no password"),
+        (PLAIN + "; " + PLAIN.replace('"u"', '"other"') + ";", "PLAIN", "one login module"),
+        (PLAIN + " and more;", "PLAIN", "one login module"),
     ],
 )
 def test_a_jaas_line_that_cannot_be_used_is_refused(line: str, mechanism: str, text: str) -> None:
