@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.fetch_sessions import FetchTarget
@@ -80,7 +80,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
     while True:
         found = look()
         if found.loads:
-            found = await _read_cold(node, look)
+            found = await _read_cold(node, found, look)
         if found.immediate or found.size >= min_bytes or not context.targets:
             break
         left = deadline - clock.monotonic()
@@ -92,7 +92,7 @@ async def handle(node: BrokerNode, request: FetchRequest, call: Call) -> FetchRe
             # The time is up: what came in meanwhile goes along, even if it is too little.
             found = look()
             if found.loads:
-                found = await _read_cold(node, look)
+                found = await _read_cold(node, found, look)
             break
     if not fresh:
         await _load_cold(node, found)
@@ -116,11 +116,16 @@ def _replica_id(request: FetchRequest, version: int) -> int:
     return CONSUMER if request.replica_state is None else request.replica_state.replica_id
 
 
-async def _read_cold(node: BrokerNode, look: Callable[[], Pass]) -> Pass:
-    """Look, and again as long as partitions wait for the disk; they all have it read at once."""
+async def _read_cold(node: BrokerNode, found: Pass, look: Callable[[], Pass]) -> Pass:
+    """Look again, as long as partitions wait for the disk; they all have it read at once.
+
+    Args:
+        found: by the look that some of them had to wait in.
+    """
+    passes = chain((found,), iter(look, None))
 
     def settled() -> Pass:
-        found = look()
+        found = next(passes)
         if found.loads:
             raise ColdRead(found.loads)
         return found

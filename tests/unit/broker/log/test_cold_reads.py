@@ -391,6 +391,18 @@ async def test_who_reads_on_waits_once():
         assert [fn.__name__ for fn in moved] == ["_outcomes", "load"] * 2
 
 
+async def test_nobody_looks_again_before_something_was_read(monkeypatch: pytest.MonkeyPatch):
+    """A fetch of a thousand partitions looked at all of them twice before it waited."""
+    async with Broker(await on_disk()) as broker:
+        log, looks = log_of(broker), []
+        read = log.read
+        monkeypatch.setattr(log, "read", lambda *a, **k: looks.append(1) or read(*a, **k))
+        moved = watch_offload(broker)
+        chilled(broker)
+        assert 130 in offsets((await broker.fetch_one("t", 0, 135, 8000)).records)
+        assert len(looks) == 1 + [fn.__name__ for fn in moved].count("_outcomes")
+
+
 async def test_what_is_asked_for_twice_is_read_once():
     """Its second end was an error, and whoever waited for the first one waited for ever."""
     async with Broker(await on_disk()) as broker:
