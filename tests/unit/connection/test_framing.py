@@ -166,6 +166,19 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
     assert reader.error is not None
 
 
+def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() -> None:
+    """Behind one large request, the next could have promised two gigabytes."""
+    reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False)
+    reader.expecting = True
+    good = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
+    reader.feed(good)
+    data = (3 * RECEIVE_BUFFER_BYTES + 1).to_bytes(4, "big") + b"xx"
+    buffer = reader.get_buffer()
+    buffer[: len(data)] = data
+    with pytest.raises(ProtocolError):
+        reader.buffer_updated(len(data))
+
+
 @pytest.mark.parametrize("expected", [False, True])
 def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
     """After one request of 50 MB, five bytes of the next one held 50 MB: a few such clients that

@@ -413,3 +413,46 @@ def test_what_is_in_memory_is_known(tmp_path):
     assert part.cached()
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.pread_cached(100, 500_000)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
+def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
+    """Two pages, the second on the disk: the system gives the first and no error."""
+    file = OsFiles().open(tmp_path / "log", create=True)
+    file.pwritev([b"x" * 10_000], 0)
+    preadv = os.preadv
+
+    def first_page(fd, buffers, position, *flags):
+        if not flags:
+            return preadv(fd, buffers, position)
+        [buffer] = buffers
+        if position >= 4096:
+            raise BlockingIOError
+        return preadv(fd, [memoryview(buffer)[: 4096 - position]], position)
+
+    monkeypatch.setattr(files_module.os, "preadv", first_page)
+    assert file.cached(100, 0)
+    assert not file.cached(10_000, 0)
+    assert not file.cached(100, 9000)
+    assert not file.cached(9_000, 500)
+    assert file.pread_cached(10_000, 4000) == b"x" * 96
+    assert file.pread_cached(100, 5000) == b""
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
+@pytest.mark.parametrize("asked", ["cached", "pread_cached"])
+def test_a_file_system_that_cannot_tell_is_asked_once(tmp_path, monkeypatch, asked):
+    """Every read of a network's disk cost an exception, or failed."""
+    file = OsFiles().open(tmp_path / "log", create=True)
+    file.pwritev([b"x" * 100], 0)
+    calls = []
+
+    def refuse(*args):
+        calls.append(args)
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(files_module.os, "preadv", refuse)
+    getattr(file, asked)(10, 0)
+    assert file.pread_cached(10, 0) == b"x" * 10
+    assert file.cached(10, 0)
+    assert len(calls) == 1

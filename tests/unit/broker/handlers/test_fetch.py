@@ -7,10 +7,12 @@ import uuid
 
 import pytest
 
+from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.cold_reads import MOST_TRIES
 from aiokq.connection.context import RequestContext
 from aiokq.records.header import iter_headers
 from aiokq.records.legacy import decode_message_set
-from tests.unit.broker.harness import Broker, batch, offsets, watch_offload
+from tests.unit.broker.harness import Broker, batch, offsets, until, watch_offload
 
 
 async def filled(broker, topic="t", batches=4, **options):
@@ -369,3 +371,46 @@ async def test_versions_before_7_know_no_sessions():
         response = await broker.fetch(("t", 0, 0), version=6)
         assert response.session_id == 0
         assert len(broker.node.fetch_sessions) == 0
+
+
+async def test_a_partition_that_the_disk_does_not_give_keeps_the_others_from_nothing():
+    """What is pushed out of memory as fast as it comes in is an error of that partition only, and
+    counts as one error, however often it was looked for."""
+    async with Broker() as broker:
+        for topic in ("cold", "warm"):
+            await filled(broker, topic)
+        log = broker.node.topics.partition("cold", 0).log
+        segment, looks = log.segments[0], []
+
+        def never(*args: object, **options: object) -> None:
+            looks.append(args)
+            raise ColdRead([Load(segment, "never", lambda: None)])
+
+        log.read = never
+        response = await broker.fetch(("cold", 0, 0), ("warm", 0, 0))
+        cold, warm = (topic.partitions[0] for topic in response.responses)
+        assert (cold.error_code, bytes(cold.records)) == (56, b"")
+        assert offsets(warm.records) == list(range(8))
+        assert len(looks) > MOST_TRIES
+        assert broker.node.counters.errors["KAFKA_STORAGE_ERROR"] == 1
+
+
+@pytest.mark.parametrize("comes", [False, True])
+async def test_who_waits_for_more_gets_what_only_the_disk_has(*, comes: bool):
+    """Old records were too few to answer at once: by the time they were sent they had been pushed
+    out of memory, and the loop waited for the disk."""
+    async with Broker() as broker:
+        await broker.create("t", index_interval_bytes=100)
+        for _ in range(40):
+            await broker.produce("t", batch(2, value=bytes(100)))
+        files = broker.files
+    async with Broker(files) as broker:
+        wait = 20_000 if comes else 100
+        fetch = asyncio.create_task(broker.fetch_one("t", 0, 5, max_wait_ms=wait, min_bytes=20_000))
+        await until(lambda: len(broker.node.purgatory))
+        files.chill_all("/data")
+        if comes:
+            await broker.produce("t", batch(2, value=bytes(10_000)))
+        data = await fetch
+        assert data.error_code == 0
+        assert offsets(data.records)[0] == 4

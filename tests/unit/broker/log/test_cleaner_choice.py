@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean
+from aiokq.broker.log.cleaner.choice import LogToClean, log_to_clean, never_compacted
 from aiokq.records.control import ControlType
 from tests.unit.broker.log.cleaning import DAY_MS, CleanedLog, compacted
 from tests.unit.broker.log.samples import NOW_MS
@@ -95,3 +95,16 @@ def test_an_open_transaction_bounds_what_is_cleaned(log: CleanedLog) -> None:
     log.end(1, ControlType.COMMIT)
     log.roll()
     assert looked_at(log).upper_offset == 5
+
+
+def test_what_was_never_compacted_is_behind_the_checkpoint_and_finished(log: CleanedLog) -> None:
+    """The metric of a log that is given up counted what is compacted, and the newest segment."""
+    sizes = []
+    for key in (b"a", b"b", b"c"):
+        before = log.log.size_bytes
+        log.put((key, bytes(100 + len(sizes))), roll=True)
+        sizes.append(log.log.size_bytes - before)
+    log.put((b"d", b"4"))
+    assert never_compacted(log.log, None) == sum(sizes)
+    assert never_compacted(log.log, 1) == sizes[1] + sizes[2]
+    assert never_compacted(log.log, 3) == 0

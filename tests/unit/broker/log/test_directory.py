@@ -398,6 +398,37 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
+def test_what_was_compacted_before_a_cut_is_compacted_again(files: MemoryFiles) -> None:
+    """Records that take the place of those cut off would count as compacted, and never be."""
+    directory = open_directory(files)
+    log = partition(directory)
+    for _ in range(6):
+        append(log, batch(b"old"))
+    directory.checkpoints.cleaned_offsets.note(TP, 5)
+    directory.checkpoints.cleaned_offsets.write()
+    files.crash()
+    size = files.stat_size(names.segment_file(f"{PATH}/{TP}", 0, names.LOG)) // 6
+    files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), size + 66)
+    directory = open_directory(files)
+    assert partition(directory).log_end_offset == 1
+    assert directory.checkpoints.cleaned_offsets.get(TP) == 0
+
+
+def test_a_stop_is_clean_without_a_log_that_was_deleted_before_its_recovery(
+    files: MemoryFiles,
+) -> None:
+    """A topic whose disk was damaged is deleted: each start after it checked all others again."""
+    append(partition(open_directory(files)), batch(b"0"))
+    files.crash()
+    directory = open_directory(files)
+    files.fail("pread", errno.EMFILE)
+    with pytest.raises(KafkaStorage):
+        partition(directory)
+    directory.delete_partition(TP)
+    directory.close()
+    assert open_directory(files).clean
+
+
 @pytest.mark.parametrize(
     ("is_kafkas", "cleanup_policy", "hole"),
     [

@@ -7,7 +7,11 @@ import errno
 import pytest
 
 from aiokq.broker.log import names
+from aiokq.broker.log.appending import prepare_append
+from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import KafkaStorage
+from aiokq.fastpath import crc32c
+from aiokq.records.header import read_header
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import (
     DIRECTORY,
@@ -190,3 +194,21 @@ def test_a_closed_log_takes_no_appends(files: MemoryFiles) -> None:
     log.close()
     with pytest.raises(KafkaStorage, match="closed"):
         append(log, batch())
+
+
+def test_what_is_written_or_read_too_late_is_no_trouble_of_the_disk(files: MemoryFiles) -> None:
+    """A topic was deleted while its records were checked or read off the loop: that appended to
+    a file that is gone, or took all others of its directory offline."""
+    log = open_partition(files)
+    data = batch(b"0")
+    append(log, data)
+    prepared = prepare_append(
+        data, [read_header(data)], log.config, now_ms=NOW_MS, origin=Origin.CLIENT, crc32c=crc32c
+    )
+    log.retire()
+    with pytest.raises(KafkaStorage, match="is closed"):
+        log.append_prepared(prepared, leader_epoch=0)
+    assert log.log_end_offset == 1
+    error = log.read_refused(OSError(errno.EIO, "Input/output error"))
+    assert "is closed" in error.message
+    assert not log.failed

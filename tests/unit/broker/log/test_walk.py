@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aiokq.broker.log.walk import batch_records, read_batches
+from aiokq.broker.log.walk import NotCached, batch_records, read_batches, walk_headers
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import FileRange
 from tests.sim.harness.files import MemoryFiles
@@ -73,3 +73,20 @@ def test_a_search_by_time_reads_on_in_the_next_segment() -> None:
     assert found is not None
     assert (found.offset, found.timestamp_ms) == (4, NOW_MS + 600)
     assert log.search_timestamp(NOW_MS + 601, 0) is None
+
+
+@pytest.mark.parametrize("there", [0, 1, 17, 60])
+def test_a_header_that_is_in_memory_in_part_only_waits_for_the_rest(there: int) -> None:
+    """The first bytes of it lie on another page: what was there was taken for the file's end."""
+    files = MemoryFiles()
+    log = open_partition(files)
+    append(log, batch(b"0"))
+    file, size = log.segments[0].file, log.size_bytes
+
+    class InPart:
+        def pread_cached(self, length: int, position: int) -> bytes:
+            return file.pread(min(length, there), position)
+
+    with pytest.raises(NotCached):
+        list(walk_headers(InPart(), 0, size, cached=True))
+    assert [position for position, _ in walk_headers(file, 0, size, cached=True)] == [0]
