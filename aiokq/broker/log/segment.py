@@ -161,13 +161,14 @@ class Segment(ReadableSegment):
             CorruptRecord: it is not sound; all is as it was.
         """
         path = self.path(names.LOG)
-        logger.warning("indexes are made anew file=%s", path)
         copy = self._copy()
         try:
+            file = copy.file  # if it was deleted, the index is missing for that
+            logger.warning("indexes are made anew file=%s", path)
             copy._begin_indexes()
             copy.size, copy.next_offset = 0, self.base_offset
             copy._max_timestamp = (NO_TIMESTAMP, self.base_offset)
-            for _, header in walk_headers(copy.file, 0, self.size):
+            for _, header in walk_headers(file, 0, self.size):
                 copy._note_unchecked(header)
             if copy.size != self.size:
                 raise CorruptRecord(f"{path} has {self.size - copy.size} bytes behind its batches")

@@ -320,8 +320,11 @@ class Gate:
 
 
 @pytest.mark.parametrize("what", ["topic", "records", "topic made again"])
-async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(what: str):
-    """Its files have other names by then, or none: the directory went offline for that."""
+async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(
+    what: str, caplog: pytest.LogCaptureFixture
+):
+    """Its files have other names by then, or none: the directory went offline for that, and the
+    broker's log said that it made indexes anew."""
     async with Broker(await on_disk()) as broker:
         chilled(broker)
         gate = Gate(broker)
@@ -341,6 +344,8 @@ async def test_what_is_deleted_while_it_is_read_is_no_trouble_of_the_disk(what: 
         assert code == {"topic": 3, "records": 1, "topic made again": 1}[what]
         await search
         assert len(broker.node.storage.directories.online) == 1
+        if what != "topic made again":
+            assert made_anew(caplog) == 0
 
 
 async def test_who_leaves_takes_nothing_from_the_others():
