@@ -118,6 +118,8 @@ class Checkpoint:
             lines = path.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: {error}") from error
         if len(lines) != 3 or lines[0] != "v1":
             raise ConfigError(
                 f"{path}: not the offsets of a query on one source: is the checkpoint of another?"

@@ -130,8 +130,8 @@ class Manifest:
         return json.dumps(document, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, path: Path) -> Manifest:
-        """From the text of a file.
+    def from_json(cls, text: bytes, path: Path) -> Manifest:
+        """From what is in a file.
 
         Raises:
             ConfigError: it is no manifest, or of a newer version.
@@ -148,7 +148,7 @@ class Manifest:
                 query=str(document["query_id"]),
                 partitions={
                     TopicPartition(topic, int(number)): LoadedPartition(
-                        p["from"], p["until"], p["rows"], p["dead_letters"]
+                        *(int(p[name]) for name in ("from", "until", "rows", "dead_letters"))
                     )
                     for topic, partitions in document["partitions"].items()
                     for number, p in partitions.items()
@@ -157,7 +157,9 @@ class Manifest:
                 dead_letters=tuple(_read_file(file) for file in document["dead_letter_files"]),
                 temporary=document["temporary"],
             )
-        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        except ConfigError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: this is no manifest: {error!r}") from error
 
 
@@ -225,7 +227,7 @@ class Manifests:
 
     def _read(self, path: Path) -> Manifest | None:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes()
         except FileNotFoundError:
             return None
         return Manifest.from_json(text, path)

@@ -12,6 +12,7 @@ from aiokq.errors import ConfigError
 
 __all__ = [
     "Compression",
+    "FORMATS",
     "NO_VALUE",
     "LoadFormat",
     "LoadOptions",

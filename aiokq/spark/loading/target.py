@@ -27,7 +27,7 @@ from aiokq.spark.loading.directory_lock import LOCK, DirectoryLock, Held
 from aiokq.spark.loading.manifest import Manifests, sync_directory, write_atomically
 from aiokq.spark.loading.options import LoadOptions, OptionError
 
-__all__ = ["Identity", "Target"]
+__all__ = ["LOAD", "Identity", "Target"]
 
 LOAD: Final = "_aiokq_load.json"
 MANIFESTS: Final = "_aiokq_manifest"

@@ -17,11 +17,11 @@ from aiokq import Cluster, TopicPartition
 from aiokq.errors import ConfigError, KafkaError, UnknownTopicOrPartition
 from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.manifest import LoadedPartition, Manifest
-from aiokq.spark.loading.options import LoadFormat, LoadOptions, OptionError
+from aiokq.spark.loading.options import FORMATS, LoadFormat, LoadOptions, OptionError
 from aiokq.spark.loading.parquet_table import find_files
 from aiokq.spark.loading.table_choice import require_extras, table_of
 from aiokq.spark.loading.tables import Found, Table
-from aiokq.spark.loading.target import Identity, Target
+from aiokq.spark.loading.target import LOAD, Identity, Target
 from aiokq.spark.worker import worker_client
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def verify_load(
     identity = Target.of(given).identity()
     if identity is None:
         raise ConfigError(f"{given.root}: nothing was ever loaded to it")
+    if identity.get("format") not in FORMATS or "read_committed" not in identity:
+        raise ConfigError(f"{given.root / LOAD}: it is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
     given = replace(given, dead_letter=dead_letter or loaded)
     target = Target.of(given)

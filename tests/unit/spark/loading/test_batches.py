@@ -347,6 +347,16 @@ def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -
         world.load(1)
 
 
+def test_offsets_of_a_checkpoint_that_are_damaged_are_refused_by_name(tmp_path: Path) -> None:
+    """Bytes that are no text were a traceback."""
+    path = tmp_path / "offsets" / "0"
+    path.parent.mkdir()
+    for damaged in (b"\xff\xfe", b"v1\n{}\nnone", b"v1\n{}\n[]", b"v9\n{}\n{}"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"offsets/0: "):
+            Checkpoint(tmp_path).batch(0)
+
+
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(tmp_path: Path) -> None:
     """The manifest said that the batch began where the old topic had ended, beyond its end."""
     checkpoint = Checkpoint(tmp_path)

@@ -225,10 +225,35 @@ def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_refused_by_name(world: World) -> None:
     """And not taken for none."""
     path = world.options.root / "_aiokq_manifest" / "1.json"
-    path.write_text("{}")
+    whole = json.loads(path.read_text())
+    for damaged in (
+        b"{}",
+        b"\xff\xfe",
+        b"[]",
+        json.dumps(whole | {"batch_id": "x"}).encode(),
+        json.dumps(whole | {"partitions": {"t": {"0": {"from": "x"}}}}).encode(),
+        json.dumps(whole | {"files": [{"path": "x", "rows": "y", "bytes": 1}]}).encode(),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"1\.json: this is no manifest"):
+            verified(world)
 
-    with pytest.raises(ConfigError, match=r"1\.json: this is no manifest"):
+
+def test_a_manifest_of_a_newer_version_is_called_so(world: World) -> None:
+    """After a step back: it is not damaged."""
+    path = world.options.root / "_aiokq_manifest" / "1.json"
+    path.write_text('{"version": 2}')
+    with pytest.raises(ConfigError, match=r"1\.json: a manifest of version 2, this is 1: it was"):
         verified(world)
+
+
+def test_a_damaged_description_of_the_load_is_refused_by_name(world: World) -> None:
+    """It was a KeyError."""
+    path = world.options.root / "_aiokq_load.json"
+    for damaged in (b"{}", b"[]", b"\xff", b'{"format": "csv", "read_committed": false}'):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"_aiokq_load\.json: it is damaged"):
+            verified(world)
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
