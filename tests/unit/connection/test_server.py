@@ -697,6 +697,57 @@ def test_large_requests_share_a_budget_and_all_get_through() -> None:
     run(1, main)
 
 
+def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
+    """Room for several large ones is made at once; where one came, it held the memory of all, and
+    the budget knew of one."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = sleeper(1)
+            await b.client()
+            [connection] = b.server._connections
+            data = frame(bytes(100_000))
+
+            async def arrive(count: int) -> int:
+                """Several requests; how much memory those hold that came at once with the last."""
+                left = count * data
+                while left:
+                    buffer = connection.transport.get_buffer(-1)
+                    size = min(len(left), len(buffer))
+                    buffer[:size] = left[:size]
+                    left = left[size:]
+                    connection.transport.buffer_updated(size)
+                held = len(buffer)
+                await asyncio.sleep(0.5)
+                assert b.server.budget.used >= held - 4
+                await asyncio.sleep(10)
+                assert b.server.budget.used == 0
+                return held
+
+            held = [await arrive(count) for count in (1, 1, 2, 4, 1)]
+            assert held[-1] >= 4 * len(data)
+
+    run(1, main)
+
+
+def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
+    """Its size came first, alone, and the rest in one piece: what it had asked for stayed charged,
+    for as long as the client sent nothing more."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            data = frame(bytes(150_000))
+            client.transport.write(data[:4])
+            await asyncio.sleep(1)
+            client.transport.write(data[4:])
+            await client.receive(1)
+            await asyncio.sleep(1)
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
 def test_a_throttled_client_is_not_read_from() -> None:
     """KIP-219: it has its answer, and its next request waits in its own socket."""
 
