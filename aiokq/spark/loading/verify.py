@@ -95,7 +95,9 @@ def verify_load(
     if identity.get("format") not in FORMATS or "read_committed" not in identity:
         raise ConfigError(f"{given.root / LOAD}: it is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
-    given = replace(given, dead_letter=dead_letter or loaded)
+    # A copy of both directories has its own beside it.
+    there = loaded if loaded is not None and Path(loaded).is_dir() else None
+    given = replace(given, dead_letter=dead_letter or there)
     target = Target.of(given)
     options = replace(
         given,

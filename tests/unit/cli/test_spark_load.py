@@ -164,3 +164,23 @@ def test_a_signal_is_told_in_a_line_and_by_the_exit_code(
     result = run(alone, "t", "--to", "x")
 
     assert (result.code, result.err.splitlines()) == (code, lines)
+
+
+def test_a_recount_is_told_where_dead_letters_and_checkpoint_are(
+    tmp_path: Path, alone: CommandLine
+) -> None:
+    """Each by its own option."""
+    places = {name: tmp_path / name for name in ("dead_letter", "checkpoint")}
+    world = World(options(tmp_path / "out", **places))
+    world.load(0)
+    (tmp_path / "dead_letter").rename(tmp_path / "letters")
+
+    result = run(
+        alone,
+        *("--to", tmp_path / "out", "--verify"),
+        *("--dead-letter", tmp_path / "letters", "--checkpoint", tmp_path / "checkpoint"),
+    )
+
+    assert result.code == 0
+    assert "sound; 40 rows and 20 dead letters" in result.lines[0]
+    assert result.err == ""

@@ -200,6 +200,17 @@ def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> 
     assert (found.problems, found.dead_letters) == ([], 20)
 
 
+def test_a_target_that_was_moved_with_its_dead_letters_is_sound(world: World) -> None:
+    """They were looked for where they had been."""
+    moved = world.options.root.with_name("moved")
+    world.options.root.rename(moved)
+    world.options.dead_letter_root.rename(moved.with_name("moved-dead-letter"))
+
+    found = verify_load(moved, kafka={"bootstrap.servers": "127.0.0.1:1"})
+
+    assert (found.problems, found.dead_letters) == ([], 40)
+
+
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
 def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) -> None:
     """With --skip-lost a load goes on with it; from then on the recount called it unsound."""
