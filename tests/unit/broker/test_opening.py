@@ -279,6 +279,22 @@ async def test_no_job_sees_a_log_with_the_settings_it_had():
     await broker.node.close()
 
 
+async def test_a_log_whose_disk_fails_while_it_is_recovered_is_offline():
+    """It was there, and led: clients were sent to records that nobody can append to."""
+    broker = Restarted(await killed(big=1), "big-0")
+    broker.offload.ends_late = True
+    recovery = await broker.begin()
+    [directory] = broker.node.storage.directories.online
+    failed = OSError(errno.EIO, "Input/output error")
+    directory.disk.refused(None, "append failed", failed)
+    broker.offload.let_go.set()
+    await recovery
+    assert await leaders(broker, "big") == [(5, -1, [0])]
+    assert "offline" in str(broker.node.topics.partition("big", 0).unavailable)
+    assert directory.logs == {}
+    await broker.node.close()
+
+
 async def test_a_log_is_the_loops_only_when_its_thread_is_done():
     """Retention truncated its epochs on the loop, while the thread that had recovered it began a
     new one in the same file."""

@@ -737,10 +737,11 @@ def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
             client = await b.client()
+            [connection] = b.server._connections
             data = frame(bytes(150_000))
-            client.transport.write(data[:4])
-            await asyncio.sleep(1)
-            client.transport.write(data[4:])
+            for part in (data[:4], data[4:]):
+                connection.transport.get_buffer(-1)[: len(part)] = part
+                connection.transport.buffer_updated(len(part))
             await client.receive(1)
             await asyncio.sleep(1)
             assert b.server.budget.used == 0

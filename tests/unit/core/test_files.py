@@ -419,7 +419,7 @@ def test_what_is_in_memory_is_known(tmp_path):
 def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
     """Two pages, the second on the disk: the system gives the first and no error."""
     file = OsFiles().open(tmp_path / "log", create=True)
-    file.pwritev([b"x" * 10_000], 0)
+    file.pwritev([b"x" * 40_000], 0)
     preadv = os.preadv
 
     def first_page(fd, buffers, position, *flags):
@@ -435,6 +435,7 @@ def test_what_is_in_memory_in_part_only_is_not_there(tmp_path, monkeypatch):
     assert not file.cached(10_000, 0)
     assert not file.cached(100, 9000)
     assert not file.cached(9_000, 500)
+    assert not file.cached(30_000, 0)  # of more, samples: the last byte is one
     assert file.pread_cached(10_000, 4000) == b"x" * 96
     assert file.pread_cached(100, 5000) == b""
 

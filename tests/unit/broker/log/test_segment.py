@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 
 import pytest
 
 from aiokq.broker.log import names
+from aiokq.broker.log.cold import ColdRead
 from aiokq.broker.log.segment import Segment
 from aiokq.core.errors import CorruptRecord
 from tests.sim.harness.files import MemoryFiles
@@ -45,3 +47,41 @@ def test_what_is_behind_the_last_batch_is_no_reason_to_forget_it() -> None:
     with pytest.raises(CorruptRecord, match="5 bytes behind"):
         segment.rebuild_indexes()
     assert segment.path(names.INDEX).endswith("0.index")
+
+
+def on_disk() -> Segment:
+    """A finished segment whose batches only the disk has, and does not give for long."""
+    files = MemoryFiles()
+    log = open_partition(files, index_interval_bytes=10_000)
+    for part in range(10):
+        append(log, batch(b"%d" % part))
+    log.roll(NOW_MS)
+    [segment, _] = log.segments
+    segment.on_loop = True
+    files.chill_all("/", stays=True)
+    return segment
+
+
+def test_what_was_read_for_a_look_is_there_for_the_next_as_well() -> None:
+    """A look that waits for two things one after the other forgot the first for the second."""
+    segment = on_disk()
+    with pytest.raises(ColdRead) as cold:
+        segment.position_of(5)
+    [load] = cold.value.loads
+    segment.loaded(load.what, load.outcome())
+    position = segment.position_of(5)
+    assert position
+    assert segment.position_of(5) == position
+
+
+def test_what_could_not_be_read_is_tried_again() -> None:
+    """A moment without descriptors left a part of a log unreadable until the next start."""
+    segment = on_disk()
+    with pytest.raises(ColdRead) as cold:
+        segment.position_of(5)
+    [load] = cold.value.loads
+    segment.loaded(load.what, OSError(errno.EMFILE, "Too many open files"))
+    with pytest.raises(OSError, match="Too many"):
+        segment.position_of(5)
+    with pytest.raises(ColdRead):
+        segment.position_of(5)
