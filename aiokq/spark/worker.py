@@ -49,13 +49,18 @@ class LoopThread:
                 continue
             return
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is asked on the loop: whoever waits for it there waits for itself."""
+        return threading.current_thread() is self._thread
+
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop; cancelling the future cancels it.
 
         Raises:
             RuntimeError: called on the loop itself, or in a forked process.
         """
-        if os.getpid() != self.pid or threading.current_thread() is self._thread:
+        if os.getpid() != self.pid or self.is_current:
             coroutine.close()
             raise RuntimeError(
                 "this loop is another process's: ask for loop_thread() after the fork"
@@ -214,9 +219,18 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     Raises:
         BootstrapFailed: no address gave metadata; each is named with its reason.
         ConfigError: a setting is unknown, or out of range.
+        RuntimeError: called on the loop itself, before the client was made.
     """
     process = _this_process()
     key = _key(settings)
+    if process.thread.is_current:
+        client = process.clients.get(key)
+        if client is None or client.cluster.closed:
+            raise RuntimeError(
+                "this is the loop's own thread, and the client is to be made on the loop: call "
+                "worker_client() before, or use `async with aiokq.Cluster(...)` here"
+            )
+        return client
     with process.lock:
         making = process.making[key]
     # One lock for each: a cluster that is away, and waited for, is in nobody else's way.

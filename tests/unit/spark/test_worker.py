@@ -158,6 +158,36 @@ def test_a_cluster_that_is_away_holds_up_nobody_who_asks_for_another(
         waiting.result(20)
 
 
+def test_a_coroutine_on_the_loop_does_not_wait_for_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that makes the client needs the loop: with it waiting, both stood for ever."""
+    asked = threading.Event()
+    back = asyncio.Event()
+    settings = {"bootstrap.servers": "host:9092"}
+
+    async def started(given: ClusterSettings) -> Cluster:
+        asked.set()
+        await back.wait()
+        return Cluster(settings=given)
+
+    async def handler() -> worker.WorkerClient:
+        return worker.worker_client(settings)
+
+    monkeypatch.setattr(worker, "_started", started)
+    monkeypatch.setattr(worker._this_process(), "clients", {})
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(worker.worker_client, settings)
+        assert asked.wait(20)
+        try:
+            with pytest.raises(RuntimeError, match="Cluster"):
+                loop_thread().run(handler(), 20)
+        finally:
+            loop_thread().call(back.set)
+        made = waiting.result(20)
+    assert loop_thread().run(handler(), 20) is made
+
+
 def test_a_cluster_that_is_away_is_told_by_the_names_of_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
