@@ -99,8 +99,8 @@ class ParquetFiles:
         found: dict[Path, ParquetFile] = {}
         for source in sources:
             for path, constants in _paths(source):
-                if path not in found:
-                    found[path] = _look(path, constants)
+                if (place := path.resolve()) not in found:
+                    found[place] = _look(path, constants)
         if not found:
             raise ConfigError("there is no Parquet file to export")
         files = list(found.values())

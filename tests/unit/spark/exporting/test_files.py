@@ -77,6 +77,16 @@ def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None
     assert other.fields == ("key", "value", "partition", "offset", "region")
 
 
+def test_a_file_that_is_named_in_two_ways_is_exported_once(tmp_path: Path) -> None:
+    """Its rows were sent twice, without a word."""
+    write(tmp_path / "lake" / "0.parquet", 0, 3)
+    (tmp_path / "link").symlink_to("lake")
+
+    files = find(tmp_path / "lake", f"{tmp_path}/lake/../lake", tmp_path / "link")
+
+    assert numbers(files) == [0, 1, 2]
+
+
 def test_names_of_directories_are_read_as_spark_writes_them(tmp_path: Path) -> None:
     """Records had the city "S%C3%A3o Paulo", and one that no reader of directories knows."""
     for number, city in enumerate(["S%C3%A3o Paulo", "a%2Fb", "__HIVE_DEFAULT_PARTITION__"]):

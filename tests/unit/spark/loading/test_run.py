@@ -18,6 +18,7 @@ from aiokq import TopicPartition
 from aiokq.spark.loading import run
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import LoadedFile, LoadedPartition, Manifest
+from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.preflight import Preflight
 from aiokq.spark.loading.run import LATE, START_PATIENCE, _Load
 from aiokq.spark.loading.summary import Loaded, LoadSummary, TopicLoad
@@ -185,6 +186,14 @@ def test_a_second_ctrl_c_does_not_wait_for_the_batch(
         load.run()
 
     assert stopped == ["query"]
+
+
+@pytest.mark.parametrize("schema", ["none.json", "{", '{"type": "widget"}'])
+def test_a_schema_that_is_refused_leaves_no_directories(tmp_path: Path, schema: str) -> None:
+    """An empty target, and one for dead letters, of a slip of the pen."""
+    with pytest.raises(OptionError, match="value_schema: "):
+        run.load(options(tmp_path / "out", value_schema=schema))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
