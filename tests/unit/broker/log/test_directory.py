@@ -334,6 +334,20 @@ def test_a_topic_made_anew_has_nothing_of_the_old_ones_checkpoints(
     assert values(log) == [(0, b"000"), (1, b"001")]
 
 
+def test_a_topic_made_anew_has_no_high_watermark_of_the_old_one(files: MemoryFiles) -> None:
+    """Apache Kafka, started on the directory after a kill, reads up to there: behind the end."""
+    directory = open_directory(files)
+    append(partition(directory), batch(b"old"))
+    directory.note_high_watermarks()
+    directory.checkpoints.high_watermarks.write()
+    directory.delete_partition(TP)
+    files.crash()
+    directory = open_directory(files)
+    partition(directory)
+    directory.checkpoints.high_watermarks.write()
+    assert directory.checkpoints.high_watermarks.get(TP) is None
+
+
 def test_a_clean_stop_forgets_the_log_starts_of_deleted_partitions(files: MemoryFiles) -> None:
     """Each DeleteRecords writes them all: those of topics long gone would make it ever slower."""
     directory = open_directory(files)
