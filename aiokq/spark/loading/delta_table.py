@@ -15,7 +15,14 @@ from aiokq.spark.loading.delta_files import LOG, Codec, DeltaFiles
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest, sync_directory, sync_file
 from aiokq.spark.loading.options import OptionError, PartitionColumn
-from aiokq.spark.loading.tables import POSITION, Found, rows_of, with_date
+from aiokq.spark.loading.tables import (
+    POSITION,
+    Found,
+    found_in,
+    nothing_found,
+    rows_of,
+    with_date,
+)
 
 if TYPE_CHECKING:
     import deltalake
@@ -113,12 +120,11 @@ class DeltaTable:
         """See `Table.find`; the table as a whole."""
         table = self._open()
         if table is None:
-            import pyarrow as pa
-
-            empty = pa.table({name: [] for name in POSITION})
-            yield Found(manifests, empty, ["there is no Delta table"])
+            yield nothing_found(manifests, "there is no Delta table")
             return
-        yield Found(manifests, table.to_pyarrow_table(columns=list(POSITION)))
+        yield found_in(
+            manifests, lambda: table.to_pyarrow_table(columns=list(POSITION)), self._root
+        )
 
     def _open(self) -> deltalake.DeltaTable | None:
         import deltalake

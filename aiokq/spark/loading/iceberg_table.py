@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 from aiokq.spark.loading.failures import LoadFailed
 from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import OptionError, PartitionColumn
-from aiokq.spark.loading.tables import POSITION, Found, rows_of, with_times_within_calendar
+from aiokq.spark.loading.tables import (
+    POSITION,
+    Found,
+    found_in,
+    nothing_found,
+    rows_of,
+    with_times_within_calendar,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -127,12 +134,11 @@ class IcebergTable:
         """See `Table.find`; the table as a whole."""
         table = self._opened(make=False)
         if table is None:
-            import pyarrow as pa
-
-            empty = pa.table({name: [] for name in POSITION})
-            yield Found(manifests, empty, [f"there is no Iceberg table {self._name}"])
+            yield nothing_found(manifests, f"there is no Iceberg table {self._name}")
             return
-        yield Found(manifests, table.scan(selected_fields=POSITION).to_arrow())
+        yield found_in(
+            manifests, lambda: table.scan(selected_fields=POSITION).to_arrow(), self._name
+        )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
         """The table; if it is not there it is made, or None.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,7 +13,16 @@ from aiokq.spark.loading.manifest import Manifest
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-__all__ = ["POSITION", "Found", "Table", "rows_of", "with_date", "with_times_within_calendar"]
+__all__ = [
+    "POSITION",
+    "Found",
+    "Table",
+    "found_in",
+    "nothing_found",
+    "rows_of",
+    "with_date",
+    "with_times_within_calendar",
+]
 
 POSITION: Final = ("topic", "partition", "offset")
 """The columns that say which record a row is."""
@@ -32,6 +41,26 @@ class Found:
     batches: Sequence[Manifest]
     positions: pa.Table
     problems: Sequence[str] = ()
+
+
+def found_in(
+    manifests: Sequence[Manifest], read: Callable[[], pa.Table], name: str | Path
+) -> Found:
+    """The rows of a table, or why it cannot be read."""
+    import pyarrow as pa
+
+    try:
+        return Found(manifests, read())
+    except (OSError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return nothing_found(manifests, f"{name}: the table cannot be read: {reason}")
+
+
+def nothing_found(manifests: Sequence[Manifest], problem: str) -> Found:
+    """No rows, and why."""
+    import pyarrow as pa
+
+    return Found(manifests, pa.table({name: [] for name in POSITION}), [problem])
 
 
 class Table(Protocol):

@@ -117,6 +117,23 @@ def test_damage_within_a_page_is_told(
     assert [each for each in found.problems if str(path) in each]
 
 
+@pytest.mark.parametrize("how", ["gone", "cut"])
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, format_: str, how: str) -> None:
+    """The recount ended with a traceback of pyarrow's."""
+    world = World(options(tmp_path / "out", format=format_))
+    world.load(0)
+    root = world.options.root
+    path = next(p for p in root.rglob("*.parquet") if "_aiokq_temporary" not in p.parts)
+    path.unlink() if how == "gone" else os.truncate(path, 50)
+
+    problems = verified(world).problems
+
+    name = root if format_ == "delta" else "aiokq.load"
+    assert any(problem.startswith(f"{name}: the table cannot be read: ") for problem in problems)
+    assert "batch 0: t-0 has no rows, the manifest says 20" in problems
+
+
 def test_a_file_of_another_size_is_told(world: World) -> None:
     """Its rows may be the same; it is not what the load has written."""
     path = next(world.options.root.glob("batch_id=0/*.parquet"))
