@@ -155,6 +155,16 @@ def test_what_comes_instead_of_an_expected_frame_is_cut_the_same(
     assert not reader.mid_frame
 
 
+def test_a_small_frame_in_two_pieces_is_not_expected_again() -> None:
+    """What came behind it, however much, was read in pieces of its size."""
+    reader = expecting()
+    data = frame(bytes(5000))
+    assert reader.feed(data[:100]) == []
+    (received,) = reader.feed(data[100:])
+    assert len(received) == 5000
+    assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
 def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
     """The request before it is answered; then the connection is closed."""
     reader = expecting()
