@@ -283,9 +283,10 @@ class AcceptedConnection:
 
     def _charge(self, under_way: int) -> None:
         held = under_way + self._granted + self._waiting + self._in_work
-        if held != self._held:
-            self._server.budget.charge(held - self._held)
-            self._held = held
+        more = held - self._held
+        if more:
+            self._held = held  # first: what is given back may be granted to this connection at once
+            self._server.budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:
         """Charge memory that the reader is about to take."""

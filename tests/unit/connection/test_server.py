@@ -749,6 +749,42 @@ def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
     run(1, main)
 
 
+def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
+    """Its answered request made room for its next one: that was granted in the middle of the
+    account of the first, and the memory in use was wrong for ever."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = ServerLimits(queued_max_request_bytes=10_200_000, read_stall=1000.0)
+        async with bench(simulation, limits) as b:
+            answered = {500_000: asyncio.Event(), 4_000_000: asyncio.Event()}
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if len(data) in answered:
+                    await answered[len(data)].wait()
+                return [b"\0\0\0\x02", b"ok"]
+
+            b.handler.answer = answer
+            one, busy, slow = [await b.client() for _ in range(3)]
+            one.send(bytes(500_000))
+            busy.send(bytes(4_000_000))
+            large = frame(bytes(8_000_000))
+            slow.transport.write(large[:5_000_000])
+            await asyncio.sleep(5)
+            assert b.server.budget.used == 12_500_000  # the slow one overdraws
+            answered[4_000_000].set()
+            one.send(bytes(3_000_000))
+            await asyncio.sleep(5)
+            answered[500_000].set()
+            assert await one.receive(1) == [b"ok"]
+            slow.transport.write(large[5_000_000:])
+            assert await slow.receive(1) == [b"ok"]
+            assert await one.receive(2) == [b"ok", b"ok"]
+            await asyncio.sleep(5)
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
 def test_a_throttled_client_is_not_read_from() -> None:
     """KIP-219: it has its answer, and its next request waits in its own socket."""
 
