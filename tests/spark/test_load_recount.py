@@ -45,9 +45,11 @@ def test_offsets_without_a_row_are_looked_up_in_the_log(
 def lose_the_first_row(root: Path, rows: int) -> None:
     """From the only file of a load and from its manifest, as if there had never been one."""
     (file,) = (root / "batch_id=0").glob("*.parquet")
+    size = file.stat().st_size
     parquet.write_table(parquet.ParquetFile(file).read().slice(1), file)
     path = root / "_aiokq_manifest" / "0.json"
-    path.write_text(path.read_text().replace(f'"rows": {rows}', f'"rows": {rows - 1}'))
+    text = path.read_text().replace(f'"rows": {rows}', f'"rows": {rows - 1}')
+    path.write_text(text.replace(f'"bytes": {size}', f'"bytes": {file.stat().st_size}'))
 
 
 def test_what_compaction_took_away_is_no_loss(
