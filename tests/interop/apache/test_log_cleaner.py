@@ -265,7 +265,6 @@ async def test_both_cleaners_leave_the_same_of_old_formats(magic: int, tmp_path:
             ]
             data = encode_message_set(messages, magic, rng.choice((0, 1, 2, 3)))
             segment = log.segments[-1]
-            segment.prepare()
             segment.write([data])
             for header, _part in _split(data):
                 segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
