@@ -497,10 +497,16 @@ class DiskMachine(RuleBasedStateMachine):
                 assert newest.get(key, -1) >= offset, f"{partition}: {key!r}@{offset} is lost"
 
     def accept(self, partition: TopicPartition, found: dict[int, Content]) -> None:
-        """Readers saw it: it must stay from now on."""
+        """Readers saw it: it must stay from now on.
+
+        What was deleted comes back by a power cut as long as no checkpoint has the log's start, for
+        the removal of its files is not synced.
+        """
         log, story = self.logs[partition], self.stories[partition]
         assert log.high_watermark == log.log_end_offset
-        story.acknowledged = found
+        deleted = range(story.noted, log.log_start_offset)
+        known = story.acknowledged | story.unsure
+        story.acknowledged = {o: known[o] for o in deleted if o in known} | found
         story.unsure = {}
         story.start = log.log_start_offset
         self.flushed[partition] = log.recovery_point
@@ -524,3 +530,22 @@ def _is_log_of(log: PartitionLog) -> Callable[[str], bool]:
 
 
 TestDisks = DiskMachine.TestCase
+
+
+def test_what_was_deleted_may_come_back_by_a_power_cut_and_is_then_whole() -> None:
+    """Its files were removed, no checkpoint had the log's start, and no directory was synced."""
+    machine = DiskMachine()
+    partition = next(each for each in TOPICS if each.topic == "deleted")
+    machine.begin()
+    try:
+        machine.power_cut_under_load(partition=partition, seed=0, sizes=[0, 0, 77])
+        machine.delete_records(partition=partition, share=1.0)
+        machine.purge()
+        machine.kill()
+        gone = machine.logs[partition].log_start_offset
+        machine.fault(number=errno.EIO, operation="pwritev", path="/a")
+        machine.killed_twice(ends_at=0, power=True, seed=0)
+        assert gone == 4
+        assert sorted(machine.found(partition)) == [0, 1, 2, 3]
+    finally:
+        machine.teardown()
