@@ -126,10 +126,12 @@ class KafkaPythonMember:
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
         )
-        # Its leader assigns nothing, for good, if it is asked to before it knows the topic; a
-        # broker with Kafka's initial delay of three seconds hides that.
-        self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe([topic])
+        # Its leader assigns nothing, for good, if it is asked to before it knows the topic; a
+        # broker with Kafka's initial delay of three seconds hides that. And what it learns of the
+        # topic after it has assigned makes it join again, at the end of some fetch: if the poll
+        # that began this ends before it is answered, it never looks at the answer (3.0.12).
+        self._consumer.topics()
 
     def poll(self) -> list[int]:
         chunks = self._consumer.poll(timeout_ms=100)

@@ -176,9 +176,11 @@ def kafka_python_member(
         session_timeout_ms=session_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
-    # Its leader assigns nothing, for good, if it is asked to before it knows the topic.
-    consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
+    # Its leader assigns nothing, for good, if it is asked to before it knows the topic. And what it
+    # learns of the topic after it has assigned makes it join again: if the poll that began this
+    # ends before it is answered, it never looks at the answer (3.0.12).
+    consumer.topics()
     signal.signal(signal.SIGTERM, _leave)
     try:
         while True:
