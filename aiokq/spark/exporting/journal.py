@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Final
 from uuid import UUID
 
 from aiokq.errors import ConfigError
+from aiokq.spark.durable import sync_directory
 from aiokq.spark.exporting.arrived import Place
 from aiokq.spark.exporting.files import ParquetFiles
 
@@ -123,7 +124,7 @@ class Journal:
         if path is not None:
             try:
                 journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
-                _sync(path.absolute().parent)
+                sync_directory(path.absolute().parent)
             except OSError as error:
                 raise ConfigError(f"{path}: no progress can be kept: {error.strerror}") from error
             try:
@@ -232,15 +233,6 @@ class Journal:
                     f"{path}: the progress is {reason}; give another file, or delete this one to "
                     "export all rows again"
                 )
-
-
-def _sync(directory: Path) -> None:
-    """A new name in it outlives a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _head(files: ParquetFiles, destination: Destination) -> dict[str, object]:

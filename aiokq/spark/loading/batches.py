@@ -18,14 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.spark.durable import sync_directory
 from aiokq.spark.loading.checkpoint import BatchOffsets
 from aiokq.spark.loading.failures import LoadFailed
-from aiokq.spark.loading.manifest import (
-    LoadedFile,
-    LoadedPartition,
-    Manifest,
-    sync_directory,
-)
+from aiokq.spark.loading.manifest import LoadedFile, LoadedPartition, Manifest
 from aiokq.spark.loading.tables import Table
 from aiokq.spark.loading.target import Target
 from aiokq.spark.loading.task_files import (

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from aiokq.spark.durable import sync_directory, sync_file
 from aiokq.spark.loading.delta_files import LOG, Codec, DeltaFiles
 from aiokq.spark.loading.failures import LoadFailed
-from aiokq.spark.loading.manifest import Manifest, sync_directory, sync_file
+from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import OptionError, PartitionColumn
 from aiokq.spark.loading.tables import (
     POSITION,

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import IO, Final
 
-from aiokq.spark.loading.manifest import sync_directory
+from aiokq.spark.durable import sync_directory
 
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 

@@ -8,7 +8,6 @@ batch. *Published* (``<batch>.json``) says that the files are where readers find
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from aiokq import TopicPartition
 from aiokq.errors import ConfigError
+from aiokq.spark.durable import sync_directory, write_atomically
 from aiokq.spark.offsets import PartitionOffsets
 
 __all__ = [
@@ -23,9 +23,6 @@ __all__ = [
     "LoadedPartition",
     "Manifest",
     "Manifests",
-    "sync_directory",
-    "sync_file",
-    "write_atomically",
 ]
 
 VERSION: Final = 1
@@ -231,28 +228,3 @@ class Manifests:
         except FileNotFoundError:
             return None
         return Manifest.from_json(text, path)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """A file that is there whole or not at all, also after a power cut."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with open(unfinished, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Names in it outlive a power cut."""
-    sync_file(path)
-
-
-def sync_file(path: Path) -> None:
-    """What is in it outlives a power cut; not so its name."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from pyspark import TaskContext
 
 from aiokq import TopicPartition
+from aiokq.spark.durable import sync_file
 from aiokq.spark.loading.calendar import within_calendar
 from aiokq.spark.loading.failures import unwritable
-from aiokq.spark.loading.manifest import sync_file
 from aiokq.spark.loading.options import NO_VALUE
 
 if TYPE_CHECKING:
