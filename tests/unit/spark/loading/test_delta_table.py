@@ -19,6 +19,18 @@ from tests.unit.spark.loading.readers import by_delta, check, expected
 from tests.unit.spark.loading.worlds import Crash, World, crashing, options
 
 
+def committed_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Path]:
+    """A load that died between the commit of its second batch, which is given, and its sync."""
+    pytest.importorskip("deltalake")
+    world = World(options(tmp_path / "out", format="delta"))
+    world.load(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "_sync_log", crashing(DeltaTable._sync_log, before=True))
+        with pytest.raises(Crash):
+            world.load(1)
+    return world, max((world.options.root / "_delta_log").glob("*.json"))
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -48,15 +60,8 @@ def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of the commit was on the disk, what is in it was not, nor was the manifest."""
-    pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta"))
-    world.load(0)
-    with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "_sync_log", crashing(DeltaTable._sync_log, before=True))
-        with pytest.raises(Crash):
-            world.load(1)
-    log = sorted((world.options.root / "_delta_log").glob("*.json"))
-    log[-1].write_bytes(b"")
+    world, commit = committed_unsynced(tmp_path, monkeypatch)
+    commit.write_bytes(b"")
 
     world.load(1)
 
@@ -82,18 +87,11 @@ def test_a_half_written_commit_that_is_moved_away_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the message says; the batch had no manifest yet."""
-    pytest.importorskip("deltalake")
-    world = World(options(tmp_path / "out", format="delta"))
-    world.load(0)
-    with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "_sync_log", crashing(DeltaTable._sync_log, before=True))
-        with pytest.raises(Crash):
-            world.load(1)
-    log = sorted((world.options.root / "_delta_log").glob("*.json"))
-    log[-1].write_bytes(log[-1].read_bytes()[:100])
+    world, commit = committed_unsynced(tmp_path, monkeypatch)
+    commit.write_bytes(commit.read_bytes()[:100])
     with pytest.raises(LoadFailed, match="move it away"):
         world.load(1)
-    log[-1].rename(tmp_path / "away")
+    commit.rename(tmp_path / "away")
 
     world.load(1)
 
