@@ -233,11 +233,10 @@ class FrameReader:
             size = self._large_size(received, position, nbytes)
         else:
             self.slack = len(received) - left
-        if one > _FIRST_STEP_BYTES:
-            self._expected = 0
-        else:  # so much again; more where there was no more room
-            ahead = 2 * nbytes if nbytes == len(received) else nbytes
-            self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
+        # So much again; more where there was no more room. The end of a frame that is too large to
+        # be expected corrects this.
+        ahead = 2 * nbytes if nbytes == len(received) else nbytes
+        self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:
             try:
                 frames += self._cut(received[position:nbytes])
