@@ -39,6 +39,13 @@ def crc32c(data: Buffer, value: int = 0) -> int: ...
 def murmur2(key: Buffer) -> int: ...
 def partition_for_key(key: Buffer, partitions: int) -> int: ...
 
+ProducedBatch: TypeAlias = tuple[int, memoryview, tuple[int, ...]]
+"""Partition, bytes and the 13 fields of the header."""
+
+def read_produced(
+    frame: memoryview,
+) -> tuple[int, int, int, list[tuple[str | bytes, list[ProducedBatch]]]] | None: ...
+
 class SlotOwner(Protocol):
     """What a Slot tells of its batches, once per batch each."""
 

@@ -59,6 +59,18 @@ cdef extern from "_native.h":
     int aiokq_parse_record(
         const unsigned char *at, const unsigned char *end, aiokq_record *record
     ) noexcept nogil
+    ctypedef struct aiokq_request:
+        const unsigned char *at
+        const unsigned char *end
+        bint flexible
+        bint bad
+
+    const unsigned char *aiokq_pass(aiokq_request *request, int64_t size) noexcept nogil
+    int32_t aiokq_int16(aiokq_request *request) noexcept nogil
+    int32_t aiokq_int32(aiokq_request *request) noexcept nogil
+    int64_t aiokq_length(aiokq_request *request, int plain) noexcept nogil
+    void aiokq_no_tags(aiokq_request *request) noexcept nogil
+    bint aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) noexcept nogil
     uint32_t aiokq_murmur2(const unsigned char *data, Py_ssize_t length) noexcept nogil
     void aiokq_crc32c_setup() noexcept nogil
     uint32_t aiokq_crc32c(uint32_t crc, const unsigned char *at, Py_ssize_t length) noexcept nogil

@@ -67,6 +67,7 @@ if TYPE_CHECKING or _pure:
         crc32c,
         murmur2,
         partition_for_key,
+        read_produced,
     )
 else:
     from aiokq._compiled import (
@@ -99,6 +100,7 @@ else:
         crc32c,
         murmur2,
         partition_for_key,
+        read_produced,
     )
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from aiokq._core import Codecs as Codecs
     from aiokq._core import CursorSource as CursorSource
     from aiokq._core import PlainRecord as PlainRecord
+    from aiokq._core import ProducedBatch as ProducedBatch
     from aiokq._core import RecordTuple as RecordTuple
     from aiokq._core import SlotOwner as SlotOwner
 
@@ -177,6 +180,7 @@ __all__ = [
     "crc32c",
     "murmur2",
     "partition_for_key",
+    "read_produced",
     "restore_metadata",
     "restore_record",
     "stale",

@@ -20,10 +20,13 @@ from aiokq.wire.frames import RequestHeader, decode_request_header, encode_respo
 from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiokq.broker.node import BrokerNode
 
 __all__ = ["Dispatcher"]
 
+PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 
 REQUESTS_PER_TURN: Final = 64
@@ -39,6 +42,7 @@ class Dispatcher:
         self._legacy = node.settings.legacy
         self._routes: dict[tuple[int, int], tuple[type[Request[Response]], Handler]] = {}
         self._left_in_turn = REQUESTS_PER_TURN
+        self._ordinary: Callable[[BrokerNode, memoryview], list[Fragment] | None] | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Answer one request.
@@ -52,6 +56,10 @@ class Dispatcher:
         if self._left_in_turn == REQUESTS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._begin_turn)
         self._left_in_turn -= 1
+        if len(frame) > 1 and frame[1] == PRODUCE and not frame[0]:
+            answer = self._answer_ordinary(frame)
+            if answer is not None:
+                return answer or None
         header = decode_request_header(frame)
         version = header.api_version
         route = self._routes.get((header.api_key, version)) or self._route(header.api_key, version)
@@ -66,6 +74,14 @@ class Dispatcher:
         if response is None:
             return None
         return encode_response(response, version=version, correlation_id=header.correlation_id)
+
+    def _answer_ordinary(self, frame: memoryview) -> list[Fragment] | None:
+        """The answer to a Produce request that needs no more; None if it does."""
+        if self._ordinary is None:
+            from aiokq.broker.handlers.h00_ordinary import answer
+
+            self._ordinary = answer
+        return self._ordinary(self._node, frame)
 
     def _begin_turn(self) -> None:
         self._left_in_turn = REQUESTS_PER_TURN

@@ -15,7 +15,7 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokq.broker.log.appending import PreparedAppend
+    from aiokq.broker.log.appending import Appendable
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
     from aiokq.broker.topics import Topic
     from aiokq.core.errors import BrokerError
@@ -166,7 +166,7 @@ class Partition:
             records, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
         )
 
-    def append_prepared(self, prepared: PreparedAppend) -> AppendResult:
+    def append_prepared(self, prepared: Appendable) -> AppendResult:
         """Append batches that were looked through elsewhere; see `PartitionLog.append_prepared`."""
         return self.log.append_prepared(prepared, leader_epoch=self.leader_epoch)
 

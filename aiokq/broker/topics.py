@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.log.disk_trouble import remedy
+from aiokq.broker.log.validation import OrdinaryLimits
 from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
 from aiokq.broker.opening import LogOpening
 from aiokq.broker.partitions import Partition
@@ -57,6 +58,7 @@ class Topic:
     Attributes:
         configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
         kafka_epochs: as in its `TopicRecord`.
+        limits: of a client's batch that is stored as it came; None if each has to be looked into.
     """
 
     name: str
@@ -65,6 +67,16 @@ class Topic:
     config: LogConfig
     partitions: list[Partition] = field(default_factory=list)
     kafka_epochs: tuple[int, ...] = ()
+    limits: OrdinaryLimits | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.configure(self.configs, self.config)
+
+    def configure(self, configs: Mapping[str, str], config: LogConfig) -> None:
+        """Take over settings, all of them in `config`."""
+        self.configs = configs
+        self.config = config
+        self.limits = None if self.is_internal else OrdinaryLimits.of(config)
 
     @property
     def is_internal(self) -> bool:
@@ -398,8 +410,7 @@ class TopicRegistry:
             if validate_only:
                 return
             await self._record(topic, len(topic.partitions), checked)
-            topic.configs = checked
-            topic.config = config
+            topic.configure(checked, config)
             for partition in topic.partitions:
                 if partition.is_online:
                     partition.log.update_config(config)

@@ -60,6 +60,8 @@ ATTRIBUTES_POSITION: Final = 22  # the low byte of the two
 TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes appended in one turn of the loop; then other connections have theirs."""
 
+NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
+
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, by Kafka's convention."""
 
@@ -83,7 +85,7 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
             except BrokerError as error:
                 refused = True
                 node.counters.errors[error.name] += 1
-                response = _refusal(data.index, error)
+                response = refusal(data.index, error)
             responses.append(response)
             turn += 0 if data.records is None else len(data.records)
             if turn > TURN_BYTES:
@@ -97,7 +99,7 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
     if request.acks == 0:
         if refused:
             # There is no response to say it in: the client must look at its metadata again.
-            raise CloseConnection("a batch sent with acks=0 was refused")
+            raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     for log, end_offset, response in held_back:  # all written by now: they share a sync
         try:
@@ -208,7 +210,8 @@ def _find(node: BrokerNode, topic: TopicProduceData, index: int, version: int) -
     return partition
 
 
-def _refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
+def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
+    """The answer for a partition whose batch was refused."""
     response = PartitionProduceResponse(
         index=index,
         error_code=error.code,

@@ -1,5 +1,8 @@
 """Owns the batches of one append: prepared as they are stored, checked, then placed in the log.
 
+Mostly that is one batch of a client, which is stored as it came: ``OrdinaryAppend``. All others
+are a ``PreparedAppend``.
+
 Writes nothing and changes nothing: what is wrong with an append is found here, before its first
 byte is in the file.
 
@@ -10,14 +13,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
 from aiokq.broker.log.validation import header_settles, stored_form, validate_batch
 from aiokq.core.errors import RecordBatchTooLarge
 from aiokq.core.types import Buffer
 from aiokq.records.control import EndTransactionMarker, read_marker
-from aiokq.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Checksum
+from aiokq.records.header import (
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Checksum,
+)
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
@@ -31,17 +40,108 @@ class PlacedAppend(NamedTuple):
 
     Attributes:
         buffers: to be written one behind the other.
-        headers: of the batches, with their offsets in the log.
+        batches: last offset, size and largest timestamp of each.
         size: their bytes.
         next_offset: the log's end once they are written.
         max_timestamp_ms: the largest of their timestamps; -1 without one.
+        produced: the headers, with their offsets in the log, of those that change what is known of
+            their producer; the marker, if one ends its transaction.
     """
 
     buffers: list[Buffer]
-    headers: list[BatchHeader]
+    batches: list[tuple[int, int, int]]
     size: int
     next_offset: int
     max_timestamp_ms: int
+    produced: Sequence[tuple[BatchHeader, EndTransactionMarker | None]]
+
+
+class Appendable(Protocol):
+    """Batches that a log may append.
+
+    Attributes:
+        size: bytes of all batches.
+        now_ms: the broker's time.
+        stamped: it is the records' own: LogAppendTime.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def stamped(self) -> bool: ...
+
+    def check(self, producers: ProducerState) -> BatchMetadata | None:
+        """The earlier batch that these repeat, if so: nothing is to be written then.
+
+        Raises:
+            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
+                ``producer_state``.
+        """
+
+    def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
+        """The batches with their offsets, from ``offset`` on, and leader epoch patched in."""
+
+
+class OrdinaryAppend:
+    """One batch of a client, checked and stored as it came.
+
+    Args:
+        batch: its bytes.
+        header: as ``read_header`` gives it.
+
+    Attributes:
+        count: of its records.
+        max_timestamp_ms: the largest of their timestamps.
+    """
+
+    # hot: benchmarks/raw_load.py
+    __slots__ = (
+        "_batch",
+        "_header",
+        "_last_delta",
+        "_producer_id",
+        "count",
+        "max_timestamp_ms",
+        "now_ms",
+        "size",
+    )
+
+    stamped: Final = False
+
+    def __init__(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        self._batch = batch
+        self._header = header
+        self.now_ms = now_ms
+        self.size = len(batch)
+        # unpacked, as each attribute of a named tuple is a call
+        *_, last_delta, _, self.max_timestamp_ms, self._producer_id, _, _, self.count = header
+        self._last_delta = last_delta
+
+    def check(self, producers: ProducerState) -> BatchMetadata | None:
+        """As ``Appendable`` says."""
+        if self._producer_id <= NO_PRODUCER_ID:
+            return None
+        return producers.check((self._header,), Origin.CLIENT)
+
+    def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
+        """As ``Appendable`` says."""
+        size, last_offset, timestamp = self.size, offset + self._last_delta, self.max_timestamp_ms
+        produced: tuple[tuple[BatchHeader, None], ...] = ()
+        if self._producer_id > NO_PRODUCER_ID:
+            produced = ((self._header.placed_at(offset, leader_epoch), None),)
+        return PlacedAppend(
+            [
+                _PREFIX.pack(offset, size - LOG_OVERHEAD, leader_epoch),
+                self._batch[_BEHIND_PREFIX:],
+            ],
+            [(last_offset, size, timestamp)],
+            size,
+            last_offset + 1,
+            timestamp,
+            produced,
+        )
 
 
 class PreparedAppend(NamedTuple):
@@ -50,10 +150,8 @@ class PreparedAppend(NamedTuple):
     Attributes:
         batches: the bytes of each.
         headers: of the batches.
-        size: bytes of all batches.
         origin: who appends them.
-        now_ms: the broker's time.
-        stamped: it is the records' own: LogAppendTime.
+        size, now_ms, stamped: as ``Appendable`` says.
     """
 
     batches: list[Buffer]
@@ -64,20 +162,15 @@ class PreparedAppend(NamedTuple):
     stamped: bool
 
     def check(self, producers: ProducerState) -> BatchMetadata | None:
-        """The earlier batch that these repeat, if so: nothing is to be written then.
-
-        Raises:
-            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
-                ``producer_state``.
-        """
+        """As ``Appendable`` says."""
         if self.origin is Origin.CLIENT:  # whose batches are no control batches
             return producers.check(self.headers, self.origin)
-        for index, marker in self.markers().items():
+        for index, marker in self._markers().items():
             producers.check_marker(self.headers[index], marker)
         data_headers = (header for header in self.headers if not header.is_control)
         return producers.check(data_headers, self.origin)
 
-    def markers(self) -> dict[int, EndTransactionMarker]:
+    def _markers(self) -> dict[int, EndTransactionMarker]:
         """The control batches that end a transaction, by number of the batch; never a client's."""
         if self.origin is Origin.CLIENT:
             return {}
@@ -89,18 +182,22 @@ class PreparedAppend(NamedTuple):
         return {index: marker for index, marker in found.items() if marker is not None}
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
-        """The batches with their offsets, from ``offset`` on, and leader epoch patched in."""
+        """As ``Appendable`` says."""
         buffers: list[Buffer] = []
-        headers: list[BatchHeader] = []
+        batches: list[tuple[int, int, int]] = []
+        produced: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
+        markers = self._markers()
         max_timestamp = NO_TIMESTAMP
-        for batch, header in zip(self.batches, self.headers, strict=True):
+        for index, (batch, header) in enumerate(zip(self.batches, self.headers, strict=True)):
             buffers.append(_PREFIX.pack(offset, header.length, leader_epoch))
             buffers.append(memoryview(batch)[_BEHIND_PREFIX:])
-            headers.append(header.placed_at(offset, leader_epoch))
+            if header.producer_id > NO_PRODUCER_ID and (index in markers or not header.is_control):
+                produced.append((header.placed_at(offset, leader_epoch), markers.get(index)))
             offset += header.last_offset_delta + 1
+            batches.append((offset - 1, header.size, header.max_timestamp_ms))
             if header.max_timestamp_ms > max_timestamp:
                 max_timestamp = header.max_timestamp_ms
-        return PlacedAppend(buffers, headers, self.size, offset, max_timestamp)
+        return PlacedAppend(buffers, batches, self.size, offset, max_timestamp, produced)
 
 
 def prepare_append(

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log.appending import PreparedAppend, prepare_append
+from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.local_log import LocalLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
@@ -26,9 +26,10 @@ from aiokq.broker.log.segments import TimestampSearch
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
 from aiokq.core.files import FileRange, Files
 from aiokq.core.types import TopicPartition
-from aiokq.records.header import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, Checksum
+from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.appending import Appendable
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
@@ -142,18 +143,16 @@ class PartitionLog(LocalLog):
         prepared = prepare_append(
             data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
         )
-        return self._append(prepared, leader_epoch)
+        return self.append_prepared(prepared, leader_epoch=leader_epoch)
 
-    def append_prepared(self, prepared: PreparedAppend, *, leader_epoch: int) -> AppendResult:
-        """Append what ``prepare_append`` has looked through, with ``config`` as it is now.
+    def append_prepared(self, prepared: Appendable, *, leader_epoch: int) -> AppendResult:
+        """Append batches that were looked through, with ``config`` as it is now.
 
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
         """
+        # hot: benchmarks/raw_load.py
         self._check_usable()
-        return self._append(prepared, leader_epoch)
-
-    def _append(self, prepared: PreparedAppend, leader_epoch: int) -> AppendResult:
         stamped = prepared.stamped
         duplicate = prepared.check(self._producers)
         if duplicate is not None:
@@ -178,10 +177,9 @@ class PartitionLog(LocalLog):
             self._log_start_offset,
         )
 
-    def _write(self, prepared: PreparedAppend, base_offset: int, leader_epoch: int) -> int:
+    def _write(self, prepared: Appendable, base_offset: int, leader_epoch: int) -> int:
         """Write batches, all or none, and take note of them; the log's end then."""
         now_ms = prepared.now_ms
-        markers = prepared.markers()
         placed = prepared.placed_at(base_offset, leader_epoch)
         # All that can fail comes before the write: what is written is not taken back.
         if self._tail.is_full(placed, now_ms):
@@ -190,15 +188,14 @@ class PartitionLog(LocalLog):
             self.assign_epoch(leader_epoch, base_offset)
         self._changed = True
         self._tail.write(placed)
-        for index, header in enumerate(placed.headers):
-            if header.producer_id > NO_PRODUCER_ID:
-                if index in markers:
-                    aborted = self._producers.end_transaction(header, markers[index], now_ms)
-                    if aborted is not None:
-                        self._renamed = True  # it may be the first, which makes the file
-                        self._segments.active.note_aborted(aborted)
-                elif not header.is_control:
-                    self._producers.update(header, now_ms)
+        for header, marker in placed.produced:
+            if marker is None:
+                self._producers.update(header, now_ms)
+            else:
+                aborted = self._producers.end_transaction(header, marker, now_ms)
+                if aborted is not None:
+                    self._renamed = True  # it may be the first, which makes the file
+                    self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset
         # The only replica: what is written is committed, if the topic does not ask for more than

@@ -82,8 +82,8 @@ class LogTail:
         except OSError as error:
             self._undo(segment, error)
             raise self._refused("append failed", error, segment.path(names.LOG)) from error
-        for header in placed.headers:
-            segment.note_batch(header.last_offset, header.size, header.max_timestamp_ms)
+        for last_offset, size, max_timestamp_ms in placed.batches:
+            segment.note_batch(last_offset, size, max_timestamp_ms)
 
     def _undo(self, segment: Segment, error: OSError) -> None:
         """Cut off whatever part of a write reached the file: nobody was told of it."""

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokq.broker.log.config import LONG_MAX, LogConfig
 from aiokq.broker.log.producer_state import Origin
@@ -180,11 +180,18 @@ def header_settles(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
     Mostly so. If not, which of its topic's settings is the reason is looked at one by one.
     """
     return (
+        header.max_timestamp_ms <= now_ms + config.message_timestamp_after_max_ms
+        and not header.attributes & TIMESTAMP_TYPE_MASK
+        and _keeps_batches(config)
+    )
+
+
+def _keeps_batches(config: LogConfig) -> bool:
+    """Whether the settings ask for nothing that is found in, or done to, single records."""
+    return (
         config.compression_type == "producer"
         and config.message_timestamp_type == "CreateTime"
-        and header.max_timestamp_ms <= now_ms + config.message_timestamp_after_max_ms
         and config.message_timestamp_before_max_ms == LONG_MAX
-        and not header.attributes & TIMESTAMP_TYPE_MASK
         and "compact" not in config.cleanup_policy
     )
 
@@ -224,6 +231,32 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
         raise InvalidRecord(
             f"header with a largest timestamp of {header.max_timestamp_ms} over records with"
             f" {largest}"
+        )
+
+
+class OrdinaryLimits(NamedTuple):
+    """What a client's batch must keep to if a topic stores it as it came, and looks at its header
+    alone; most topics do.
+
+    Attributes:
+        max_bytes: of the batch.
+        after_max_ms: how far its largest timestamp may be ahead of the broker's time.
+        min_insync_replicas: with acks=all.
+    """
+
+    max_bytes: int
+    after_max_ms: int
+    min_insync_replicas: int
+
+    @classmethod
+    def of(cls, config: LogConfig) -> OrdinaryLimits | None:
+        """Those of a topic with these settings; None where it stores no batch as it came."""
+        if not _keeps_batches(config):
+            return None
+        return cls(
+            min(config.max_message_bytes, config.segment_bytes),
+            config.message_timestamp_after_max_ms,
+            config.min_insync_replicas,
         )
 
 

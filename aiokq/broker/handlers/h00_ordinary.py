@@ -1,0 +1,149 @@
+"""Produce (0), as nearly all requests are: nothing to refuse, to look into or to wait for.
+
+Such a request is read, checked and answered at once, without the general codec; any other is left
+untouched to `h00_produce`, which alone says what is wrong with one. Ordinary is what
+`fastpath.read_produced` takes, for partitions that are online, of topics that store batches as they
+come and wait for no flush.
+
+Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
+"""
+
+# hot: benchmarks/raw_load.py. Each object touched here is cold: between two requests the
+# processor's caches were filled with their records.
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, refusal
+from aiokq.broker.log.appending import OrdinaryAppend
+from aiokq.connection.context import CloseConnection
+from aiokq.core.errors import BrokerError
+from aiokq.fastpath import read_produced
+from aiokq.records.header import BatchHeader
+from aiokq.wire.frames import encode_response
+from aiokq.wire.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aiokq.wire.produced import AppendedBatch, encode_appended
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiokq.broker.node import BrokerNode
+    from aiokq.broker.partitions import Partition
+    from aiokq.fastpath import ProducedBatch
+    from aiokq.wire.fields import Fragment
+
+TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppend]]]"
+"""A topic as the request names it, and what is to be appended to its partitions."""
+
+_header: Final = tuple.__new__
+
+
+def answer(node: BrokerNode, frame: memoryview) -> list[Fragment] | None:
+    """Append the batches of an ordinary request; None if it is none: nothing was appended then.
+
+    Returns:
+        The answer, empty where the protocol has none (acks=0).
+
+    Raises:
+        CloseConnection: a batch sent with acks=0 was refused.
+    """
+    if len(frame) > TURN_BYTES:
+        return None
+    request = read_produced(frame)
+    if request is None:
+        return None
+    version, correlation_id, acks, topics = request
+    appends = _appends(node, topics, acks)
+    if appends is None:
+        return None
+    counters = node.counters
+    answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
+    errors: dict[tuple[int, int], BrokerError] = {}
+    for name, of_topic in appends:
+        appended: list[AppendedBatch] = []
+        answers.append((name, appended))
+        for partition, append in of_topic:
+            try:
+                result = partition.append_prepared(append)
+            except BrokerError as error:
+                counters.errors[error.name] += 1
+                errors[len(answers) - 1, len(appended)] = error
+                appended.append((partition.index, -1, -1))
+                continue
+            if not result.duplicate:
+                counters.batches_appended += 1
+                counters.records_appended += append.count
+                counters.record_bytes_appended += append.size
+            appended.append((partition.index, result.base_offset, result.log_start_offset))
+    if acks == 0:
+        if errors:
+            raise CloseConnection(NO_ANSWER_POSSIBLE)
+        return []
+    if errors:
+        response = _response(answers, errors)
+        return encode_response(response, version=version, correlation_id=correlation_id)
+    return [encode_appended(version, correlation_id, answers)]
+
+
+def _appends(
+    node: BrokerNode,
+    topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
+    acks: int,
+) -> list[TopicAppends] | None:
+    """What is to be appended where; None if not all of it may be, as far as can be told before."""
+    registry = node.topics
+    now_ms = node.environment.clock.timestamp_ms()
+    appends: list[TopicAppends] = []
+    for name, batches in topics:
+        if isinstance(name, str):
+            topic = registry.get(name)
+        else:
+            topic = registry.by_id(uuid.UUID(bytes=name))
+        if topic is None or topic.limits is None:
+            return None
+        max_bytes, after_max_ms, min_insync_replicas = topic.limits
+        of_topic: list[tuple[Partition, OrdinaryAppend]] = []
+        appends.append((name, of_topic))
+        for index, records, fields in batches:
+            partition = topic.partition(index)
+            if partition is None or partition.unavailable is not None:
+                return None
+            if acks == -1 and len(partition.isr) < min_insync_replicas:
+                return None
+            append = OrdinaryAppend(records, _header(BatchHeader, fields), now_ms)
+            if append.size > max_bytes or append.max_timestamp_ms > now_ms + after_max_ms:
+                return None
+            if partition.log.durability.has_policy:
+                return None
+            of_topic.append((partition, append))
+    return appends
+
+
+def _response(
+    answers: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
+    errors: dict[tuple[int, int], BrokerError],
+) -> ProduceResponse:
+    """The answer to a request of which something was refused all the same."""
+    response = ProduceResponse(responses=[])
+    for number, (name, appended) in enumerate(answers):
+        of_topic = TopicProduceResponse(partition_responses=[])
+        if isinstance(name, str):
+            of_topic.name = name
+        else:
+            of_topic.topic_id = uuid.UUID(bytes=name)
+        response.responses.append(of_topic)
+        for at, (index, base_offset, log_start_offset) in enumerate(appended):
+            error = errors.get((number, at))
+            of_topic.partition_responses.append(
+                PartitionProduceResponse(
+                    index=index,
+                    error_code=0,
+                    base_offset=base_offset,
+                    log_start_offset=log_start_offset,
+                )
+                if error is None
+                else refusal(index, error)
+            )
+    return response

@@ -1,0 +1,94 @@
+"""Owns the answer to a Produce request whose batches were all appended: written in one go.
+
+The general way, `ProduceResponse` and `aiokq.wire.encode`, makes the same bytes; a broker that
+appends much gives this answer most of the time.
+
+Source: `ProduceResponse.json`. Tests: tests/unit/wire/test_produced.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+__all__ = ["AppendedBatch", "encode_appended"]
+
+AppendedBatch = tuple[int, int, int]
+"""Partition, base offset and log start offset."""
+
+_NO_ERROR: Final = 0
+_NO_TIME: Final = -1  # the broker's, of a topic with CreateTime
+
+_FLEXIBLE_SINCE: Final = 9
+_START_OFFSETS_SINCE: Final = 5
+_ERRORS_SINCE: Final = 8
+
+_HEAD: Final = struct.Struct(">ii")  # size, correlation id
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_APPENDED: Final = struct.Struct(">ihqqq")
+_APPENDED_V3: Final = struct.Struct(">ihqq")
+_NO_RECORD_ERRORS: Final = b"\0\0\0\0\xff\xff"  # nor a message
+_NO_RECORD_ERRORS_V9: Final = b"\1\0\0"  # nor tagged fields
+_NOT_THROTTLED: Final = b"\0\0\0\0"
+
+
+def encode_appended(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
+) -> bytes:
+    """A whole frame, its size in front.
+
+    Args:
+        version: of Produce, 3 to 13.
+        topics: name (from version 13 on the 16 bytes of the id), and what was appended.
+    """
+    # hot: benchmarks/raw_load.py
+    flexible = version >= _FLEXIBLE_SINCE
+    parts = [b"", b"\0" if flexible else b"", _array(len(topics), flexible)]
+    for topic, appended in topics:
+        if isinstance(topic, str):
+            name = topic.encode()
+            parts.append(_uvarint(len(name) + 1) if flexible else _INT16.pack(len(name)))
+            parts.append(name)
+        else:
+            parts.append(topic)
+        parts.append(_array(len(appended), flexible))
+        parts += _results(version, appended)
+        if flexible:
+            parts.append(b"\0")
+    parts.append(_NOT_THROTTLED)
+    if flexible:
+        parts.append(b"\0")
+    body = b"".join(parts)
+    return _HEAD.pack(4 + len(body), correlation_id) + body
+
+
+def _results(version: int, appended: Iterable[AppendedBatch]) -> list[bytes]:
+    if version < _START_OFFSETS_SINCE:
+        return [
+            _APPENDED_V3.pack(partition, _NO_ERROR, base_offset, _NO_TIME)
+            for partition, base_offset, _ in appended
+        ]
+    rest = b""
+    if version >= _ERRORS_SINCE:
+        rest = _NO_RECORD_ERRORS_V9 if version >= _FLEXIBLE_SINCE else _NO_RECORD_ERRORS
+    return [
+        _APPENDED.pack(partition, _NO_ERROR, base_offset, _NO_TIME, start_offset) + rest
+        for partition, base_offset, start_offset in appended
+    ]
+
+
+def _array(count: int, flexible: bool) -> bytes:
+    return _uvarint(count + 1) if flexible else _INT32.pack(count)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

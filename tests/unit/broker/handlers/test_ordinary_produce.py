@@ -1,0 +1,225 @@
+"""Ordinary Produce requests: what the other way would answer and store, and what is left to it."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.handlers import h00_ordinary, h00_produce
+from aiokq.connection.context import CloseConnection
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+
+
+@pytest.fixture
+def looked_into(monkeypatch):
+    """Each request that was left to the other way."""
+    requests = []
+    handle = h00_produce.handle
+
+    async def noting(node, request, call):
+        requests.append(request)
+        return await handle(node, request, call)
+
+    monkeypatch.setattr(h00_produce, "handle", noting)
+    return requests
+
+
+def request(*parts, acks=-1):
+    """A request of (topic, partition, records)."""
+    topics: dict[object, list[wire.PartitionProduceData]] = {}
+    for topic, partition, records in parts:
+        data = wire.PartitionProduceData(index=partition, records=records)
+        topics.setdefault(topic, []).append(data)
+    return wire.ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            wire.TopicProduceData(
+                partition_data=data,
+                **({"topic_id": topic} if isinstance(topic, uuid.UUID) else {"name": topic}),
+            )
+            for topic, data in topics.items()
+        ],
+    )
+
+
+def results(response):
+    return [
+        (each.index, each.error_code, each.base_offset)
+        for topic in response.responses
+        for each in topic.partition_responses
+    ]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_many_partitions_of_many_topics(version, looked_into):
+    """As Java sends them: one request to a broker for all that is ready."""
+    async with Broker() as broker:
+        first, second = await broker.create("a", 3), await broker.create("b", 2)
+        if version < 13:
+            first, second = "a", "b"
+        parts = [(first, 2, batch(3)), (first, 0, batch(1)), (second, 1, batch(2))]
+        for times in range(2):
+            response = await broker.ask(request(*parts), version)
+            assert results(response) == [(2, 0, 3 * times), (0, 0, times), (1, 0, 2 * times)]
+        stored = await broker.fetch_one("a", 2, 0)
+        assert offsets(stored.records) == [0, 1, 2, 3, 4, 5]
+        counters = broker.node.counters
+        assert (counters.batches_appended, counters.records_appended) == (6, 12)
+        assert counters.record_bytes_appended == 2 * sum(len(data) for _, _, data in parts)
+        assert looked_into == []
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+async def test_acknowledgements(acks, looked_into):
+    """None at all with acks=0."""
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", batch(), acks=acks) is None) == (acks == 0)
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 1
+        assert looked_into == []
+
+
+async def test_duplicates_and_gaps_of_idempotent_producers(looked_into):
+    """The offset of the first time for the one, 45 for the other, and neither is written."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        one = batch(2, producer_id=5, producer_epoch=0, base_sequence=0)
+        two = batch(2, producer_id=5, producer_epoch=0, base_sequence=2)
+        late = batch(2, producer_id=5, producer_epoch=0, base_sequence=9)
+        assert results(await broker.ask(request(("t", 0, one)), 9)) == [(0, 0, 0)]
+        assert results(await broker.ask(request(("t", 0, one)), 9)) == [(0, 0, 0)]
+        assert broker.node.counters.records_appended == 2
+        response = await broker.ask(request(("t", 0, late), ("t", 1, one)), 9)
+        assert results(response) == [(0, 45, -1), (1, 0, 0)]
+        assert "sequence 9 after 1" in response.responses[0].partition_responses[0].error_message
+        assert results(await broker.ask(request(("t", 0, two)), 9)) == [(0, 0, 2)]
+        assert broker.node.counters.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
+        assert looked_into == []
+
+
+@pytest.mark.parametrize("version", [7, 10, 13])
+async def test_a_disk_that_refuses_is_56_for_those_on_it(version, looked_into):
+    """Found when it is written: what was appended before it stays, the answer says which."""
+    async with Broker(directories=("/a", "/b")) as broker:
+        ids = [await broker.create(name) for name in ("t", "u")]
+        names = ids if version >= 13 else ["t", "u"]
+        logs = [broker.node.topics.partition(name, 0).log for name in ("t", "u")]
+        assert logs[0].directory[:2] != logs[1].directory[:2]
+        broken = f"{logs[1].directory}/"
+        write = type(logs[1].segments[-1].file).pwritev
+
+        def refuse(file, buffers, position):
+            if file.path.startswith(broken):
+                raise OSError(errno.EIO, "I/O error")
+            return write(file, buffers, position)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(logs[1].segments[-1].file), "pwritev", refuse)
+            both = request((names[0], 0, batch()), (names[1], 0, batch()))
+            response = await broker.ask(both, version)
+        assert results(response) == [(0, 0, 0), (0, 56, -1)]
+        assert logs[0].log_end_offset == 1
+        assert looked_into == []
+        both = request((names[0], 0, batch()), (names[1], 0, batch()))
+        assert results(await broker.ask(both, version)) == [(0, 0, 1), (0, 56, -1)]
+
+
+async def test_a_refusal_with_acks_0_closes_the_connection(looked_into):
+    """Whoever sent it hears of it in no other way; the rest of the request counts."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        late = batch(producer_id=5, producer_epoch=0, base_sequence=0)
+        await broker.ask(request(("t", 0, late)), 9)
+        late = batch(producer_id=5, producer_epoch=0, base_sequence=9)
+        with pytest.raises(CloseConnection):
+            await broker.ask(request(("t", 0, late), ("t", 1, batch()), acks=0), 9)
+        assert broker.node.topics.partition("t", 1).log.log_end_offset == 1
+        assert looked_into == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cleanup_policy": "compact"},
+        {"compression_type": "gzip"},
+        {"message_timestamp_type": "LogAppendTime"},
+        {"message_timestamp_before_max_ms": "1000"},
+        {"flush_messages": "1"},
+        {"flush_ms": "1"},
+        {"max_message_bytes": "60"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+async def test_settings_that_concern_records_are_looked_into(settings, looked_into):
+    """And it is said to the topic while it serves, both ways."""
+    async with Broker() as broker:
+        await broker.create("t", **settings)
+        await broker.create("plain")
+        await broker.produce("t", batch())
+        assert len(looked_into) == 1
+        topic = broker.node.topics.get("plain")
+        configs = {name.replace("_", "."): value for name, value in settings.items()}
+        await broker.produce("plain", batch())
+        assert len(looked_into) == 1
+        await broker.node.topics.alter_configs(topic, lambda _: configs)
+        await broker.produce("plain", batch())
+        assert len(looked_into) == 2
+        await broker.node.topics.alter_configs(topic, lambda _: {})
+        await broker.produce("plain", batch())
+        assert len(looked_into) == 2
+
+
+async def test_what_may_be_refused_is_looked_into_whole(looked_into):
+    """A request with one such part appends nothing before it is known what it is."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.create("__consumer_offsets")
+        good = ("t", 0, batch())
+        bad = [
+            ("absent", 0, batch()),
+            ("t", 1, batch()),
+            ("t", -1, batch()),
+            ("__consumer_offsets", 0, batch()),
+            ("t", 0, batch(timestamp_ms=NOW_MS + 3_600_001)),
+            ("t", 0, batch(value=b"v" * 1_048_600)),
+        ]
+        for number, part in enumerate(bad, 1):
+            response = await broker.ask(request(good, part), 9)
+            first, second = results(response)
+            assert (first[1], second[1] != 0) == (0, True)
+            assert len(looked_into) == number
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == len(bad)
+
+
+async def test_a_large_request_lets_others_have_their_turn(looked_into):
+    """More than 4 MB are appended in several turns of the loop."""
+    async with Broker() as broker:
+        await broker.create("t", 5)
+        part = batch(value=b"v" * 900_000)
+        await broker.ask(request(*(("t", n, part) for n in range(4))), 9)
+        assert looked_into == []
+        await broker.ask(request(*(("t", n, part) for n in range(5))), 9)
+        assert len(looked_into) == 1
+
+
+async def test_min_insync_replicas_is_looked_into(looked_into):
+    """There is one replica here, and Kafka takes no more than there are."""
+    async with Broker() as broker:
+        await broker.create("t", min_insync_replicas=2)
+        assert (await broker.produce("t", batch(), acks=1)).error_code == 0
+        assert looked_into == []
+        assert (await broker.produce("t", batch(), acks=-1)).error_code == 0
+        assert len(looked_into) == 1
+
+
+async def test_short_frames_are_nobodys(looked_into):
+    """Of no byte or one, or of an API and nothing else."""
+    async with Broker() as broker:
+        for frame in (b"", b"\0", b"\0\0", b"\0\0\0\x09"):
+            with pytest.raises(Exception, match="header"):
+                await broker.frame(frame)
+        assert h00_ordinary.answer(broker.node, memoryview(b"")) is None
