@@ -8,8 +8,9 @@ Source: `ProduceResponse.json`. Tests: tests/unit/wire/test_produced.py.
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 __all__ = ["AppendedBatch", "encode_appended"]
@@ -17,7 +18,6 @@ __all__ = ["AppendedBatch", "encode_appended"]
 AppendedBatch = tuple[int, int, int]
 """Partition, base offset and log start offset."""
 
-_NO_ERROR: Final = 0
 _NO_TIME: Final = -1  # the broker's, of a topic with CreateTime
 
 _FLEXIBLE_SINCE: Final = 9
@@ -27,11 +27,12 @@ _ERRORS_SINCE: Final = 8
 _HEAD: Final = struct.Struct(">ii")  # size, correlation id
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_APPENDED: Final = struct.Struct(">ihqqq")
+_APPENDED: Final = struct.Struct(">ihqqq")  # partition, error, and the three numbers
 _APPENDED_V3: Final = struct.Struct(">ihqq")
 _NO_RECORD_ERRORS: Final = b"\0\0\0\0\xff\xff"  # nor a message
 _NO_RECORD_ERRORS_V9: Final = b"\1\0\0"  # nor tagged fields
 _NOT_THROTTLED: Final = b"\0\0\0\0"
+_NOT_THROTTLED_V9: Final = b"\0\0\0\0\0"  # nor tagged fields
 
 
 def encode_appended(
@@ -47,41 +48,35 @@ def encode_appended(
     """
     # hot: benchmarks/raw_load.py
     flexible = version >= _FLEXIBLE_SINCE
-    parts = [b"", b"\0" if flexible else b"", _array(len(topics), flexible)]
+    parts = [b"\0" if flexible else b"", _count(len(topics), flexible)]
     for topic, appended in topics:
-        if isinstance(topic, str):
-            name = topic.encode()
-            parts.append(_uvarint(len(name) + 1) if flexible else _INT16.pack(len(name)))
-            parts.append(name)
+        parts.append(_name(topic, flexible) if isinstance(topic, str) else topic)
+        parts.append(_count(len(appended), flexible))
+        if version >= _START_OFFSETS_SINCE:
+            rest = b""
+            if version >= _ERRORS_SINCE:
+                rest = _NO_RECORD_ERRORS_V9 if flexible else _NO_RECORD_ERRORS
+            for partition, base_offset, start_offset in appended:
+                parts.append(_APPENDED.pack(partition, 0, base_offset, _NO_TIME, start_offset))
+                parts.append(rest)
         else:
-            parts.append(topic)
-        parts.append(_array(len(appended), flexible))
-        parts += _results(version, appended)
+            for partition, base_offset, _ in appended:
+                parts.append(_APPENDED_V3.pack(partition, 0, base_offset, _NO_TIME))
         if flexible:
             parts.append(b"\0")
-    parts.append(_NOT_THROTTLED)
-    if flexible:
-        parts.append(b"\0")
+    parts.append(_NOT_THROTTLED_V9 if flexible else _NOT_THROTTLED)
     body = b"".join(parts)
     return _HEAD.pack(4 + len(body), correlation_id) + body
 
 
-def _results(version: int, appended: Iterable[AppendedBatch]) -> list[bytes]:
-    if version < _START_OFFSETS_SINCE:
-        return [
-            _APPENDED_V3.pack(partition, _NO_ERROR, base_offset, _NO_TIME)
-            for partition, base_offset, _ in appended
-        ]
-    rest = b""
-    if version >= _ERRORS_SINCE:
-        rest = _NO_RECORD_ERRORS_V9 if version >= _FLEXIBLE_SINCE else _NO_RECORD_ERRORS
-    return [
-        _APPENDED.pack(partition, _NO_ERROR, base_offset, _NO_TIME, start_offset) + rest
-        for partition, base_offset, start_offset in appended
-    ]
+@functools.lru_cache(1024)
+def _name(topic: str, flexible: bool) -> bytes:
+    name = topic.encode()
+    return (_uvarint(len(name) + 1) if flexible else _INT16.pack(len(name))) + name
 
 
-def _array(count: int, flexible: bool) -> bytes:
+@functools.lru_cache(256)
+def _count(count: int, flexible: bool) -> bytes:
     return _uvarint(count + 1) if flexible else _INT32.pack(count)
 
 
