@@ -61,6 +61,8 @@ class AcceptedConnection:
     def __init__(self, server: Server, scratch: bytearray | None, pool: FramePool) -> None:
         limits = server.limits
         self._server = server
+        self._budget = server.budget
+        self._clock = server.clock.monotonic  # the loop's time, and exact
         self._loop = asyncio.get_running_loop()
         self._frames: deque[tuple[memoryview, int, float]] = (
             deque()
@@ -110,23 +112,34 @@ class AcceptedConnection:
     def frames_received(self, frames: list[memoryview]) -> None:
         """Queue the requests, and stop reading if they have to wait."""
         # hot: benchmarks/micro/produce.py
-        reader = self.transport.reader
-        self.last_active = now = self._loop.time()
-        self._frame_started = now if reader.mid_frame else None
-        arrived = self._server.clock.monotonic()
+        reader, queue = self.transport.reader, self._frames
+        self.last_active = now = self._clock()
         nbytes = 0
         for frame in frames:
-            nbytes += len(frame)
-            self._frames.append((frame, len(frame), arrived))
+            size = len(frame)
+            nbytes += size
+            queue.append((frame, size, now))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
-        if reader.slack:  # held until the last of them is answered
-            nbytes += reader.slack
-            self._frames[-1] = (frames[-1], len(frames[-1]) + reader.slack, arrived)
+        slack = reader.slack
+        if slack:  # held until the last of them is answered
+            nbytes += slack
+            queue[-1] = (frames[-1], size + slack, now)
         self._waiting += nbytes
-        self._account()
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-        if len(self._frames) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
+        if reader.mid_frame:
+            self._frame_started = now
+            self._account()
+        elif self._frame_started is not None:
+            self._frame_started = None
+            self._account()
+        else:  # `_account`, where nothing is under way and nothing was
+            budget = self._budget
+            reader.expecting = self._shares and budget.ample
+            self._held += nbytes
+            budget.charge(nbytes)
+        wake = self._wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+        if len(queue) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
             self._pause(_Pause.BUSY)
 
     def lost(self, error: KafkaError) -> None:
@@ -143,7 +156,7 @@ class AcceptedConnection:
         else:
             logger.debug("connection closed: peer=%s reason=%s", self.transport.peer, error)
         self._account()
-        self._server.budget.forget(self)
+        self._budget.forget(self)
         if self.context is not None:
             self._server.forget(self)
             self.context.disconnected()
@@ -192,60 +205,72 @@ class AcceptedConnection:
                     self._wake = self._loop.create_future()
                     await self._wake
                     self._wake = None
-                elif not await self._handle(context):
+                elif not await self._handle_queued(context):
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
         finally:
+            self.busy = False
+            self.last_active = self._loop.time()
             self._frames.clear()
-            self._waiting = 0
-            self._done()
+            self._waiting = self._in_work = 0
+            self._budget.settle(self)
+            self._account()
             if self._error is None:  # with an error, after which it hands over nothing more
                 self.transport.close(Closed("no more of its requests are handled"))
 
-    async def _handle(self, context: RequestContext) -> bool:
-        """Handle the oldest request; false if the connection is to be closed."""
-        # hot: benchmarks/micro/produce.py
-        frame, nbytes, arrived = self._frames.popleft()
-        self.busy = True
-        self._in_work = nbytes
-        self._waiting -= nbytes
-        api = "unknown"
-        if len(frame) >= 2:
-            api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
-        counters = self._server.counters
-        try:
-            response = await self._server.handler.handle(context, frame)
-            # The handler may have kept the frame; if it did not, its memory is free now.
-            del frame
-            if response is not None and self._error is None:
-                counters.bytes_out += await self._writer.write(response)
-                del response
-        except CloseConnection as reason:
-            logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
-            return False
-        except ConnectionLost as error:
-            # There is nobody to answer; what else was received is handled all the same.
-            logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
-            self.transport.fail(error)
-        except ProtocolError as error:
-            self._server.complain(api, context.peer, error)
-            return False
-        except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
-            self._server.complain(api, context.peer, error)
-            return False
-        counters.requests[api] += 1
-        counters.request_seconds[api].observe(self._server.clock.monotonic() - arrived)
-        self._done()
-        return True
+    async def _handle_queued(self, context: RequestContext) -> bool:
+        """Handle the requests that wait, the oldest first; false if the connection is to be closed.
 
-    def _done(self) -> None:
-        """The request in work is answered, or given up."""
+        All of them, but for those behind one that muted the client, or after which to stop.
+        """
+        # hot: benchmarks/micro/produce.py
+        server, budget, writer = self._server, self._budget, self._writer
+        handle = server.handler.handle
+        counters, reader, queue = server.counters, self.transport.reader, self._frames
+        self.busy = True
+        while queue:
+            frame, nbytes, arrived = queue.popleft()
+            self._in_work = nbytes
+            self._waiting -= nbytes
+            api = "unknown"
+            if len(frame) >= 2:
+                api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
+            response = None
+            try:
+                response = await handle(context, frame)
+                # The handler may have kept the frame; if it did not, its memory is free now.
+                del frame
+                if response is not None and self._error is None:
+                    sent = writer.write_small(response)
+                    if sent is None:
+                        sent = await writer.write(response)
+                    counters.bytes_out += sent
+            except CloseConnection as reason:
+                logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
+                return False
+            except ConnectionLost as error:
+                # There is nobody to answer; what else was received is handled all the same.
+                logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
+                self.transport.fail(error)
+            except ProtocolError as error:
+                server.complain(api, context.peer, error)
+                return False
+            except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
+                server.complain(api, context.peer, error)
+                return False
+            del response
+            self.last_active = now = self._clock()
+            counters.requests[api] += 1
+            counters.request_seconds[api].observe(now - arrived)
+            self._in_work = 0
+            self._held -= nbytes  # first: what is given back may be granted to this connection
+            budget.answered(self, nbytes)
+            reader.expecting = self._shares and budget.ample
+            if self._stopping or context.mute_until > now:
+                break
         self.busy = False
-        self._in_work = 0
-        self.last_active = self._loop.time()
-        self._server.budget.settle(self)
-        self._account()
+        return True
 
     async def _mute(self, context: RequestContext) -> None:
         """Read nothing until the client's throttle is over; that it is gone ends it early."""

@@ -11,6 +11,7 @@ Source: Kafka protocol guide, "Common Request and Response Structure".
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from aiokq.connection.pool import FramePool
@@ -28,6 +29,8 @@ SIZE_BYTES: Final = 4
 
 DEFAULT_MAX_FRAME_BYTES: Final = 104_857_600
 """Kafka's `socket.request.max.bytes`."""
+
+_read_size: Final = Struct(">i").unpack_from
 
 # Large enough for thousands of small frames per read, small enough that of a 1 MB frame only a
 # sixteenth is copied.
@@ -124,7 +127,7 @@ class FrameReader:
     @property
     def allocated(self) -> int:
         """Bytes of memory taken for a frame that has not arrived whole."""
-        return 0 if self._frame is None else self._allocated
+        return self.needs[0]
 
     @property
     def wanted(self) -> int:
@@ -132,14 +135,16 @@ class FrameReader:
 
         The owner may put off the next `get_buffer` until it can spare them.
         """
-        if self._frame is None or self._filled < self._room:
-            return 0
-        return self._next_step() - self._room
+        return self.needs[1]
 
     @property
     def needs(self) -> tuple[int, int]:
-        """`allocated` and `wanted`, which an account of memory asks for with each request."""
-        return (0, 0) if self._frame is None else (self._allocated, self.wanted)
+        """`allocated` and `wanted`."""
+        if self._frame is None:
+            return 0, 0
+        if self._filled < self._room:
+            return self._allocated, 0
+        return self._allocated, self._next_step() - self._room
 
     @property
     def mid_frame(self) -> bool:
@@ -208,17 +213,14 @@ class FrameReader:
     def _take_expected(self, nbytes: int) -> list[memoryview]:
         """What came into the memory made ready: mostly just the frames that were expected."""
         received = self._pool.ready(self._expected)
-        size = self._large_size(received, 0, nbytes)
-        if not size:
-            self._expected = 0
-            return self._cut(received[:nbytes])
-        self._pool.claim()
         frames: list[memoryview] = []
-        position = left = 0
-        while size:
-            begin = position + SIZE_BYTES
-            end = begin + size
+        position = left = one = 0
+        while position + SIZE_BYTES <= nbytes:
+            (size,) = _read_size(received, position)
+            if not RECEIVE_BUFFER_BYTES < size <= self.max_frame_bytes:
+                break
             one = SIZE_BYTES + size
+            begin, end = position + SIZE_BYTES, position + one
             if end > nbytes:  # if it is larger than what is left, `get_buffer` makes room
                 self._frame = received[begin:end]
                 self._room = len(self._frame)
@@ -230,8 +232,11 @@ class FrameReader:
             frames.append(received[begin:end])
             left += size
             position = end
-            size = self._large_size(received, position, nbytes)
-        else:
+        if not one:  # something small came, which is copied
+            self._expected = 0
+            return self._cut(received[:nbytes])
+        self._pool.claim()
+        if self._frame is None:
             self.slack = len(received) - left
         # So much again; more where there was no more room. The end of a frame that is too large to
         # be expected corrects this.
@@ -243,13 +248,6 @@ class FrameReader:
             except ProtocolError as error:
                 self.error = error
         return frames
-
-    def _large_size(self, received: memoryview, position: int, end: int) -> int:
-        """The size of the frame that begins there, if it has come and is of a large one; else 0."""
-        if end - position < SIZE_BYTES:
-            return 0
-        size = int.from_bytes(received[position : position + SIZE_BYTES], "big", signed=True)
-        return size if RECEIVE_BUFFER_BYTES < size <= self.max_frame_bytes else 0
 
     # hot: one pass per read, benchmarks/micro/connection.py
     def _cut(self, data: memoryview) -> list[memoryview]:

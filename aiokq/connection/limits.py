@@ -44,24 +44,26 @@ class FrameBudget:
 
     When it is used up, connections in the middle of a request stop reading, but for one: that one
     may overdraw, by at most one frame, so that there is always one that finishes and gives back.
+
+    Attributes:
+        limit: bytes of it.
+        used: bytes taken.
+        ample: whether half of it is left: a frame may be received before it is asked for.
     """
 
-    __slots__ = ("_overdrawn", "_waiting", "limit", "used")
+    __slots__ = ("_overdrawn", "_waiting", "ample", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.ample = limit > 0
         self._overdrawn: object | None = None
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
-
-    @property
-    def ample(self) -> bool:
-        """Whether half of it is left: a frame may be received before it is asked for."""
-        return self.used * 2 < self.limit
 
     def charge(self, nbytes: int) -> None:
         """Take note of memory taken, or given back (negative)."""
         self.used += nbytes
+        self.ample = self.used * 2 < self.limit
         if nbytes < 0 and self._waiting:
             self._wake()
 
@@ -74,6 +76,16 @@ class FrameBudget:
             return True
         self._waiting.append((owner, nbytes, resume))
         return False
+
+    def answered(self, owner: object, nbytes: int) -> None:
+        """`owner` finished a request and gives back what that had: `settle` and `charge` in one."""
+        # hot: once per request, and mostly nobody waits
+        if self._overdrawn is owner:
+            self.settle(owner)
+        self.used -= nbytes
+        self.ample = self.used * 2 < self.limit
+        if self._waiting:
+            self._wake()
 
     def settle(self, owner: object) -> None:
         """`owner` finished its request, or is gone: if it overdrew, another one may."""

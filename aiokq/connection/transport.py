@@ -55,6 +55,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_ended",
         "_error",
         "_held",
         "_held_bytes",
@@ -92,6 +93,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._error: KafkaError | None = None
         self._lost = False
+        self._ended = False  # closed from here or there; the transport itself may know of more
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -135,6 +137,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Close our side too: Kafka has no half-closed connections."""
+        self._ended = True
         return False
 
     def pause_writing(self) -> None:
@@ -148,7 +151,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the loss with the cause known best."""
-        self._lost = True
+        self._lost = self._ended = True
         self._drop_held()
         error = self._error
         if error is None:
@@ -188,7 +191,26 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Whether unsent output is above the high-water mark."""
         return self._paused
 
-    # hot: once per request and response, benchmarks/micro/connection.py
+    # hot: once per response, benchmarks/micro/connection.py
+    def hold(self, fragments: Sequence[Buffer], size: int) -> bool:
+        """Send small output at the end of this turn of the loop, if nothing speaks against it.
+
+        Returns:
+            False if it is not small, or the connection is closed or has too much unsent: nothing
+            was done.
+        """
+        held_bytes = self._held_bytes + size
+        if size >= _HOLD_BYTES or held_bytes >= _HELD_MAX_BYTES or self._paused or self._ended:
+            return False
+        held = self._held
+        if not held:
+            self._loop.call_soon(self.push)
+        held += fragments
+        self._held_bytes = held_bytes
+        self.bytes_out += size
+        return True
+
+    # hot: once per request, benchmarks/micro/connection.py
     def write(self, fragments: Sequence[Buffer], size: int) -> None:
         """Send buffers, `size` bytes together; never blocks, never copies needlessly.
 
@@ -216,7 +238,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         held = self._held
         if held:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
-            self._drop_held()
+            self._held = []
+            self._held_bytes = 0
 
     def _drop_held(self) -> None:
         self._held = []
@@ -269,6 +292,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def close(self, error: KafkaError | None = None) -> None:
         """Close after what was written is sent; `error` is reported as the cause."""
+        self._ended = True
         if self._error is None:
             self._error = error
         if self._transport is not None:
@@ -277,6 +301,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def fail(self, error: KafkaError) -> None:
         """Close at once, dropping unsent output; `error` is reported as the cause."""
+        self._ended = True
         if self._error is None:
             self._error = error
         self._drop_held()

@@ -29,6 +29,33 @@ def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
     assert resumed == ["b", "c"]
 
 
+def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
+    """It overdrew: the next one may, and who fits into what it gives back goes on as well."""
+    budget = FrameBudget(100)
+    resumed: list[str] = []
+    budget.charge(120)
+    assert budget.may_take("a", 1, never)
+    assert not budget.may_take("b", 200, lambda: resumed.append("b"))
+    assert not budget.may_take("c", 30, lambda: resumed.append("c"))
+    budget.answered("other", 10)
+    assert (budget.used, resumed) == (110, [])
+    budget.answered("a", 60)
+    assert (budget.used, resumed) == (50, ["b", "c"])
+
+
+def test_what_half_of_is_left_is_ample() -> None:
+    """A frame is received before it is asked for only while that does no harm."""
+    budget = FrameBudget(100)
+    assert budget.ample
+    budget.charge(50)
+    assert not budget.ample
+    budget.charge(-1)
+    assert budget.ample
+    budget.charge(11)
+    budget.answered("a", 20)
+    assert budget.ample
+
+
 def test_memory_given_back_goes_to_those_who_wait_longest() -> None:
     """Requests were answered: as many go on as there is room for, in their order."""
     budget = FrameBudget(100)

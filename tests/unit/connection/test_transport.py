@@ -104,6 +104,41 @@ async def test_small_output_is_held_up_to_a_bound(pair: Pair) -> None:
     assert sum(map(len, recorder.writes)) > 900_000
 
 
+async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pair) -> None:
+    """A response costs next to nothing then; in all other cases it is for who can wait."""
+    transport, recorder = pair
+    assert transport.hold([b"o", b"ne"], 3)
+    assert transport.hold([b"two"], 3)
+    assert not transport.hold([bytes(100_000)], 100_000)
+    assert (recorder.writes, transport.unsent) == ([], 6)
+    await asyncio.sleep(0)
+    assert recorder.writes == [b"onetwo"]
+    assert (transport.unsent, transport.bytes_out) == (0, 6)
+    transport.pause_writing()
+    assert not transport.hold([b"three"], 5)
+    transport.resume_writing()
+    assert transport.hold([b"three"], 5)
+    while transport.hold([bytes(1000)], 1000):
+        assert transport.unsent < 66_000
+    assert recorder.writes == [b"onetwo"]
+
+
+@pytest.mark.parametrize("end", ["eof", "close", "fail", "lost"])
+async def test_nothing_is_held_for_a_connection_that_is_closed(pair: Pair, end: str) -> None:
+    """It would be written to a transport that is gone, and counted as sent."""
+    transport, _ = pair
+    if end == "eof":
+        transport.eof_received()
+    elif end == "close":
+        transport.close(Closed("done"))
+    elif end == "fail":
+        transport.fail(ConnectionLost("gone"))
+    else:
+        transport.connection_lost(None)
+    assert not transport.hold([b"answer"], 6)
+    assert (transport.unsent, transport.bytes_out) == (0, 0)
+
+
 async def test_closing_sends_what_is_held(pair: Pair) -> None:
     """A response whose connection is closed in the same turn was promised; so was acks=0."""
     transport, recorder = pair
