@@ -1,8 +1,8 @@
 """Owns one accepted connection: requests one at a time and in order, responses likewise.
 
 Reading goes on while a request is in work, so that the next ones are there when it is done; it
-stops when a few are waiting. Together with one response being written that bounds what a client can
-make a server hold.
+stops when several are waiting. Together with one response being written that bounds what a client
+can make a server hold.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ __all__ = ["AcceptedConnection"]
 logger = logging.getLogger("aiokq.connection")
 
 
-WAITING_REQUESTS: Final = 4
-"""Requests received that may wait for the one in work. Several that are received together, handled
-together and answered together find code and data in the processor's caches, and the system is asked
-less often to stop and go on reading."""
+WAITING_REQUESTS: Final = 16
+"""Nothing more is read when so many requests wait for the one in work. Several that are received
+together, handled together and answered together find code and data in the processor's caches; and
+to stop and go on costs system calls, so these are more than most producers have under way."""
 
-WAITING_BYTES: Final = 512 * 1024
-"""What they may have together, but for the last of them."""
+WAITING_BYTES: Final = 1152 * 1024
+"""Likewise of their bytes, and eight requests of 128 KB are less. So with a request in work a
+connection holds less than this and what one read brings, which is the rest of one request, or of
+several at most as much again."""
 
 
 class _Pause:

@@ -41,7 +41,7 @@ _START_BYTES: Final = 4096
 
 # So much is received at once of several large frames: of a producer's batches of 128 KB as many as
 # may wait on a server's connection.
-_TOGETHER_BYTES: Final = 640 * 1024
+_TOGETHER_BYTES: Final = 1152 * 1024
 
 # Produce requests are at most 1 MB with every client's defaults, and are received without a copy.
 # No larger frame is expected either: memory for it comes in steps, as its bytes do.

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiokq import wire
-from aiokq.connection.accepted import AcceptedConnection
-from aiokq.connection.framing import FrameReader
+from aiokq.connection.accepted import WAITING_BYTES, AcceptedConnection
+from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Address
@@ -177,10 +177,61 @@ def test_a_client_that_sends_without_end_is_stopped() -> None:
             b.handler.answer = sleeper(10)
             client.send(*([bytes(100_000)] * 100))
             await asyncio.sleep(5)
-            assert b.server.budget.used <= 700_000
+            # Those that wait, of which the last came when there was room for one byte, and one.
+            assert b.server.budget.used <= WAITING_BYTES + 200_000
+            assert client.transport.get_write_buffer_size() > 8_000_000
+
+    run(1, main)
+
+
+def test_a_client_that_sends_small_requests_without_end_is_stopped() -> None:
+    """Each is next to nothing, and a hundred thousand are a lot: what one read brings waits."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            b.handler.answer = sleeper(10)
+            client.send(*([bytes(1000)] * 10_000))
+            await asyncio.sleep(5)
+            assert b.server.budget.used <= 2 * RECEIVE_BUFFER_BYTES
             assert client.transport.get_write_buffer_size() > 9_000_000
 
     run(1, main)
+
+
+@pytest.mark.parametrize("size", [10, 1000, 128 * 1024])
+def test_what_a_producer_has_under_way_is_received_without_a_stop(size: int) -> None:
+    """Its five requests came together: to stop reading and to go on are system calls, for nothing
+    where they are handled at once."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            [connection] = b.server._connections
+            stops: list[None] = []
+            pause = connection.transport.transport.pause_reading
+            connection.transport.transport.pause_reading = (  # type: ignore[method-assign]
+                lambda: stops.append(pause())
+            )
+            for _ in range(3):
+                before = len(client.frames)
+                arrive(connection, frame(bytes(size)) * 5)
+                await client.receive(before + 5)
+            assert not stops
+
+    run(1, main)
+
+
+def arrive(connection: AcceptedConnection, data: bytes) -> int:
+    """All of it in one turn of the loop; returns how large the last buffer was."""
+    left = memoryview(data)
+    while left:
+        buffer = connection.transport.get_buffer(-1)
+        size = min(len(left), len(buffer))
+        buffer[:size] = left[:size]
+        left = left[size:]
+        connection.transport.buffer_updated(size)
+    return len(buffer)
 
 
 def sleeper(seconds: float) -> Handle:
@@ -293,6 +344,30 @@ def test_a_client_that_reads_nothing_is_given_up_with_bounded_memory() -> None:
             await asyncio.sleep(10)
             assert b.server.connections == 0
             file.close()
+
+    run(1, main)
+
+
+def test_small_responses_that_nobody_reads_are_bounded() -> None:
+    """Each is sent without a wait; the next one has to, where too much is unsent."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(write_stall=10.0)) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [(10_000).to_bytes(4, "big"), bytes(10_000)]
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.transport.pause_reading()
+            client.send(*([b"x"] * 10_000))
+            await asyncio.sleep(5)
+            (wire_,) = simulation.network.connections(SERVER)
+            assert wire_.server.get_write_buffer_size() <= 600_000
+            assert len(b.handler.frames) < 200
+            await asyncio.sleep(20)
+            assert b.server.connections == 0
+            assert b.server.budget.used == 0
 
     run(1, main)
 
@@ -708,23 +783,16 @@ def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
             [connection] = b.server._connections
             data = frame(bytes(100_000))
 
-            async def arrive(count: int) -> int:
+            async def held_by(count: int) -> int:
                 """Several requests; how much memory those hold that came at once with the last."""
-                left = count * data
-                while left:
-                    buffer = connection.transport.get_buffer(-1)
-                    size = min(len(left), len(buffer))
-                    buffer[:size] = left[:size]
-                    left = left[size:]
-                    connection.transport.buffer_updated(size)
-                held = len(buffer)
+                held = arrive(connection, count * data)
                 await asyncio.sleep(0.5)
                 assert b.server.budget.used >= held - 4
                 await asyncio.sleep(10)
                 assert b.server.budget.used == 0
                 return held
 
-            held = [await arrive(count) for count in (1, 1, 2, 4, 1)]
+            held = [await held_by(count) for count in (1, 1, 2, 4, 1)]
             assert held[-1] >= 4 * len(data)
 
     run(1, main)
@@ -804,6 +872,28 @@ def test_a_throttled_client_is_not_read_from() -> None:
             client.send(b"next")
             await client.receive(2)
             assert 5 <= simulation.loop.time() < 5.1
+
+    run(1, main)
+
+
+def test_what_came_together_with_the_request_that_throttles_waits_as_well() -> None:
+    """A client that pipelines would not notice that it is throttled."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"throttle":
+                    context.mute_until = simulation.loop.time() + 5
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"before", b"throttle", b"behind", b"throttle", b"last")
+            for count, earliest in ((2, 0), (4, 5), (5, 10)):
+                await client.receive(count)
+                assert earliest <= simulation.loop.time() < earliest + 0.1
+                assert len(client.frames) == count
 
     run(1, main)
 
