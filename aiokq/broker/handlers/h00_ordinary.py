@@ -115,7 +115,7 @@ def _appends(
             append = OrdinaryAppend(records, _header(BatchHeader, fields), now_ms)
             if append.size > max_bytes or append.max_timestamp_ms > now_ms + after_max_ms:
                 return None
-            if partition.log.durability.has_policy:
+            if partition.log.commits_late:
                 return None
             of_topic.append((partition, append))
     return appends

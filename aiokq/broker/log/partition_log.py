@@ -207,6 +207,11 @@ class PartitionLog(LocalLog):
 
     # --- durability
 
+    @property
+    def commits_late(self) -> bool:
+        """Whether ``committed`` may have to wait, for what is appended now or was before."""
+        return self.durability.has_policy or self.high_watermark < self.log_end_offset
+
     async def committed(self, offset: int) -> None:
         """Wait until the records before ``offset`` are: at once, unless the topic asks for a flush.
 

@@ -92,8 +92,8 @@ def with_crc(data: bytes) -> bytes:
     return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
 
 
-def patched(position, layout, value):  # type: ignore[no-untyped-def]
-    data, size = batch(), struct.calcsize(layout)
+def patched(position, layout, value, data=None):  # type: ignore[no-untyped-def]
+    data, size = data or batch(), struct.calcsize(layout)
     return with_crc(data[:position] + struct.pack(layout, value) + data[position + size :])
 
 
@@ -102,6 +102,8 @@ OTHER_BATCHES = {
     "empty": b"",
     "a header's start": batch()[:60],
     "a header": batch()[:61],
+    "a header's start with its length": patched(8, ">i", 48, batch()[:60]),
+    "a header with its length": patched(8, ">i", 49, batch()[:61]),
     "two": batch() + batch(),
     "cut": batch()[:-1],
     "more behind it": batch() + b"\0",
@@ -116,8 +118,10 @@ OTHER_BATCHES = {
     "a negative delta": patched(23, ">i", -1),
     "another count": patched(57, ">i", 3),
     "no count": patched(57, ">i", 0),
+    "no records": patched(57, ">i", 0, patched(23, ">i", -1)),
     "the largest delta": patched(23, ">i", 2**31 - 1),
     "a producer without a sequence": patched(43, ">q", 5),
+    "the first producer without a sequence": patched(43, ">q", 0),
     "a wrong CRC": batch()[:-1] + b"\x7f",
 }
 
@@ -150,6 +154,20 @@ def test_other_requests(core, version) -> None:
         data = frame(version, parts)
         data[2:4] = struct.pack(">h", other_version)
         assert read(core, data) is None
+
+
+@pytest.mark.parametrize("last", [0, 1, 15, 16, 127])
+@pytest.mark.parametrize("continued", range(8))
+def test_varints_have_32_bits(core, continued, last) -> None:
+    """However long they are written; the codec refuses the others, and no shift goes too far."""
+    data = frame(9, [(0, batch())])
+    null = 12  # where it says that there is no transactional id
+    assert data[null] == 0
+    data[null : null + 1] = b"\x80" * continued + bytes([last])
+    found = read(core, data)
+    assert (found is not None) == (last == 0 and continued < 5)
+    if found is not None:
+        assert found == read(core, frame(9, [(0, batch())]))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import uuid
 
@@ -10,7 +11,8 @@ import pytest
 from aiokq import wire
 from aiokq.broker.handlers import h00_ordinary, h00_produce
 from aiokq.connection.context import CloseConnection
-from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
+from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
+from tests.unit.broker.log.test_flusher import slow
 
 
 @pytest.fixture
@@ -170,6 +172,32 @@ async def test_settings_that_concern_records_are_looked_into(settings, looked_in
         assert len(looked_into) == 2
         await broker.node.topics.alter_configs(topic, lambda _: {})
         await broker.produce("plain", batch())
+        assert len(looked_into) == 2
+
+
+async def test_a_retry_of_what_waits_for_a_flush_waits_as_well(looked_into):
+    """Also when the topic asks for flushes no more: a power cut may take the batch back yet."""
+    broker = Broker()
+    disk = slow(broker, 0)
+    async with broker:
+        await broker.create("t", flush_messages=1)
+        topic = broker.node.topics.get("t")
+        once = batch(producer_id=5, producer_epoch=0, base_sequence=0)
+        disk.stands_still = True
+        first = asyncio.ensure_future(broker.produce("t", once))
+        await until(lambda: disk.waiting)
+        disk.stands_still = False
+        [sync] = disk.waiting
+        await broker.node.topics.alter_configs(topic, lambda _: {})
+        again = asyncio.ensure_future(broker.produce("t", once))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        answered = first.done() or again.done()
+        sync.set_result(None)
+        assert not answered
+        assert [answer.base_offset for answer in await asyncio.gather(first, again)] == [0, 0]
+        assert len(looked_into) == 2
+        assert (await broker.produce("t", batch())).base_offset == 1
         assert len(looked_into) == 2
 
 
