@@ -90,6 +90,7 @@ if cython.compiled:
         aiokq_add,
         aiokq_crc32c,
         aiokq_crc32c_setup,
+        aiokq_elements,
         aiokq_i16,
         aiokq_i32,
         aiokq_i64,
@@ -4990,9 +4991,10 @@ class KeptBatches:
 def read_produced(frame):
     """An ordinary Produce request, its batches checked; None for any other.
 
-    Ordinary is what producers send but for mistakes and transactions: version 3 to 13, each
-    partition with one batch of format 2 that a broker may store as it came, as far as the batch
-    itself says. Who gets None decodes the request, and finds out what is the matter with it.
+    Ordinary is what producers send but for mistakes and transactions: version 3 to 13, topics and
+    partitions no more than 1024 in all, each partition with one batch of format 2 that a broker may
+    store as it came, as far as the batch itself says. Who gets None decodes the request, and finds
+    out what is the matter with it.
 
     Args:
         frame: a Produce request, its header included; records are given as views of it.
@@ -5023,7 +5025,7 @@ if cython.compiled:
         )
         text: cython.pointer(cython.const[cython.uchar])
         size: int64_t
-        r.at, r.end, r.flexible, r.bad = start, start + buffer.len, False, False
+        r.at, r.end, r.flexible, r.bad, r.parts = start, start + buffer.len, False, False, 0
         api: cython.int = aiokq_int16(r)
         version: cython.int = aiokq_int16(r)
         correlation_id: cython.int = aiokq_int32(r)
@@ -5040,8 +5042,8 @@ if cython.compiled:
             return None
         acks: cython.int = aiokq_int16(r)
         aiokq_int32(r)  # its timeout
-        topics_left: int64_t = aiokq_length(r, 4)
-        if r.bad or acks < -1 or acks > 1 or topics_left < 0:
+        topics_left: int64_t = aiokq_elements(r)
+        if r.bad or acks < -1 or acks > 1:
             return None
         topics: list = []
         topic: object
@@ -5076,8 +5078,8 @@ if cython.compiled:
     ) -> object:
         batch: cython.pointer(cython.const[cython.uchar])
         newest_codec: cython.int = 4 if version >= 7 else 3  # zstd
-        left: int64_t = aiokq_length(r, 4)
-        if left < 0:
+        left: int64_t = aiokq_elements(r)
+        if r.bad:
             return None
         partitions: list = []
         while left > 0:

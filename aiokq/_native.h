@@ -442,10 +442,14 @@ static inline uint32_t aiokq_crc32c(uint32_t crc, const unsigned char *at, Py_ss
 
 /* ---------------------------------------------------------------- a request, from the front */
 
+/* The most that the arrays of an ordinary request have in all: who has more to append lets others
+ * have their turn, and nobody makes millions of objects of a frame that says nothing else. */
+#define AIOKQ_MOST_PARTS 1024
+
 /* `bad` once the bytes were not what was asked for: what is given then means nothing. */
 typedef struct {
     const unsigned char *at, *end;
-    int flexible, bad;
+    int flexible, bad, parts;
 } aiokq_request;
 
 /* The bytes there, which are passed; NULL if there are not so many. */
@@ -486,6 +490,17 @@ static inline int64_t aiokq_length(aiokq_request *request, int plain) {
     }
     request->bad = 1;
     return -1;
+}
+
+/* How many elements an array has; -1 for null, or for more than all arrays may have together. */
+static inline int64_t aiokq_elements(aiokq_request *request) {
+    int64_t count = aiokq_length(request, 4);
+    if (count < 0 || count > AIOKQ_MOST_PARTS - request->parts) {
+        request->bad = 1;
+        return -1;
+    }
+    request->parts += (int)count;
+    return count;
 }
 
 /* Passes tagged fields, where the version has them; some that are there are nobody's here. */

@@ -64,11 +64,13 @@ cdef extern from "_native.h":
         const unsigned char *end
         bint flexible
         bint bad
+        int parts
 
     const unsigned char *aiokq_pass(aiokq_request *request, int64_t size) noexcept nogil
     int32_t aiokq_int16(aiokq_request *request) noexcept nogil
     int32_t aiokq_int32(aiokq_request *request) noexcept nogil
     int64_t aiokq_length(aiokq_request *request, int plain) noexcept nogil
+    int64_t aiokq_elements(aiokq_request *request) noexcept nogil
     void aiokq_no_tags(aiokq_request *request) noexcept nogil
     bint aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) noexcept nogil
     uint32_t aiokq_murmur2(const unsigned char *data, Py_ssize_t length) noexcept nogil

@@ -21,6 +21,7 @@ _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 _OLDEST, _NEWEST, _ZSTD_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 3, 13, 7, 9, 13
 _CODEC, _SPECIAL = 0x07, 0x38  # LogAppendTime, transactional, control
 _ZSTD: Final = 4
+_MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
 
 
 class _OtherRequest(Exception):
@@ -30,12 +31,13 @@ class _OtherRequest(Exception):
 class _Request:
     """A request, read from the front."""
 
-    __slots__ = ("at", "data", "flexible")
+    __slots__ = ("at", "data", "flexible", "parts")
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.at = _START.size
         self.flexible = False
+        self.parts = 0
 
     def take(self, size: int) -> memoryview:
         end = self.at + size
@@ -60,6 +62,14 @@ class _Request:
             if byte < 0x80:
                 return bits - 1
         raise _OtherRequest
+
+    def elements(self) -> int:
+        """Of an array; all arrays together may have so many."""
+        count = self.length(_INT32)
+        self.parts += count
+        if count < 0 or self.parts > _MOST_PARTS:
+            raise _OtherRequest
+        return count
 
     def text(self, size: int) -> str:
         try:
@@ -97,8 +107,8 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
         raise _OtherRequest
     acks = request.number(_INT16)
     request.number(_INT32)
-    count = request.length(_INT32)
-    if not -1 <= acks <= 1 or count < 0:
+    count = request.elements()
+    if not -1 <= acks <= 1:
         raise _OtherRequest
     newest_codec = _ZSTD if version >= _ZSTD_SINCE else _ZSTD - 1
     topics: Topics = []
@@ -109,10 +119,7 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
         else:
             topic = request.text(request.length(_INT16))
         partitions = []
-        left = request.length(_INT32)
-        if left < 0:
-            raise _OtherRequest
-        for _ in range(left):
+        for _ in range(request.elements()):
             index = request.number(_INT32)
             batch = request.take(request.length(_INT32))
             partitions.append((index, batch, _ordinary(batch, newest_codec)))

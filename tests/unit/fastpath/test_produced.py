@@ -88,6 +88,22 @@ def test_no_topics_and_no_partitions_are_ordinary(core) -> None:
     assert read(core, bytearray(b"".join(map(bytes, empty))[4:])) == (9, 1, 1, [])
 
 
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_request_of_many_parts_is_another_one(core, version) -> None:
+    """Topics and partitions together: a frame of 4 MB may have a million, which take seconds."""
+    data = batch(1)
+    most = 1024 - 1  # and the topic
+    assert len(read(core, frame(version, [(n, data) for n in range(most)]))[3][0][1]) == most
+    assert read(core, frame(version, [(n, data) for n in range(most + 1)])) is None
+    for count in (1024, 1025):
+        named = {"topic_id": TOPIC_ID} if version >= 13 else {"name": "t"}
+        topics = [wire.TopicProduceData(partition_data=[], **named)] * count
+        request = wire.ProduceRequest(acks=1, timeout_ms=1, topic_data=topics)
+        parts = wire.encode_request(request, version=version, correlation_id=1, client_id=None)
+        found = read(core, bytearray(b"".join(map(bytes, parts))[4:]))
+        assert (found is not None) == (count == 1024)
+
+
 def with_crc(data: bytes) -> bytes:
     return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import uuid
+from itertools import pairwise
 
 import pytest
 
@@ -231,6 +232,25 @@ async def test_a_large_request_lets_others_have_their_turn(looked_into):
         await broker.ask(request(*(("t", n, part) for n in range(4))), 9)
         assert looked_into == []
         await broker.ask(request(*(("t", n, part) for n in range(5))), 9)
+        assert len(looked_into) == 1
+
+
+async def test_many_small_batches_let_others_have_their_turn(looked_into):
+    """What they cost is not their bytes: 4 MB may hold more than 50,000."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.ask(request(*[("t", 0, batch())] * 1023), 9)
+        assert looked_into == []
+        turns = []
+        many = asyncio.ensure_future(broker.ask(request(*[("t", 0, batch())] * 5000), 9))
+        while not many.done():
+            turns.append(broker.node.topics.partition("t", 0).log.log_end_offset)
+            await asyncio.sleep(0)
+        ends = [*turns, 6023]
+        assert max(end - begin for begin, end in pairwise(ends)) <= 1025
+        assert [each.base_offset for each in (await many).responses[0].partition_responses] == list(
+            range(1023, 6023)
+        )
         assert len(looked_into) == 1
 
 
