@@ -12,6 +12,7 @@ import pytest
 from aiokq import wire
 from aiokq.broker.handlers import h00_ordinary, h00_produce
 from aiokq.connection.context import CloseConnection
+from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow
 
@@ -251,6 +252,30 @@ async def test_many_small_batches_let_others_have_their_turn(looked_into):
         assert [each.base_offset for each in (await many).responses[0].partition_responses] == list(
             range(1023, 6023)
         )
+        assert len(looked_into) == 1
+
+
+async def test_segments_end_where_they_are_full(looked_into):
+    """And what is larger than one is refused, also where messages may be."""
+    async with Broker() as broker:
+        await broker.create("t", segment_bytes=1_048_576, max_message_bytes=2_000_000)
+        for base_offset in range(3):
+            answer = await broker.produce("t", batch(value=b"v" * 600_000))
+            assert (answer.error_code, answer.base_offset) == (0, base_offset)
+        log = broker.node.topics.partition("t", 0).log
+        assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+        assert looked_into == []
+        assert (await broker.produce("t", batch(value=b"v" * 1_048_600))).error_code == 18
+        assert len(looked_into) == 1
+
+
+async def test_a_partition_without_its_log_is_looked_into(looked_into):
+    """Its directory failed, or it is being recovered: the answer says which."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        broker.node.topics.partition("t", 1).take_offline(KafkaStorage("its directory failed"))
+        response = await broker.ask(request(("t", 0, batch()), ("t", 1, batch())), 9)
+        assert results(response) == [(0, 0, 0), (1, 56, -1)]
         assert len(looked_into) == 1
 
 
