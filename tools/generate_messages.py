@@ -45,6 +45,7 @@ MACHINERY = {
     "frames",
     "interpret",
     "primitives",
+    "produced",
     "source",
     "struct",
     "versions",
