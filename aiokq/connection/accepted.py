@@ -70,7 +70,6 @@ class AcceptedConnection:
             deque()
         )  # with its bytes, and since when
         self._wake: asyncio.Future[None] | None = None
-        self._shares = scratch is not None
         self._paused = 0  # reasons of `_Pause`
         self._in_work = 0  # bytes of the request in work
         self._waiting = 0  # bytes of requests received and not in work
@@ -85,7 +84,13 @@ class AcceptedConnection:
         self.last_active = self._loop.time()
         self.transport = FrameTransport(
             self,
-            FrameReader(limits.max_frame_bytes, trusted=False, scratch=scratch, pool=pool),
+            FrameReader(
+                limits.max_frame_bytes,
+                trusted=False,
+                scratch=scratch,
+                pool=pool,
+                spare=None if scratch is None else server.budget,
+            ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
         )
         self._writer = ResponseWriter(self.transport, limits.write_stall)
@@ -134,10 +139,8 @@ class AcceptedConnection:
             self._frame_started = None
             self._account()
         else:  # `_account`, where nothing is under way and nothing was
-            budget = self._budget
-            reader.expecting = self._shares and budget.ample
             self._held += nbytes
-            budget.charge(nbytes)
+            self._budget.charge(nbytes)
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
@@ -229,7 +232,7 @@ class AcceptedConnection:
         # hot: benchmarks/micro/produce.py
         server, budget, writer = self._server, self._budget, self._writer
         handle = server.handler.handle
-        counters, reader, queue = server.counters, self.transport.reader, self._frames
+        counters, queue = server.counters, self._frames
         self.busy = True
         while queue:
             frame, nbytes, arrived = queue.popleft()
@@ -268,7 +271,6 @@ class AcceptedConnection:
             self._in_work = 0
             self._held -= nbytes  # first: what is given back may be granted to this connection
             budget.answered(self, nbytes)
-            reader.expecting = self._shares and budget.ample
             if self._stopping or context.mute_until > now:
                 break
         self.busy = False
@@ -291,8 +293,7 @@ class AcceptedConnection:
 
     def _account(self) -> None:
         """Charge what is held to the server's budget; stop reading where there is no more."""
-        reader, budget = self.transport.reader, self._server.budget
-        reader.expecting = self._shares and budget.ample
+        reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if self._error is not None:
             under_way = wanted = self._granted = 0
@@ -313,7 +314,7 @@ class AcceptedConnection:
         more = held - self._held
         if more:
             self._held = held  # first: what is given back may be granted to this connection at once
-            self._server.budget.charge(more)
+            self._budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:
         """Charge memory that the reader is about to take."""

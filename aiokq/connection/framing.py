@@ -3,7 +3,7 @@
 A frame is a 4-byte big-endian size and that many bytes. Frames that arrive whole are copied out of
 a receive buffer, several per read; of a larger one the rest is received straight into the buffer
 that becomes the frame. Behind a large frame others are expected: of those less is received to be
-copied, or, where the owner says so, all of them into memory that was made ready: as many at once as
+copied, or, where memory is ample, all of them into memory that was made ready: as many at once as
 came together the last time. Frames are writable memoryviews over memory that nothing else uses.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
@@ -12,7 +12,7 @@ Source: Kafka protocol guide, "Common Request and Response Structure".
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from aiokq.connection.pool import FramePool
 from aiokq.core.errors import ProtocolError
@@ -22,6 +22,7 @@ __all__ = [
     "RECEIVE_BUFFER_BYTES",
     "SIZE_BYTES",
     "FrameReader",
+    "Spare",
     "foreign_protocol",
 ]
 
@@ -53,6 +54,15 @@ _HTTP_STARTS: Final = (
 )  # fmt: skip
 
 
+class Spare(Protocol):
+    """Who knows whether there is memory to spare, at any moment."""
+
+    @property
+    def ample(self) -> bool:
+        """Whether so much is left that some may be taken without asking first."""
+        ...
+
+
 class FrameReader:
     """Cuts what a transport receives into frames.
 
@@ -67,12 +77,12 @@ class FrameReader:
             holds no memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop, as all but Windows' proactor do.
         pool: where the memory of large frames comes from; may be shared likewise.
+        spare: while it is ample, behind a large frame another of its size is received in one go,
+            size field and all, if it has arrived, or several: memory for them is taken without
+            asking. For those who share `scratch` and `pool`; else none is.
 
     Attributes:
         max_frame_bytes: as given.
-        expecting: behind a large frame another of its size is received in one go, size field and
-            all, if it has arrived, or several; memory for them is taken without asking first. For
-            those who share `scratch` and `pool`, and change it as they have memory to spare.
         slack: bytes of memory that the frames returned last hold beside their own, all together.
         error: what is wrong with the bytes behind the frames that were returned last, if anything;
             nothing may be received after it.
@@ -89,10 +99,11 @@ class FrameReader:
         "_pool",
         "_room",
         "_scratch",
+        "_spare",
         "_start",
+        "_taken_ahead",
         "_trusted",
         "error",
-        "expecting",
         "max_frame_bytes",
         "slack",
     )
@@ -104,13 +115,15 @@ class FrameReader:
         trusted: bool = True,
         scratch: bytearray | None = None,
         pool: FramePool | None = None,
+        spare: Spare | None = None,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.error: ProtocolError | None = None
-        self.expecting = False
         self.slack = 0
         self._expected = 0  # bytes of the large frames that may come next, and their size fields
+        self._taken_ahead = False  # whether the last buffer was memory for these
         self._pool = FramePool() if pool is None else pool
+        self._spare = spare
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._start = self._scratch  # the part of it that the next read may fill
@@ -155,9 +168,11 @@ class FrameReader:
         """Memory to receive into; never empty. Valid until the next call of either method."""
         frame = self._frame
         if frame is None:
-            if self._expected and self.expecting and not self._partial:
-                return self._pool.ready(self._expected)
-            return self._start
+            spare = self._spare
+            self._taken_ahead = bool(
+                self._expected and not self._partial and spare is not None and spare.ample
+            )
+            return self._pool.ready(self._expected) if self._taken_ahead else self._start
         filled = self._filled
         if filled == self._room:
             self._room = self._allocated = self._next_step()
@@ -176,7 +191,7 @@ class FrameReader:
         frame = self._frame
         self.slack = 0
         if frame is None:
-            if self._expected and self.expecting and not self._partial:
+            if self._taken_ahead:
                 return self._take_expected(nbytes)
             return self._cut(self._scratch[:nbytes])
         self._filled += nbytes

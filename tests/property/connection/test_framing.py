@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokq.connection.framing import FrameReader
+from aiokq.connection.limits import FrameBudget
 from aiokq.core.errors import ProtocolError
 
 sizes = st.one_of(st.integers(0, 40), st.integers(65_000, 66_000), st.integers(130_000, 140_000))
@@ -23,8 +24,8 @@ def test_frames_come_out_as_they_went_in(
     """However the network cuts the stream, frames are what the peer sent, in order."""
     payloads = [bytes([n % 251]) * length for n, length in enumerate(lengths)]
     data = b"".join(len(p).to_bytes(4, "big") + p for p in payloads)
-    reader = FrameReader(200_000, trusted=trusted)
-    reader.expecting = expecting
+    spare = FrameBudget(1) if expecting else None
+    reader = FrameReader(200_000, trusted=trusted, spare=spare)
     frames: list[memoryview] = []
     position, turn = 0, 0
     while position < len(data):

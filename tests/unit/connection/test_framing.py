@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from aiokq.connection.limits import FrameBudget
 from aiokq.connection.pool import FramePool
 from aiokq.core.errors import ProtocolError
 
@@ -66,8 +67,7 @@ def test_of_a_large_frame_behind_another_little_is_copied() -> None:
 
 def expecting() -> FrameReader:
     """A reader to which a large frame has come, and which may receive another in one go."""
-    reader = FrameReader(trusted=False)
-    reader.expecting = True
+    reader = FrameReader(trusted=False, spare=FrameBudget(1))
     reader.feed(frame(bytes(2 * RECEIVE_BUFFER_BYTES)))
     return reader
 
@@ -191,8 +191,7 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
 
 def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() -> None:
     """Behind one large request, the next could have promised two gigabytes."""
-    reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False)
-    reader.expecting = True
+    reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False, spare=FrameBudget(1))
     good = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     reader.feed(good)
     data = (3 * RECEIVE_BUFFER_BYTES + 1).to_bytes(4, "big") + b"xx"
@@ -206,8 +205,7 @@ def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() 
 def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
     """After one request of 50 MB, five bytes of the next one held 50 MB: a few such clients that
     sent nothing more took the memory of all others."""
-    reader = expecting() if expected else FrameReader(trusted=False)
-    reader.expecting = True
+    reader = expecting() if expected else FrameReader(trusted=False, spare=FrameBudget(1))
     reader.feed(frame(bytes(50_000_000)))
     buffer = reader.get_buffer()
     assert len(buffer) <= RECEIVE_BUFFER_BYTES
@@ -219,10 +217,12 @@ def test_what_is_very_large_is_not_expected_again(*, expected: bool) -> None:
 def test_readers_that_expect_large_frames_share_memory_until_one_has_it() -> None:
     """A thousand producers that are idle hold one buffer, not one each."""
     pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
-    readers = [FrameReader(trusted=False, scratch=scratch, pool=pool) for _ in range(10)]
+    readers = [
+        FrameReader(trusted=False, scratch=scratch, pool=pool, spare=FrameBudget(1))
+        for _ in range(10)
+    ]
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     for reader in readers:
-        reader.expecting = True
         reader.feed(data)
     assert len({id(reader.get_buffer().obj) for reader in readers}) == 1
     one, two = readers[:2]

@@ -798,6 +798,30 @@ def test_memory_for_requests_that_did_not_come_is_charged_as_well() -> None:
     run(1, main)
 
 
+def test_memory_that_others_took_is_not_taken_without_asking() -> None:
+    """There was a lot left when each of them was answered last; then all came at once, and had four
+    times the memory there is."""
+
+    async def main(simulation: Simulation) -> None:
+        limit = 8_000_000
+        async with bench(simulation, ServerLimits(queued_max_request_bytes=limit)) as b:
+            clients = [await b.client() for _ in range(30)]
+            for connection in b.server._connections:
+                for _ in range(4):
+                    arrive(connection, frame(bytes(128 * 1024)) * 8)
+                    await asyncio.sleep(1)
+            assert b.server.budget.used == 0
+            b.handler.answer = sleeper(10)
+            for client in clients:
+                client.send(bytes(128 * 1024))
+            await asyncio.sleep(5)
+            assert limit // 2 < b.server.budget.used <= limit + 128 * 1024
+            await asyncio.sleep(100)
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
 def test_memory_that_was_asked_for_is_given_back_with_the_request() -> None:
     """Its size came first, alone, and the rest in one piece: what it had asked for stayed charged,
     for as long as the client sent nothing more."""
