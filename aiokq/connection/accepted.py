@@ -38,6 +38,10 @@ WAITING_BYTES: Final = 1152 * 1024
 connection holds less than this and what one read brings, which is the rest of one request, or of
 several at most as much again."""
 
+TURN_BYTES: Final = 512 * 1024
+"""So much is handled of one client's requests in a turn of the loop, and what the last of them has
+more; then others are heard."""
+
 
 class _Pause:
     """Why nothing is read; reading goes on when no reason is left. (An IntFlag's operators are
@@ -234,6 +238,7 @@ class AcceptedConnection:
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
         self.busy = True
+        turn = 0
         while queue:
             frame, nbytes, arrived = queue.popleft()
             self._in_work = nbytes
@@ -273,6 +278,12 @@ class AcceptedConnection:
             budget.answered(self, nbytes)
             if self._stopping or context.mute_until > now:
                 break
+            turn += nbytes
+            if turn >= TURN_BYTES and queue:
+                turn = 0
+                await asyncio.sleep(0)
+                if self._stopping:
+                    break
         self.busy = False
         return True
 

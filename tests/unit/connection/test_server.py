@@ -56,6 +56,10 @@ class Handler:
         return [len(data).to_bytes(4, "big"), data]
 
 
+async def acknowledge(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+    return [b"\0\0\0\x02", b"ok"]
+
+
 class Client(asyncio.BufferedProtocol):
     """A client that speaks frames, and misbehaves when told to."""
 
@@ -164,6 +168,47 @@ def test_connections_do_not_wait_for_each_other() -> None:
             async with asyncio.timeout(1):
                 assert await two.receive(1) == [b"fast"]
             assert await one.receive(1) == [b"slow"]
+
+    run(1, main)
+
+
+@pytest.mark.parametrize(("size", "in_turn"), [(900_000, 1), (64 * 1024, 8)])
+def test_who_sends_one_request_is_heard_between_the_many_of_another(
+    size: int, in_turn: int
+) -> None:
+    """One client had megabytes under way, all of which were handled in one turn of the loop: who
+    only wanted to know the metadata waited for as long as that takes."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            b.handler.answer = acknowledge
+            await b.client()
+            await b.client()
+            many, one = b.server._connections
+            arrive(many, frame(bytes(size)) * 4 * in_turn)
+            arrive(one, frame(b"one"))
+            asyncio.get_running_loop().call_soon(arrive, one, frame(b"two"))
+            await asyncio.sleep(1)
+            assert len(b.handler.frames) == 4 * in_turn + 2
+            assert b.handler.frames.index(b"one") == in_turn
+            assert b.handler.frames.index(b"two") == 2 * in_turn + 1
+
+    run(1, main)
+
+
+def test_who_is_stopped_while_others_are_heard_handles_no_more() -> None:
+    """Its request in work is answered, and there was none just then: the next was begun."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            client = await b.client()
+            b.handler.answer = acknowledge
+            [connection] = b.server._connections
+            arrive(connection, frame(bytes(900_000)) * 3)
+            asyncio.get_running_loop().call_soon(connection.stop)
+            await client.lost.wait()
+            assert (len(b.handler.frames), len(client.frames)) == (1, 1)
+            assert b.server.budget.used == 0
 
     run(1, main)
 
