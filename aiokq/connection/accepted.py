@@ -61,14 +61,14 @@ class AcceptedConnection:
     Attributes:
         context: what handlers are told; set when the connection is made.
         busy: a request is in work, or its response is being written.
-        last_active: the loop's time of the last byte received or response sent.
+        last_active: the loop's time of the last byte received, or of the end of being busy.
     """
 
     def __init__(self, server: Server, scratch: bytearray | None, pool: FramePool) -> None:
         limits = server.limits
         self._server = server
         self._budget = server.budget
-        self._clock = server.clock.monotonic  # the loop's time, and exact
+        self._clock = server.clock.monotonic  # for latencies: exact, where the loop's is of a turn
         self._loop = asyncio.get_running_loop()
         self._frames: deque[tuple[memoryview, int, float]] = (
             deque()
@@ -124,17 +124,18 @@ class AcceptedConnection:
         """Queue the requests, and stop reading if they have to wait."""
         # hot: benchmarks/micro/produce.py
         reader, queue = self.transport.reader, self._frames
-        self.last_active = now = self._clock()
+        self.last_active = now = self._loop.time()
+        arrived = self._clock()
         nbytes = 0
         for frame in frames:
             size = len(frame)
             nbytes += size
-            queue.append((frame, size, now))
+            queue.append((frame, size, arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
         slack = reader.slack
         if slack:  # held until the last of them is answered
             nbytes += slack
-            queue[-1] = (frames[-1], size + slack, now)
+            queue[-1] = (frames[-1], size + slack, arrived)
         self._waiting += nbytes
         if reader.mid_frame:
             self._frame_started = now
@@ -270,13 +271,12 @@ class AcceptedConnection:
                 server.complain(api, context.peer, error)
                 return False
             del response
-            self.last_active = now = self._clock()
             counters.requests[api] += 1
-            counters.request_seconds[api].observe(now - arrived)
+            counters.request_seconds[api].observe(self._clock() - arrived)
             self._in_work = 0
             self._held -= nbytes  # first: what is given back may be granted to this connection
             budget.answered(self, nbytes)
-            if self._stopping or context.mute_until > now:
+            if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
             turn += nbytes
             if turn >= TURN_BYTES and queue:
@@ -285,6 +285,7 @@ class AcceptedConnection:
                 if self._stopping:
                     break
         self.busy = False
+        self.last_active = self._loop.time()
         return True
 
     async def _mute(self, context: RequestContext) -> None:

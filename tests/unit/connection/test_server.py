@@ -352,6 +352,46 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     run(1, main)
 
 
+def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
+    """On a machine that slept the loop's time may go on, and the clock stand: whoever had sent
+    something was idle since before."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(max_idle=100.0, read_stall=50.0)) as b:
+
+            class Behind:
+                timestamp_ms = b.environment.clock.timestamp_ms
+
+                @staticmethod
+                def monotonic() -> float:
+                    return b.environment.clock.monotonic() - 3600
+
+            b.server.clock = Behind()
+            client = await b.client()
+            for count in range(1, 10):
+                client.send(b"x")
+                await client.receive(count)
+                await asyncio.sleep(90)
+                assert b.server.connections == 1
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"throttle":
+                    context.mute_until = simulation.loop.time() + 5
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            begin = simulation.loop.time()
+            client.send(b"throttle", b"next")
+            await client.receive(11)
+            client.send(b"last", b"and this")
+            await client.receive(13)
+            assert 5 <= simulation.loop.time() - begin < 5.1
+            await asyncio.sleep(150)
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
 def test_a_peer_whose_machine_is_gone_is_forgotten() -> None:
     """Half-open: no FIN ever comes; the idle time ends it."""
 
