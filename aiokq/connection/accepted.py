@@ -70,13 +70,12 @@ class AcceptedConnection:
         self._budget = server.budget
         self._clock = server.clock.monotonic  # for latencies: exact, where the loop's is of a turn
         self._loop = asyncio.get_running_loop()
-        self._frames: deque[tuple[memoryview, int, float]] = (
-            deque()
-        )  # with its bytes, and since when
+        # With its bytes, those to give back when it is answered, and since when.
+        self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._paused = 0  # reasons of `_Pause`
-        self._in_work = 0  # bytes of the request in work
         self._waiting = 0  # bytes of requests received and not in work
+        self._received = 0  # bytes of these, and of what is held of those before them
         self._held = 0  # bytes charged to the server's budget
         self._granted = 0  # of these, bytes that the reader may take next
         self._granted_at = 0  # while it has so many
@@ -126,17 +125,19 @@ class AcceptedConnection:
         reader, queue = self.transport.reader, self._frames
         self.last_active = now = self._loop.time()
         arrived = self._clock()
+        together = reader.together
         nbytes = 0
         for frame in frames:
             size = len(frame)
             nbytes += size
-            queue.append((frame, size, arrived))
+            queue.append((frame, size, 0 if together else size, arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
-        slack = reader.slack
-        if slack:  # held until the last of them is answered
+        if together:  # all is held until the last of them is answered
+            slack = reader.slack
             nbytes += slack
-            queue[-1] = (frames[-1], size + slack, arrived)
+            queue[-1] = (frames[-1], size + slack, nbytes, arrived)
         self._waiting += nbytes
+        self._received += nbytes
         if reader.mid_frame:
             self._frame_started = now
             self._account()
@@ -223,7 +224,7 @@ class AcceptedConnection:
             self.busy = False
             self.last_active = self._loop.time()
             self._frames.clear()
-            self._waiting = self._in_work = 0
+            self._waiting = self._received = 0
             self._budget.settle(self)
             self._account()
             if self._error is None:  # with an error, after which it hands over nothing more
@@ -241,13 +242,12 @@ class AcceptedConnection:
         self.busy = True
         turn = 0
         while queue:
-            frame, nbytes, arrived = queue.popleft()
-            self._in_work = nbytes
+            frame, nbytes, given_back, arrived = queue.popleft()
             self._waiting -= nbytes
             api = "unknown"
             if len(frame) >= 2:
                 api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
-            response = None
+            response = None  # nor is the last one kept while this one is in work
             try:
                 response = await handle(context, frame)
                 # The handler may have kept the frame; if it did not, its memory is free now.
@@ -270,12 +270,11 @@ class AcceptedConnection:
             except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
                 server.complain(api, context.peer, error)
                 return False
-            del response
             counters.requests[api] += 1
             counters.request_seconds[api].observe(self._clock() - arrived)
-            self._in_work = 0
-            self._held -= nbytes  # first: what is given back may be granted to this connection
-            budget.answered(self, nbytes)
+            self._received -= given_back
+            self._held -= given_back  # first: it may be granted to this connection at once
+            budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
             turn += nbytes
@@ -322,7 +321,7 @@ class AcceptedConnection:
                 self._pause(_Pause.BUDGET)
 
     def _charge(self, under_way: int) -> None:
-        held = under_way + self._granted + self._waiting + self._in_work
+        held = under_way + self._granted + self._received
         more = held - self._held
         if more:
             self._held = held  # first: what is given back may be granted to this connection at once

@@ -83,7 +83,9 @@ class FrameReader:
 
     Attributes:
         max_frame_bytes: as given.
-        slack: bytes of memory that the frames returned last hold beside their own, all together.
+        together: the frames returned last are of one memory, which is free when nobody needs any of
+            them; small ones at their end may have their own.
+        slack: bytes of that memory that are no frame's; 0 where there is none.
         error: what is wrong with the bytes behind the frames that were returned last, if anything;
             nothing may be received after it.
     """
@@ -106,6 +108,7 @@ class FrameReader:
         "error",
         "max_frame_bytes",
         "slack",
+        "together",
     )
 
     def __init__(
@@ -119,6 +122,7 @@ class FrameReader:
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.error: ProtocolError | None = None
+        self.together = False
         self.slack = 0
         self._expected = 0  # bytes of the large frames that may come next, and their size fields
         self._taken_ahead = False  # whether the last buffer was memory for these
@@ -189,6 +193,7 @@ class FrameReader:
                 in `error` if frames came before it.
         """
         frame = self._frame
+        self.together = False
         self.slack = 0
         if frame is None:
             if self._taken_ahead:
@@ -199,6 +204,7 @@ class FrameReader:
             return []
         self._frame = None
         size = self._frame_size
+        self.together = True
         self.slack = self._allocated - size
         if not RECEIVE_BUFFER_BYTES < size <= _FIRST_STEP_BYTES:
             self._expected = 0
@@ -251,7 +257,8 @@ class FrameReader:
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
-        if self._frame is None:
+        if self._frame is None:  # else it is held for the one under way
+            self.together = True
             self.slack = len(received) - left
         # So much again; more where there was no more room. The end of a frame that is too large to
         # be expected corrects this.

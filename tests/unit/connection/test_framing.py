@@ -119,6 +119,27 @@ def test_of_large_frames_that_come_without_end_no_more_are_received_together(siz
     assert len(reader.get_buffer()) == (9 * 128 * 1024) // len(data) * len(data)
 
 
+def test_a_large_frame_whose_size_came_in_two_pieces_is_not_received_ahead() -> None:
+    """What is left of the size, and what follows it, looks like the size of another large one."""
+    reader = FrameReader(trusted=False, spare=FrameBudget(1))
+    data = frame(bytes(2 * RECEIVE_BUFFER_BYTES + 2))
+    for _ in range(2):
+        assert reader.feed(data) == [data[4:]]
+    reader.get_buffer()[: len(data) + 2] = data + data[:2]
+    assert reader.buffer_updated(len(data) + 2) == [data[4:]]
+    assert reader.feed(data[2:]) == [data[4:]]
+
+
+def test_where_something_small_came_nothing_large_is_expected() -> None:
+    """All that comes would be copied out of memory that is made for large frames."""
+    reader = expecting()
+    buffer = reader.get_buffer()
+    assert len(buffer) > RECEIVE_BUFFER_BYTES
+    buffer[:9] = frame(b"small")
+    assert reader.buffer_updated(9) == [b"small"]
+    assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
 def test_a_frame_whose_end_is_missing_stays_where_it_is() -> None:
     """Half a batch behind three whole ones would be copied, each time."""
     reader = expecting()

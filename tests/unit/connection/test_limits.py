@@ -45,6 +45,7 @@ def test_a_request_that_is_answered_makes_room_and_ends_the_overdraft() -> None:
 
 def test_what_half_of_is_left_is_ample() -> None:
     """A frame is received before it is asked for only while that does no harm."""
+    assert not FrameBudget(0).ample
     budget = FrameBudget(100)
     assert budget.ample
     budget.charge(50)

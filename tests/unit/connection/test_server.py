@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,7 +16,7 @@ from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Address
-from aiokq.core.errors import ProtocolError
+from aiokq.core.errors import ConnectionLost, ProtocolError
 from aiokq.core.files import FileRange
 from tests.sim.harness.simulation import Simulation, run
 
@@ -318,6 +319,27 @@ def test_a_client_that_stops_within_a_request_is_given_up() -> None:
     run(1, main)
 
 
+def test_a_client_that_stops_within_its_second_request_is_given_up() -> None:
+    """Its first came in the same piece as the start of the second: that counts as memory, and the
+    rest of it is waited for no longer than for that of a first."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(read_stall=30.0)) as b:
+            b.handler.answer = sleeper(5)
+            client = await b.client()
+            [connection] = b.server._connections
+            arrive(connection, frame(bytes(1000)) + frame(bytes(2000))[:500])
+            assert b.server.budget.used >= 1496
+            await asyncio.sleep(6)
+            assert len(client.frames) == 1
+            assert b.server.connections == 1
+            await asyncio.sleep(60)
+            assert b.server.connections == 0
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
 def test_a_request_cannot_be_dripped_for_ever() -> None:
     """A byte a second keeps the connection active; the idle time bounds the whole request."""
 
@@ -387,6 +409,23 @@ def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
             await client.receive(13)
             assert 5 <= simulation.loop.time() - begin < 5.1
             await asyncio.sleep(150)
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_who_waited_long_for_an_answer_is_not_idle() -> None:
+    """Its request took longer than one may be idle: it was closed when it had the answer."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(max_idle=100.0)) as b:
+            b.handler.answer = sleeper(150)
+            client = await b.client()
+            client.send(b"x")
+            await client.receive(1)
+            await asyncio.sleep(60)
+            assert b.server.connections == 1
+            await asyncio.sleep(100)
             assert b.server.connections == 0
 
     run(1, main)
@@ -584,6 +623,9 @@ def test_responses_of_buffers_and_files_arrive_whole() -> None:
             client.send(b"x", b"y")
             assert await client.receive(2) == [expected, expected]
             assert b.server.counters.bytes_out == 2 * (len(expected) + 4)
+            parts[:], expected = [FileRange(file, 3, 100)], content[3:103]
+            client.send(b"z")
+            assert (await client.receive(3))[2] == expected
             file.close()
 
     run(1, main)
@@ -655,6 +697,93 @@ def test_a_handler_may_ask_to_close(error: Exception, caplog: pytest.LogCaptureF
 
     run(1, main)
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
+    """A handler says that nobody is there to answer; what came with that request is not lost."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if bytes(data) == b"lost":
+                    raise ConnectionLost("nobody is there")
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.send(b"lost", b"behind")
+            await client.lost.wait()
+            await asyncio.sleep(1)
+            assert b.handler.frames == [b"lost", b"behind"]
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
+def test_what_a_refused_client_held_is_given_back_before_it_takes_the_last_answer() -> None:
+    """It overdrew, was refused, and read slowly: others waited for their memory until it was gone.
+    And it has its time for that, however long the request took."""
+
+    async def main(simulation: Simulation) -> None:
+        limits = ServerLimits(queued_max_request_bytes=3_000_000, write_stall=60.0)
+        async with bench(simulation, limits) as b:
+            response = [(200_000).to_bytes(4, "big"), bytes(200_000)]
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if bytes(data) == b"first":
+                    return response
+                await asyncio.sleep(100)
+                raise CloseConnection("refused")
+
+            b.handler.answer = answer
+            slow = await b.client()
+            slow.transport.pause_reading()
+            slow.send(b"first", b"first")
+            await asyncio.sleep(1)
+            slow.send(bytes(5_000_000))
+            await asyncio.sleep(1)
+            assert b.server.budget.used == 5_000_000
+            other = await b.client()
+            other.send(bytes(6_000_000))
+            await asyncio.sleep(110)
+            assert b.server.connections == 2
+            assert b.server.budget.used == 6_000_000
+            b.handler.answer = acknowledge
+            await asyncio.sleep(20)
+            slow.transport.resume_reading()
+            assert await slow.receive(2) == [bytes(200_000)] * 2
+
+    run(1, main)
+
+
+def test_neither_request_nor_response_is_kept_longer_than_it_is_needed() -> None:
+    """A client reads slowly, or polls for long: the request before held a megabyte all the time."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            seen: list[weakref.ref[memoryview]] = []
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                seen.append(weakref.ref(data))
+                if len(seen) == 1:
+                    body = memoryview(bytes(3_000_000))
+                    seen.append(weakref.ref(body))
+                    return [len(body).to_bytes(4, "big"), body]
+                await asyncio.sleep(100)
+                return await acknowledge(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            client.transport.pause_reading()
+            client.send(b"large", b"poll")
+            await asyncio.sleep(5)
+            assert [each() is None for each in seen] == [True, False]
+            client.transport.resume_reading()
+            await asyncio.sleep(50)
+            assert [each() is None for each in seen] == [True, True, False]
+
+    run(1, main)
 
 
 def test_requests_without_answer_are_followed_by_the_next() -> None:
@@ -902,6 +1031,40 @@ def test_memory_that_others_took_is_not_taken_without_asking() -> None:
             await asyncio.sleep(5)
             assert limit // 2 < b.server.budget.used <= limit + 128 * 1024
             await asyncio.sleep(100)
+            assert b.server.budget.used == 0
+
+    run(1, main)
+
+
+def test_memory_of_several_requests_is_given_back_with_the_last_of_them() -> None:
+    """Eight came into one megabyte, seven were answered and one waited for long: the budget knew of
+    one eighth of what was held."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            await b.client()
+            [connection] = b.server._connections
+            data = frame(bytes(128 * 1024)) * 8
+            for _ in range(4):
+                arrive(connection, data)
+                await asyncio.sleep(1)
+            kept: list[memoryview] = []
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                kept.append(data)
+                if len(kept) == 8:
+                    await asyncio.sleep(10)
+                return await acknowledge(context, data)
+
+            b.handler.answer = answer
+            arrive(connection, data)
+            await asyncio.sleep(5)
+            assert len({id(each.obj) for each in kept}) == 1
+            assert b.server.budget.used >= len(data) - 8 * 4
+            assert connection._waiting == 0
+            arrive(connection, frame(b"small"))
+            await asyncio.sleep(10)
+            assert len(kept) == 9
             assert b.server.budget.used == 0
 
     run(1, main)

@@ -109,6 +109,7 @@ async def test_small_output_is_held_where_nothing_has_to_be_waited_for(pair: Pai
     transport, recorder = pair
     assert transport.hold([b"o", b"ne"], 3)
     assert transport.hold([b"two"], 3)
+    assert not transport.hold([bytes(16 * 1024)], 16 * 1024)
     assert not transport.hold([bytes(100_000)], 100_000)
     assert (recorder.writes, transport.unsent) == ([], 6)
     await asyncio.sleep(0)
