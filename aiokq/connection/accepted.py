@@ -34,9 +34,9 @@ together, handled together and answered together find code and data in the proce
 to stop and go on costs system calls, so these are more than most producers have under way."""
 
 WAITING_BYTES: Final = 1152 * 1024
-"""Likewise of their bytes, and eight requests of 128 KB are less. So with a request in work a
-connection holds less than this and what one read brings, which is the rest of one request, or of
-several at most as much again."""
+"""Likewise of their bytes, and eight requests of 128 KB are less. So a connection holds less than
+this, what one read brings, and the memory of the request in work and of those it came with. Both of
+the latter are one request, or of several at most as much again."""
 
 TURN_BYTES: Final = 512 * 1024
 """So much is handled of one client's requests in a turn of the loop, and what the last of them has

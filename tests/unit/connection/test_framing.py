@@ -137,6 +137,7 @@ def test_where_something_small_came_nothing_large_is_expected() -> None:
     assert len(buffer) > RECEIVE_BUFFER_BYTES
     buffer[:9] = frame(b"small")
     assert reader.buffer_updated(9) == [b"small"]
+    assert (reader.together, reader.slack) == (False, 0)
     assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
 
 

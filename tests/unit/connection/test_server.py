@@ -716,6 +716,8 @@ def test_who_lost_its_connection_is_closed_and_all_it_sent_handled() -> None:
             await client.lost.wait()
             await asyncio.sleep(1)
             assert b.handler.frames == [b"lost", b"behind"]
+            assert client.frames == []
+            assert simulation.loop.time() < 5
             assert b.server.budget.used == 0
 
     run(1, main)
