@@ -27,7 +27,7 @@ from aiokq.wire.produce import PartitionProduceResponse, ProduceResponse, TopicP
 from aiokq.wire.produced import AppendedBatch, encode_appended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.partitions import Partition
@@ -60,7 +60,7 @@ def answer(node: BrokerNode, frame: memoryview) -> list[Fragment] | None:
         return None
     counters = node.counters
     answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
-    errors: dict[tuple[int, int], BrokerError] = {}
+    refused: dict[tuple[int, int], PartitionProduceResponse] = {}
     for name, of_topic in appends:
         appended: list[AppendedBatch] = []
         answers.append((name, appended))
@@ -69,7 +69,9 @@ def answer(node: BrokerNode, frame: memoryview) -> list[Fragment] | None:
                 result = partition.append_prepared(append)
             except BrokerError as error:
                 counters.errors[error.name] += 1
-                errors[len(answers) - 1, len(appended)] = error
+                # Not the error: it knows this call, which would know it, and until the collector
+                # came by the memory of the request would not be free.
+                refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
                 appended.append((partition.index, -1, -1))
                 continue
             if not result.duplicate:
@@ -78,11 +80,11 @@ def answer(node: BrokerNode, frame: memoryview) -> list[Fragment] | None:
                 counters.record_bytes_appended += append.size
             appended.append((partition.index, result.base_offset, result.log_start_offset))
     if acks == 0:
-        if errors:
+        if refused:
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return []
-    if errors:
-        response = _response(answers, errors)
+    if refused:
+        response = _response(answers, refused)
         return encode_response(response, version=version, correlation_id=correlation_id)
     return [encode_appended(version, correlation_id, answers)]
 
@@ -123,7 +125,7 @@ def _appends(
 
 def _response(
     answers: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
-    errors: dict[tuple[int, int], BrokerError],
+    refused: Mapping[tuple[int, int], PartitionProduceResponse],
 ) -> ProduceResponse:
     """The answer to a request of which something was refused all the same."""
     response = ProduceResponse(responses=[])
@@ -135,15 +137,13 @@ def _response(
             of_topic.topic_id = uuid.UUID(bytes=name)
         response.responses.append(of_topic)
         for at, (index, base_offset, log_start_offset) in enumerate(appended):
-            error = errors.get((number, at))
             of_topic.partition_responses.append(
-                PartitionProduceResponse(
+                refused.get((number, at))
+                or PartitionProduceResponse(
                     index=index,
                     error_code=0,
                     base_offset=base_offset,
                     log_start_offset=log_start_offset,
                 )
-                if error is None
-                else refusal(index, error)
             )
     return response

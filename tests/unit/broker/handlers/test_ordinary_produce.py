@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import gc
 import uuid
 from itertools import pairwise
 
 import pytest
 
 from aiokq import wire
+from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.handlers import h00_ordinary, h00_produce
-from aiokq.connection.context import CloseConnection
+from aiokq.connection.context import CloseConnection, RequestContext
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow
@@ -142,6 +145,30 @@ async def test_a_refusal_with_acks_0_closes_the_connection(looked_into):
         with pytest.raises(CloseConnection):
             await broker.ask(request(("t", 0, late), ("t", 1, batch()), acks=0), 9)
         assert broker.node.topics.partition("t", 1).log.log_end_offset == 1
+        assert looked_into == []
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+async def test_a_refused_request_is_let_go_at_once(acks, looked_into):
+    """Its memory is charged until the answer: a flood of them must not wait for a collection."""
+    async with Broker() as broker:
+        await broker.create("t")
+        late = batch(producer_id=5, producer_epoch=0, base_sequence=0)
+        await broker.ask(request(("t", 0, late)), 9)
+        late = batch(producer_id=5, producer_epoch=0, base_sequence=9)
+        fragments = wire.encode_request(
+            request(("t", 0, late), acks=acks), version=9, correlation_id=7, client_id="test"
+        )
+        memory = bytearray(b"".join(bytes(each) for each in fragments)[4:])
+        context = RequestContext(1, "peer:1", "peer", "PLAINTEXT")
+        gc.disable()
+        try:
+            with contextlib.suppress(CloseConnection):
+                assert await Dispatcher(broker.node).handle(context, memoryview(memory))
+            memory.append(0)  # a BufferError while anything has a view of it
+        finally:
+            gc.enable()
+        assert broker.node.counters.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
         assert looked_into == []
 
 
