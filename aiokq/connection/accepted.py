@@ -306,9 +306,7 @@ class AcceptedConnection:
         """Charge what is held to the server's budget; stop reading where there is no more."""
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
-        if self._error is not None:
-            under_way = wanted = self._granted = 0
-        elif not wanted or under_way != self._granted_at:
+        if not wanted or under_way != self._granted_at:
             self._granted = 0  # it is part of what is under way now
         self._charge(under_way)
         if wanted and not self._granted and not self._paused & _Pause.BUDGET:

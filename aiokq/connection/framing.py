@@ -212,6 +212,11 @@ class FrameReader:
             self._expected = SIZE_BYTES + size
         return [frame[:size]]
 
+    def abandon(self) -> None:
+        """Let go of what came of a frame: there is no more to come."""
+        self._frame = None
+        self._partial = b""
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The frames in `data`, for callers that have bytes and no transport.
 
@@ -268,7 +273,7 @@ class FrameReader:
             try:
                 frames += self._cut(received[position:nbytes])
             except ProtocolError as error:
-                self.error = error
+                self.error = error.with_traceback(None)  # which would hold the frames
         return frames
 
     # hot: one pass per read, benchmarks/micro/connection.py

@@ -126,7 +126,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         try:
             frames = self.reader.buffer_updated(nbytes)
         except KafkaError as error:
-            self.fail(error)
+            self.fail(error.with_traceback(None))  # which would hold what was received into
             return
         if frames:
             self._receiver.frames_received(frames)
@@ -153,6 +153,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Report the loss with the cause known best."""
         self._lost = self._ended = True
         self._drop_held()
+        self.reader.abandon()  # its owner and this know each other: the collector comes late
         error = self._error
         if error is None:
             if isinstance(exc, KafkaError):

@@ -211,6 +211,21 @@ def test_garbage_behind_an_expected_frame_is_told_after_it() -> None:
     assert reader.error is not None
 
 
+def test_garbage_behind_frames_does_not_keep_their_memory() -> None:
+    """They are handled and given back; whoever sent them had a megabyte more with each attempt."""
+    reader = expecting()
+    data = frame(bytes(RECEIVE_BUFFER_BYTES + 1)) + b"\xff" * 4
+    buffer = reader.get_buffer()
+    buffer[: len(data)] = data
+    frames = reader.buffer_updated(len(data))
+    memory = frames[0].obj
+    assert isinstance(memory, bytearray)
+    assert reader.error is not None
+    del buffer
+    frames.clear()
+    memory.append(0)  # a BufferError while anything has a view of it
+
+
 def test_a_size_over_the_limit_is_refused_where_a_large_frame_is_expected_too() -> None:
     """Behind one large request, the next could have promised two gigabytes."""
     reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False, spare=FrameBudget(1))

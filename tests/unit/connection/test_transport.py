@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiokq.connection.framing import FrameReader
+from aiokq.connection.pool import FramePool
 from aiokq.connection.transport import FrameTransport
 from aiokq.core.errors import Closed, ConnectionLost, KafkaError
 
@@ -164,6 +165,56 @@ async def test_what_is_held_when_the_peer_goes_is_dropped(pair: Pair) -> None:
     transport.connection_lost(None)
     await asyncio.sleep(0)
     assert (recorder.writes, transport.unsent) == ([], 0)
+
+
+class Ample:
+    ample = True
+
+
+def arrive(transport: FrameTransport, data: bytes) -> None:
+    into = transport.get_buffer(-1)
+    into[: len(data)] = data
+    del into
+    transport.buffer_updated(len(data))
+
+
+@pytest.mark.parametrize("before", [0, 3], ids=["alone", "behind others"])
+async def test_what_came_of_a_frame_is_let_go_when_the_peer_goes(before: int) -> None:
+    """Its megabytes are charged to nobody any more, and a connection that is over, in a cycle with
+    its owner, is there until the collector comes."""
+    size = 100_000
+    start, rest = size.to_bytes(4, "big") + bytes(60_000), bytes(40_000)
+    pool = FramePool()
+    transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
+    transport.connection_made(Recorder())
+    for _ in range(before):  # after the first one there is memory ready
+        arrive(transport, start)
+        arrive(transport, rest)
+    arrive(transport, start)
+    arrive(transport, rest[:-1])
+    held = pool.held
+    assert held >= size
+    transport.connection_lost(None)
+    pool.take(size)
+    assert pool.held == held  # it is the same memory
+
+
+async def test_nonsense_keeps_no_memory_that_was_ready_for_others() -> None:
+    """Each such client had some, until the collector came: the traceback of its error knew it."""
+    pool, recorder = FramePool(), Recorder()
+    transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
+    transport.connection_made(recorder)
+    arrive(transport, (100_000).to_bytes(4, "big") + bytes(60_000))
+    arrive(transport, bytes(40_000))
+    ready = pool.ready(100_004)
+    arrive(transport, b"\xff" * 4)
+    assert recorder.ended == "aborted"
+    assert pool.ready(100_004) is ready
+    pool.claim()
+    memory = ready.obj
+    assert isinstance(memory, bytearray)
+    del ready
+    memory.append(0)  # a BufferError while anything has a view of it
 
 
 async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
