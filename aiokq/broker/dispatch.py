@@ -33,6 +33,9 @@ REQUESTS_PER_TURN: Final = 64
 """Requests begun in one turn of the loop. A client that pipelines has the rest later, so that
 others are heard in between."""
 
+BATCHES_A_REQUEST: Final = 16
+"""So many appended batches count there as one request more: one may have a thousand."""
+
 
 class Dispatcher:
     """Implements `connection.RequestHandler` for one node."""
@@ -81,7 +84,11 @@ class Dispatcher:
             from aiokq.broker.handlers.h00_ordinary import answer
 
             self._ordinary = answer
-        return self._ordinary(self._node, frame)
+        counters = self._node.counters
+        before = counters.batches_appended
+        answered = self._ordinary(self._node, frame)
+        self._left_in_turn -= (counters.batches_appended - before) // BATCHES_A_REQUEST
+        return answered
 
     def _begin_turn(self) -> None:
         self._left_in_turn = REQUESTS_PER_TURN

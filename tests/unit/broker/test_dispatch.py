@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from aiokq import wire
 from aiokq.broker.handlers import APIS, advertised_versions
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import ProtocolError
-from tests.unit.broker.harness import Broker
+from tests.unit.broker.harness import Broker, batch
 
 
 def frame(key: int, version: int, body: bytes = b"", client_id: bytes | None = b"t") -> bytes:
@@ -74,6 +75,35 @@ async def test_a_client_that_pipelines_leaves_room_for_others():
         running = False
         await task
         assert turns >= 4
+
+
+async def test_a_client_of_many_partitions_leaves_room_for_others():
+    """It pipelined requests of a thousand small batches: few of them, and few bytes, so that all
+    were appended in one turn of the loop, some hundred milliseconds of it."""
+    import asyncio
+
+    from aiokq.broker.dispatch import BATCHES_A_REQUEST, REQUESTS_PER_TURN
+
+    count = 1000
+    data = [wire.PartitionProduceData(index=0, records=batch())] * count
+    topics = [wire.TopicProduceData(name="t", partition_data=data)]
+    request = wire.ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+    async with Broker() as broker:
+        await broker.create("t")
+        log = broker.node.topics.partition("t", 0).log
+
+        async def pipeline():
+            for _ in range(8):
+                await broker.ask(request, 9)
+
+        task = asyncio.create_task(pipeline())
+        ends = [0]
+        while not task.done():
+            await asyncio.sleep(0)
+            ends.append(log.log_end_offset)
+        assert ends[-1] == 8 * count
+        most = max(end - begin for begin, end in pairwise(ends))
+        assert most <= REQUESTS_PER_TURN * BATCHES_A_REQUEST + count
 
 
 async def test_bytes_behind_a_request_are_skipped():
