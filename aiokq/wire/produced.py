@@ -13,6 +13,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from aiokq.wire.primitives import unsigned
+
 __all__ = ["AppendedBatch", "encode_appended"]
 
 AppendedBatch = tuple[int, int, int]
@@ -72,18 +74,9 @@ def encode_appended(
 @functools.lru_cache(1024)
 def _name(topic: str, flexible: bool) -> bytes:
     name = topic.encode()
-    return (_uvarint(len(name) + 1) if flexible else _INT16.pack(len(name))) + name
+    return (unsigned(len(name) + 1) if flexible else _INT16.pack(len(name))) + name
 
 
 @functools.lru_cache(256)
 def _count(count: int, flexible: bool) -> bytes:
-    return _uvarint(count + 1) if flexible else _INT32.pack(count)
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return unsigned(count + 1) if flexible else _INT32.pack(count)

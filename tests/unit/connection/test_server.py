@@ -395,13 +395,7 @@ def test_what_is_idle_and_throttled_is_told_by_the_loops_time_alone() -> None:
                 await client.receive(count)
                 await asyncio.sleep(90)
                 assert b.server.connections == 1
-
-            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
-                if data == b"throttle":
-                    context.mute_until = simulation.loop.time() + 5
-                return await Handler.echo(context, data)
-
-            b.handler.answer = answer
+            throttle_for_5_s(b, simulation)
             begin = simulation.loop.time()
             client.send(b"throttle", b"next")
             await client.receive(11)
@@ -1127,18 +1121,23 @@ def test_what_a_client_gives_back_and_takes_again_is_counted_once() -> None:
     run(1, main)
 
 
+def throttle_for_5_s(b: Bench, simulation: Simulation) -> None:
+    """Who asks for it is throttled."""
+
+    async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+        if data == b"throttle":
+            context.mute_until = simulation.loop.time() + 5
+        return await Handler.echo(context, data)
+
+    b.handler.answer = answer
+
+
 def test_a_throttled_client_is_not_read_from() -> None:
     """KIP-219: it has its answer, and its next request waits in its own socket."""
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
-
-            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
-                if data == b"throttle":
-                    context.mute_until = simulation.loop.time() + 5
-                return await Handler.echo(context, data)
-
-            b.handler.answer = answer
+            throttle_for_5_s(b, simulation)
             client = await b.client()
             client.send(b"throttle")
             await client.receive(1)
@@ -1155,13 +1154,7 @@ def test_what_came_together_with_the_request_that_throttles_waits_as_well() -> N
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
-
-            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
-                if data == b"throttle":
-                    context.mute_until = simulation.loop.time() + 5
-                return await Handler.echo(context, data)
-
-            b.handler.answer = answer
+            throttle_for_5_s(b, simulation)
             client = await b.client()
             client.send(b"before", b"throttle", b"behind", b"throttle", b"last")
             for count, earliest in ((2, 0), (4, 5), (5, 10)):
