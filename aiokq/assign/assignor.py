@@ -108,8 +108,5 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
 def _make(name: str) -> Assignor:
     make = ASSIGNORS.get(_JAVA_NAMES.get(name, name))
     if make is None:
-        from difflib import get_close_matches  # only on the way to an error
-
-        near = get_close_matches(name.lower(), list(ASSIGNORS), n=1, cutoff=0.0)
-        raise ConfigError(f"there is no assignor {name!r}: did you mean {near[0]}?")
+        raise ConfigError.unknown(f"there is no assignor {name!r}", name, ASSIGNORS)
     return make()

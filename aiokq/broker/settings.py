@@ -462,19 +462,16 @@ def broker_settings(
         name = spelled.strip().replace("_", ".")
         row = SETTINGS.get(name)
         if row is None:
-            raise ConfigError(_unknown(spelled, name))
+            raise _unknown(spelled, name)
         values[name] = row.parse(value)
     fields = {SETTINGS[name].field: value for name, value in values.items()}
     return BrokerSettings(**fields, profile=profile, explicit=frozenset(values))
 
 
-def _unknown(spelled: str, name: str) -> str:
+def _unknown(spelled: str, name: str) -> ConfigError:
     if name in _ELSEWHERE:
-        return f"{name} is not set here: use {_ELSEWHERE[name]}"
-    from difflib import get_close_matches  # only on the way to an error
-
-    near = get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
-    return f"unknown broker setting {spelled!r}: did you mean {near[0]}?"
+        return ConfigError(f"{name} is not set here: use {_ELSEWHERE[name]}")
+    return ConfigError.unknown(f"unknown broker setting {spelled!r}", name, SETTINGS)
 
 
 def log_directories(settings: BrokerSettings) -> list[str]:

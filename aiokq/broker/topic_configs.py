@@ -311,7 +311,8 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     for name, text in configs.items():
         row = TOPIC_CONFIGS.get(name)
         if row is None:
-            raise InvalidConfiguration(_unknown(name))
+            unknown = f"unknown topic config name: {name!r}"
+            raise InvalidConfiguration(ConfigError.unknown(unknown, name, TOPIC_CONFIGS).message)
         if text is None:
             raise InvalidConfiguration(f"null value not supported for topic config {name}")
         values[name] = _parse(row, text)
@@ -388,10 +389,3 @@ def _parse(row: TopicConfig, text: str) -> SettingValue:
         raise InvalidConfiguration(
             f"invalid value {text!r} for topic config {row.name}: {error.message}"
         ) from None
-
-
-def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # only on the way to an error
-
-    near = get_close_matches(name, TOPIC_CONFIGS, n=1, cutoff=0.0)
-    return f"unknown topic config name: {name!r}; did you mean {near[0]}?"

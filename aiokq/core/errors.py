@@ -29,9 +29,9 @@ All of them pickle and copy. Tests: tests/unit/core/test_errors.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from aiokq.core import broker_errors
 from aiokq.core.broker_errors import *  # noqa: F403  one class per code, listed in its __all__
@@ -121,6 +121,19 @@ class ConfigError(KafkaError, ValueError):
     """A setting is unknown, out of range, or conflicts with another one."""
 
     fatal = True
+
+    @classmethod
+    def unknown(cls, complaint: str, name: str, known: Iterable[str]) -> Self:
+        """The error for a name that is not one of `known`, with the one that was probably meant.
+
+        Args:
+            complaint: the text of the error, to which a suggestion is added if a known name is
+                only a small slip away from `name`.
+        """
+        from aiokq.core.nearest import nearest  # only on the way to an error
+
+        near = nearest(name, known)
+        return cls(f"{complaint}: did you mean {near}?" if near else complaint)
 
 
 class ConfigWarning(UserWarning):

@@ -7,7 +7,6 @@ tests/unit/core/test_settings.py.
 
 from __future__ import annotations
 
-import difflib
 import os
 import types
 import typing
@@ -19,6 +18,7 @@ from typing import Final, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from aiokq.core.errors import ConfigError, ConfigWarning
+from aiokq.core.nearest import nearest
 from aiokq.core.properties import parse_properties
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
@@ -135,7 +135,7 @@ class Settings(BaseModel):
             name = variable[len(prefix) :].lower()
             if name in cls.model_fields:
                 found[name] = text
-            elif near := nearest(name, cls.model_fields, cutoff=0.85):
+            elif near := nearest(name, cls.model_fields):
                 warnings.warn(
                     f"{variable} is ignored: did you mean {prefix}{near.upper()}?",
                     ConfigWarning,
@@ -188,12 +188,6 @@ class Settings(BaseModel):
         return split
 
 
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that looks most like `name`, if one does."""
-    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=cutoff)
-    return matches[0] if matches else None
-
-
 def unknown_setting(name: str, known: Iterable[str]) -> str:
     """The text of the ConfigError for a name that is none."""
     java_name = name.lower().replace("_", ".")
@@ -201,7 +195,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
         if java_name.startswith(start):
             return f"{name} is not supported yet: {what}"
     near = nearest(name, known)
-    hint = f": did you mean {near}?" if near else "; see the reference of settings"
+    hint = f": did you mean {near}?" if near else ""
     return f"there is no setting {name!r}{hint}"
 
 

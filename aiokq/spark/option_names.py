@@ -5,7 +5,6 @@ Those of both are known in one place, so that an option of the one given to the 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
@@ -72,9 +71,7 @@ def check_names(options: Mapping[str, str]) -> None:
             continue
         if lower in NOT_OURS:
             raise ConfigError(f"option {name!r}: {NOT_OURS[lower]}")
-        near = difflib.get_close_matches(lower, _BY_LOWER, n=1)
-        hint = f"; did you mean {_BY_LOWER[near[0]]!r}?" if near else ""
-        raise ConfigError(f"there is no option {name!r}{hint}")
+        raise ConfigError.unknown(f"there is no option {name!r}", name, _BY_LOWER.values())
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ in Spark's words, is in options.py, those of a writer in write_options.py.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -172,9 +171,8 @@ def _check(kafka: Mapping[str, str]) -> None:
             if name.startswith(start):
                 raise ConfigError(f"Kafka option '{name}' is not supported: {instead}")
         names = [known.replace("_", ".") for known in _known()]
-        near = difflib.get_close_matches(name, [*names, *TRANSLATED, *NO_EFFECT], n=1)
-        hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
-        raise ConfigError(f"there is no option 'kafka.{name}'{hint}")
+        options = [f"kafka.{each}" for each in (*names, *TRANSLATED, *NO_EFFECT)]
+        raise ConfigError.unknown(f"there is no option 'kafka.{name}'", f"kafka.{name}", options)
 
 
 def warn_of_unused(kafka: Mapping[str, str], used: frozenset[str]) -> None:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 def refusals(topic: str) -> list[tuple[dict[str, str], str]]:
     """Options of a stream that began, and what its driver reads."""
     return [
-        ({"startingOfsets": "latest"}, "did you mean 'startingOffsets'"),
+        ({"startingOfsets": "latest"}, "did you mean startingOffsets"),
         ({"kafka.colour": "red"}, "there is no option 'kafka.colour'"),
         (
             {"assign": f'{{"{topic}":[0]}}', "subscribe": topic},

@@ -260,7 +260,7 @@ def test_registering_carries_what_the_session_knows(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
         ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
         *(
             pytest.param(options, message, marks=pytest.mark.full)

@@ -306,7 +306,7 @@ def test_partitions_of_the_wrong_form_are_refused_by_the_options_name() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("startingOfset", "did you mean 'startingOffsets'"),
+        ("startingOfset", "did you mean startingOffsets"),
         ("path", "subscribe"),
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("colour", "there is no option 'colour'"),

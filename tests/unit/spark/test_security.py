@@ -57,7 +57,7 @@ def test_a_bad_value_is_told_by_the_options_name() -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
     """Left out it would be found out in production."""
-    with pytest.raises(ConfigError, match=r"'kafka\.request\.timeout'; did you mean 'kafka\.requ"):
+    with pytest.raises(ConfigError, match=r"'kafka\.request\.timeout': did you mean kafka\.requ"):
         cluster_settings({**SERVERS, "request.timeout": "1"})
 
 
