@@ -66,7 +66,7 @@ class AiokqBroker:
     def start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
-            + ["--data-dir", self._directory],
+            + ["--profile", "kafka", "--data-dir", self._directory],
             stdout=subprocess.PIPE,
             text=True,
         )

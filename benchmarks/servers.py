@@ -79,7 +79,8 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
     compile_installed()
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
-        command += ["--data-dir", directory, "--set", "num.partitions=4", *arguments]
+        command += ["--profile", "kafka", "--data-dir", directory]
+        command += ["--set", "num.partitions=4", *arguments]
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None

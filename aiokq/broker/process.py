@@ -56,7 +56,8 @@ def _run(arguments: Sequence[str]) -> int:
     )
     options = _parser().parse_args(arguments)
     try:
-        settings = _settings(options)
+        choice = _settings(options)
+        settings = choice.settings
         host, advertised = _addresses(options)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
@@ -82,7 +83,7 @@ def _run(arguments: Sequence[str]) -> int:
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         try:
             place = Place(directories, ephemeral)
-            runner.run(_serve(options, settings, place, host, advertised))
+            runner.run(_serve(options, choice, place, host, advertised))
         except (ConfigError, OSError) as error:
             return _complain(_explain(error, options, host, directories), FAILED)
         except KafkaError as error:
@@ -95,6 +96,13 @@ class Place(NamedTuple):
 
     directories: list[str]
     ephemeral: bool
+
+
+class Choice(NamedTuple):
+    """The settings, and why they have this profile; None where --profile names it."""
+
+    settings: BrokerSettings
+    reason: str | None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -127,7 +135,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="default: the stored one, 0 for a new directory",
     )
-    add("--profile", choices=tuple(PROFILES), default="kafka", help="default: %(default)s")
+    add(
+        "--profile",
+        choices=tuple(PROFILES),
+        help="`kafka` has Kafka's defaults, `dev` waits less; default: kafka with --config, else"
+        " dev if nothing is kept or a terminal starts a new directory, else kafka",
+    )
     add(
         "--set",
         action="append",
@@ -163,7 +176,7 @@ def _node_id(text: str) -> int:
     return int(text)
 
 
-def _settings(options: argparse.Namespace) -> BrokerSettings:
+def _settings(options: argparse.Namespace) -> Choice:
     given: dict[str, object] = {}
     if options.config is not None:
         from aiokq.core.properties import parse_properties
@@ -175,7 +188,26 @@ def _settings(options: argparse.Namespace) -> BrokerSettings:
         if not equals:
             raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}")
         given[name] = value
-    return broker_settings(given, profile=options.profile)
+    if options.profile is not None:
+        return Choice(broker_settings(given, profile=options.profile), None)
+    settings = broker_settings(given, profile="kafka")
+    profile, reason = _default_profile(options, options.data_dirs or log_directories(settings))
+    if profile != settings.profile:
+        settings = broker_settings(given, profile=profile)
+    return Choice(settings, reason)
+
+
+def _default_profile(options: argparse.Namespace, directories: Sequence[str]) -> tuple[str, str]:
+    """The profile where none is named, and the reason."""
+    if options.config is not None:
+        return "kafka", "--config is given"
+    if not directories:
+        return "dev", "nothing is kept"
+    if any(os.path.exists(os.path.join(path, "meta.properties")) for path in directories):
+        return "kafka", "the data directory is not new"
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        return "dev", "it runs at a terminal with a new data directory"
+    return "kafka", "it does not run at a terminal"
 
 
 def _addresses(options: argparse.Namespace) -> tuple[str, tuple[str | None, int | None]]:
@@ -254,7 +286,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(
     options: argparse.Namespace,
-    settings: BrokerSettings,
+    choice: Choice,
     place: Place,
     host: str,
     advertised: tuple[str | None, int | None],
@@ -267,7 +299,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     node = BrokerNode(
-        settings,
+        choice.settings,
         system_environment(),
         data_dir=place.directories,
         host=host,
@@ -284,7 +316,9 @@ async def _serve(
             # What was made until now lives as long as the process: keep it out of collections.
             gc.freeze()
             gc.enable()
-            print(_address_line(node, options, place, metrics_port), flush=True)
+            print(_address_line(node, options, choice, place, metrics_port), flush=True)
+            if choice.reason is not None and not options.json:
+                print(_profile_line(choice.settings.profile, choice.reason), file=sys.stderr)
             await node.run_until(stop)
     finally:
         await node.close()
@@ -300,8 +334,20 @@ def _serve_metrics(port: int) -> MetricsServer:
         raise ConfigError(f"--metrics-port {port} {reason}; take another, or 0 for any") from error
 
 
+def _profile_line(profile: str, reason: str) -> str:
+    other = {
+        "dev": "--profile kafka has Kafka's defaults",
+        "kafka": "--profile dev has short waits in groups, for development",
+    }
+    return f"aiokq broker: profile {profile}, because {reason}; {other[profile]}"
+
+
 def _address_line(
-    node: BrokerNode, options: argparse.Namespace, place: Place, metrics_port: int | None
+    node: BrokerNode,
+    options: argparse.Namespace,
+    choice: Choice,
+    place: Place,
+    metrics_port: int | None,
 ) -> str:
     host = node.advertised_host
     address = f"[{host}]" if ":" in host else host
@@ -317,7 +363,8 @@ def _address_line(
                 "data_dir": paths[0] if paths else None,
                 "log_dirs": paths,
                 "ephemeral": ephemeral,
-                "profile": node.settings.profile,
+                "profile": choice.settings.profile,
+                "profile_reason": choice.reason,
                 "metrics_port": metrics_port,
                 "pid": os.getpid(),
             }

@@ -130,7 +130,10 @@ def test_it_prints_one_line_once_it_accepts_and_stops_with_0():
     """Scripts wait for that line; SIGTERM and ctrl-c are both a clean stop."""
     for number in (signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen(
-            [*COMMAND, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*COMMAND, "--port", "0", "--profile", "dev"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         line = process.stdout.readline()
         assert line.startswith("aiokq broker 0 listens on 127.0.0.1:")
@@ -168,6 +171,71 @@ def test_the_json_line_says_what_a_program_needs(tmp_path):
         assert broker.info["data_dir"] == str(tmp_path / "data")
         assert broker.info["pid"] == broker.process.pid
         assert len(str(broker.info["cluster_id"])) == 22
+
+
+def run_briefly(*arguments: str, terminal: bool = False) -> tuple[str, str]:
+    """Start, stop once it accepts; what it wrote to standard output and to standard error."""
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", *arguments],
+        stdin=theirs if terminal else subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(theirs)
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(ours, 4096)
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    os.close(ours)
+    assert process.returncode == 0
+    return line.decode(), errors
+
+
+def test_the_profile_is_dev_where_nothing_is_kept():
+    """At a terminal a group waited 3 s for its first record."""
+    line, errors = run_briefly()
+    assert "listens on" in line
+    assert errors == (
+        "aiokq broker: profile dev, because nothing is kept; --profile kafka has Kafka's defaults\n"
+    )
+    assert "profile dev, because nothing is kept" in run_briefly(terminal=True)[1]
+
+
+def test_the_profile_of_a_new_directory_depends_on_the_terminal(tmp_path):
+    """Whoever types the command tries it out; a service runs as Kafka does."""
+    typed = run_briefly("--data-dir", str(tmp_path / "typed"), terminal=True)[1]
+    assert "profile dev, because it runs at a terminal with a new data directory" in typed
+    service = run_briefly("--set", f"log.dirs={tmp_path / 'service'}")[1]
+    assert "profile kafka, because it does not run at a terminal; --profile dev has" in service
+
+
+def test_the_profile_of_a_directory_in_use_is_kafka(tmp_path):
+    """What was kept once is not a trial any more."""
+    directory = ["--data-dir", str(tmp_path / "a"), "--data-dir", str(tmp_path / "b")]
+    run_briefly("--profile", "dev", *directory)
+    (tmp_path / "c").mkdir()
+    again = run_briefly(*directory, "--data-dir", str(tmp_path / "c"), terminal=True)[1]
+    assert "profile kafka, because the data directory is not new" in again
+
+
+def test_the_profile_with_a_settings_file_is_kafka(tmp_path):
+    """A file is what a deployment has."""
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    errors = run_briefly("--config", str(file), terminal=True)[1]
+    assert "profile kafka, because --config is given" in errors
+
+
+def test_a_profile_that_is_named_needs_no_reason(tmp_path):
+    """The line is for those who did not choose."""
+    assert run_briefly("--profile", "kafka", "--data-dir", str(tmp_path))[1] == ""
+    line, errors = run_briefly("--json")
+    info = json.loads(line)
+    assert (info["profile"], info["profile_reason"]) == ("dev", "nothing is kept")
+    assert errors == ""
 
 
 def test_nothing_heavy_is_imported_to_start(tmp_path):

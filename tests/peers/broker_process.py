@@ -33,6 +33,7 @@ class BrokerProcess:
             [
                 *(sys.executable, "-m", "aiokq", "broker", "--json"),
                 *("--port", str(self.port), "--data-dir", str(self.data_dir)),
+                *("--profile", "kafka"),  # the last --profile counts
                 *self.arguments,
             ],
             stdout=subprocess.PIPE,

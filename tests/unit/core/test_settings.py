@@ -44,7 +44,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one():
     """A silently ignored typo costs a day."""
     with pytest.raises(ConfigError, match="'linger_sm': did you mean linger_ms"):
         Sample(linger_sm=5)
-    with pytest.raises(ConfigError, match="no setting 'xyzzy'$"):
+    with pytest.raises(ConfigError, match=r"no setting 'xyzzy'$"):
         Sample(xyzzy=1)
     with pytest.raises(ConfigError, match="linger_ms"):
         Sample().with_overrides(lingerms=1)
