@@ -47,6 +47,11 @@ $(CACHE)/stamps/bench: $(CACHE)/stamps/build
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group bench
 	@mkdir -p $(@D) && touch $@
 
+# An installation beside the source tree, as a user has it: the wheel in an environment of its own.
+$(CACHE)/stamps/wheel: $(CACHE)/stamps/build $(shell find aiokq -name '*.py' -o -name '*.pxd' -o -name '*.h')
+	@$(PY) tools/install_wheel.py $(CACHE)/wheel
+	@mkdir -p $(@D) && touch $@
+
 $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh kcat kcat
 	@# Makes the certificates of the TLS tests.
@@ -78,15 +83,15 @@ run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedd
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
-test: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run a smoke of every tier of tests
+test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
 .PHONY: interop
-interop: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
+interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
 	@$(PY) tools/run_tests.py interop
 
 .PHONY: torture
-torture: $(CACHE)/stamps/build $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices
+torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices
 	@$(PY) tools/run_tests.py torture
 
 .PHONY: lint

@@ -13,8 +13,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING
 
-MISSING: str | None = None
-"""Why there is no compiled core, though nobody asked for the pure one."""
+MISSING: tuple[str, str] | None = None
+"""Why there is no compiled core, and what to do, though nobody asked for the pure one."""
 
 if TYPE_CHECKING:
     _pure = True
@@ -26,12 +26,13 @@ else:
         except ImportError as error:
             if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
                 raise
+            from aiokq._missing_core import reason_and_remedy
+
             _pure = True
-            MISSING = "it was not built" if error.name == "aiokq._compiled" else str(error)
+            MISSING = reason_and_remedy(error)
             warnings.warn(
-                f"aiokq runs without its compiled core, several times slower ({MISSING}). Install "
-                "a C compiler and Python's headers (Debian: gcc python3-dev) and aiokq again, or "
-                "set AIOKQ_PURE=1 if this is wanted",
+                f"aiokq runs without its compiled core, several times slower: {MISSING[0]}. "
+                f"{MISSING[1]}, or set AIOKQ_PURE=1 if this is wanted",
                 RuntimeWarning,
                 stacklevel=1,
             )

@@ -1,4 +1,4 @@
-"""The ways to consume: records, batches, parallel streams: `python -m examples.consuming`."""
+"""The ways to consume: records, batches, parallel streams: `python examples/consuming.py`."""
 
 from __future__ import annotations
 

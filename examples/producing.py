@@ -1,4 +1,4 @@
-"""The ways to produce, from the simplest to the fastest: `python -m examples.producing`."""
+"""The ways to produce, from the simplest to the fastest: `python examples/producing.py`."""
 
 from __future__ import annotations
 

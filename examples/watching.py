@@ -1,4 +1,4 @@
-"""What happens in a cluster, as typed events: `python -m examples.watching`."""
+"""What happens in a cluster, as typed events: `python examples/watching.py`."""
 
 from __future__ import annotations
 

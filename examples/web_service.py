@@ -1,4 +1,4 @@
-"""A web service that answers when Kafka has the record: `python -m examples.web_service`.
+"""A web service that answers when Kafka has the record: `python examples/web_service.py`.
 
 The HTTP is as small as it can be: what matters is one producer per process, and one awaited
 `send()` per request. The program also plays its own clients.

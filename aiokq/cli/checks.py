@@ -99,13 +99,13 @@ def _core() -> Check:
         return Check(
             "core", Status.WARN, "pure Python: AIOKQ_PURE=1 is set", "unset AIOKQ_PURE for speed"
         )
+    assert fastpath.MISSING is not None
+    reason, remedy = fastpath.MISSING
     return Check(
         "core",
         Status.WARN,
-        "pure Python: correct, but several times slower; the compiled core is not there"
-        + (f": {fastpath.MISSING}" if fastpath.MISSING else ""),
-        "install gcc and Python's headers (Debian: python3-dev), then install aiokq again; or set "
-        "AIOKQ_PURE=1 if this is wanted",
+        f"pure Python: correct, but several times slower; there is no compiled core: {reason}",
+        f"{remedy}, or set AIOKQ_PURE=1 if this is wanted",
     )
 
 

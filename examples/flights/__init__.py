@@ -1,1 +1,1 @@
-"""Real flights through a Kafka: `python -m examples.flights`."""
+"""Real flights through a Kafka: `make run`."""

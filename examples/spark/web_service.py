@@ -1,4 +1,4 @@
-"""A web service that asks Spark, not waiting for it: `python -m examples.spark.web_service`.
+"""A web service that asks Spark, not waiting for it: `python examples/spark/web_service.py`.
 
 `/top?limit=3` is a query of Spark over a topic; `/health` has to be answered at once, whatever
 Spark does; a client that hangs up cancels its query. The program also plays its own clients.

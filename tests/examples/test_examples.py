@@ -24,7 +24,7 @@ EXPECTED = {
 
 def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", *arguments],
+        [sys.executable, "-W", "error", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -41,7 +41,7 @@ def test_every_example_is_run_here() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_example_prints_what_it_promises(name: str) -> None:
     """A reader copies an example that no longer works."""
-    result = run(f"examples.{name}")
+    result = run(f"examples/{name}.py")
     assert result.returncode == 0, result.stderr
     assert EXPECTED[name] in result.stdout
     assert not result.stderr
@@ -49,7 +49,7 @@ def test_the_example_prints_what_it_promises(name: str) -> None:
 
 def test_the_flights_job_proves_that_none_are_lost_or_doubled() -> None:
     """What `make run` does until Spark, on the first ten thousand flights: one member is killed."""
-    result = run("examples.flights", "--limit", "10000", "--without-spark", timeout=110)
+    result = run("-m", "examples.flights", "--limit", "10000", "--without-spark", timeout=110)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Member 2 is killed" in result.stdout
     assert "None lost, none doubled" in result.stdout
@@ -60,7 +60,7 @@ def test_the_flights_job_proves_that_none_are_lost_or_doubled() -> None:
 def test_the_flights_job_goes_on_into_spark(tmp_path: Path) -> None:
     """All that `make run` does, on the first two thousand flights."""
     output = ("--output", str(tmp_path / "spark"))
-    result = run("examples.flights", "--limit", "2000", *output, timeout=800)
+    result = run("-m", "examples.flights", "--limit", "2000", *output, timeout=800)
     assert result.returncode == 0, result.stdout + result.stderr
     words = " ".join(result.stdout.split())
     reason = why_absent()

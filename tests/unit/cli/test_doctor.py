@@ -46,8 +46,10 @@ def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine)
 def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):
     """Several times slower is worth a line."""
     monkeypatch.setattr(fastpath, "COMPILED", False)
+    monkeypatch.setattr(fastpath, "MISSING", ("it was not built", "Install gcc"))
     monkeypatch.delenv("AIOKQ_PURE", raising=False)
     assert found("core").status is Status.WARN
+    assert "it was not built" in found("core").detail
     assert "gcc" in found("core").fix
     monkeypatch.setenv("AIOKQ_PURE", "1")
     assert "AIOKQ_PURE" in found("core").fix

@@ -1,0 +1,41 @@
+"""Why the compiled core is not there, in words; imported only where it is missing."""
+
+from __future__ import annotations
+
+from importlib.metadata import distributions
+from pathlib import Path
+
+__all__ = ["reason_and_remedy"]
+
+HERE = Path(__file__).resolve().parent
+
+
+def reason_and_remedy(error: ImportError) -> tuple[str, str]:
+    """What is wrong, and what to do about it, each as half a sentence.
+
+    Args:
+        error: what importing the compiled core raised.
+    """
+    if error.name != "aiokq._compiled":
+        return str(error), "Install aiokq again"
+    installed = _compiled_installation()
+    if installed is not None:
+        return (
+            f"this is the source tree {HERE.parent}, imported in place of the installed, compiled "
+            f"package in {installed.parent}",
+            "Run the program from another directory or as a file (`python examples/quickstart.py`"
+            " instead of `python -m`), or compile the source tree with `pip install --editable .`",
+        )
+    return (
+        "it was not built",
+        "Install a C compiler and Python's headers (Debian: gcc python3-dev) and aiokq again",
+    )
+
+
+def _compiled_installation() -> Path | None:
+    """Another aiokq package on sys.path that has a compiled core."""
+    for distribution in distributions(name="aiokq"):
+        package = Path(str(distribution.locate_file("aiokq"))).resolve()
+        if package != HERE and any(package.glob("_compiled.*.so")):
+            return package
+    return None
