@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Delivery, Record, RecordColumns, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.deliveries import Deliveries
+    from aiokq.producer.health import ProducerHealth
     from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
     from aiokq.producer.partitioner import Partitioner
     from aiokq.producer.producer import Producer
@@ -156,6 +157,7 @@ __all__ = [
     "CloseReport",
     "Interceptor",
     "Partitioner",
+    "ProducerHealth",
     "ProducerRecord",
     "Serializer",
     # what a consumer is given and gives
@@ -379,6 +381,7 @@ _HOMES = {
     "aiokq.fastpath": ["Delivery", "Record", "RecordColumns", "RecordMetadata"],
     "aiokq.producer.batch_builder": ["BatchBuilder"],
     "aiokq.producer.deliveries": ["Deliveries"],
+    "aiokq.producer.health": ["ProducerHealth"],
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],

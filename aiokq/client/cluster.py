@@ -290,8 +290,7 @@ class Cluster:
                 f"{misplaced[0]} is a setting of the Cluster, shared by all its clients: give it "
                 "to Cluster(...), or make a client with a cluster of its own"
             )
-        shared = {n: getattr(self._settings, n) for n in self._settings.explicit}
-        return kind(**(shared | own))
+        return kind.sharing(self._settings, own)
 
     # -- low level
 

@@ -6,7 +6,14 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
 from aiokq.core.errors import ConfigError
@@ -129,6 +136,41 @@ class ClusterSettings(Settings):
         "runs nothing for this long. It is watched, by a thread, where a group has a member, and "
         "otherwise if this is set; 0 never watches it.",
     )
+
+    _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_of_cluster(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """No setting, so that it is neither validated nor shown: `sharing` gives it."""
+        values = dict(values) if isinstance(values, dict) else values
+        of_cluster = values.pop("_of_cluster", frozenset()) if isinstance(values, dict) else None
+        settings = validate(values)
+        if of_cluster is not None:
+            settings._of_cluster = of_cluster
+        return settings
+
+    @property
+    def of_cluster(self) -> frozenset[str]:
+        """The explicit names that were given to the Cluster which this client shares."""
+        return self._of_cluster
+
+    def with_overrides(self, **values: Any) -> Self:
+        """These settings with some replaced; all are validated together again."""
+        return super().with_overrides(
+            **({"_of_cluster": self._of_cluster - values.keys()} | values)
+        )
+
+    @classmethod
+    def sharing(cls, cluster: ClusterSettings, own: Mapping[str, Any]) -> Self:
+        """A client's own settings together with those of the Cluster that it is made from.
+
+        Raises:
+            ConfigError: they contradict each other.
+        """
+        shared = {name: getattr(cluster, name) for name in cluster.explicit}
+        values = shared | dict(own)
+        return cls(**(values | {"_of_cluster": cluster.explicit - own.keys()}))
 
     @classmethod
     def combine(

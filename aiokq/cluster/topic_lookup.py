@@ -45,6 +45,10 @@ class TopicLookup:
         finally:
             engine.refresher.unexpect(name)
 
+    def missing(self, name: str) -> bool:
+        """Whether the newest answer about the topic says that it does not exist."""
+        return self._code(name) in RETRIED_CODES
+
     def error(self, name: str, waited: float) -> BrokerError:
         """What to say of a topic that did not become usable within ``waited`` seconds."""
         code = self._code(name)

@@ -16,6 +16,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
 from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
 from aiokq.producer.failures import Failures
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.idle import IdleWatch
@@ -153,6 +154,14 @@ class Outbox:
         """The queues that have something."""
         places = dict.fromkeys((batch.topic, batch.partition) for batch in self._unfinished)
         return [self._queues[topic][partition] for topic, partition in places]
+
+    def held_up(self) -> dict[TopicPartition, str]:
+        """The partitions whose records could not be delivered so far, with the reason."""
+        return {
+            queue.topic_partition: str(trouble)
+            for queue in self._busy()
+            if (trouble := queue.trouble) is not None
+        }
 
     def queues_of(self, topic: str) -> Mapping[int, PartitionQueue]:
         """The queues of a topic by partition."""
@@ -406,7 +415,7 @@ class Outbox:
             acks=settings.required_acks,
             max_in_flight=settings.max_in_flight_requests_per_connection,
             max_request_size=settings.max_request_size,
-            timeout=settings.request_timeout,
+            timeout=settings.produce_request_timeout_ms / 1000,
             spawn=self._spawn,
         )
         self._senders[node_id] = sender

@@ -29,7 +29,7 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """
     linger_ms: float
     """How long a batch that is not full waits for more records; 0 sends at the next turn of the
-    event loop.
+    event loop. Unset, at most a quarter of a delivery_timeout_ms that is set.
     """
     linger_when_awaited: bool | None
     """Whether batches linger although every record that the producer holds is awaited and none
@@ -43,13 +43,16 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """Bytes of records that may be unacknowledged; then `send` and `enqueue` wait."""
     max_block_ms: int
     """How long a call waits for room in buffer_memory, and how long records wait for a topic
-    that the cluster does not know.
+    that the cluster does not know. Unset, at most a delivery_timeout_ms that is set.
     """
     max_request_size: int
     """Bytes of record batches in one request; also of the largest record."""
     delivery_timeout_ms: int
-    """From the moment a record is accepted to its delivery or failure; at least linger_ms +
-    request_timeout_ms.
+    """From the moment a record is accepted to its delivery or failure. Where it is set, those of
+    the others that are not give way: linger_ms is at most a quarter of it, a Produce request
+    waits for its response at most half of the rest (100 ms at least), and max_block_ms is at
+    most equal to it. Set together, it is at least linger_ms + request_timeout_ms. Unset, it
+    is raised to that.
     """
     retries: int
     """How often a batch is sent again. delivery_timeout_ms is the better limit."""

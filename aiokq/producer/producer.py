@@ -28,6 +28,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import Accumulator, Batch, Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.deliveries import Deliveries
+from aiokq.producer.health import ProducerHealth
 from aiokq.producer.intake import Intake, ManyRecord, SendNowait
 from aiokq.producer.outbox import Outbox
 from aiokq.producer.report import CloseReport
@@ -227,7 +228,28 @@ class Producer:
         state = "new" if self._loop is None else "open"
         if self._closing is not None:
             state = "closed"
-        return f"<Producer {self._settings.client_id!r} {state}>"
+        return f"<Producer {self._settings.client_id!r} {state}, {self._settings.timeouts}>"
+
+    def health(self) -> ProducerHealth:
+        """What holds for this producer, and what its records wait for."""
+        timeouts = self._settings.timeouts
+        missing = self._intake.topics.missing()
+        held_up = self._outbox.held_up()
+        return ProducerHealth(
+            ok=self._loop is not None
+            and self._closing is None
+            and self._supervisor.failed is None
+            and not missing
+            and not held_up,
+            linger_ms=timeouts.linger_ms,
+            request_timeout_ms=timeouts.request_timeout_ms,
+            delivery_timeout_ms=timeouts.delivery_timeout_ms,
+            max_block_ms=timeouts.max_block_ms,
+            buffered_bytes=self._accumulator.used_bytes,
+            waiting_for_room=self._accumulator.waiting,
+            missing_topics=missing,
+            held_up=held_up,
+        )
 
     # -- records
 

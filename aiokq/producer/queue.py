@@ -95,6 +95,13 @@ class PartitionQueue:
         return self._round.batches
 
     @property
+    def trouble(self) -> KafkaError | None:
+        """Why its oldest batch is not delivered yet: what stands in the way, or its last error."""
+        if self.blocked_by is not None:
+            return self.blocked_by
+        return self._round.batches[0].error if self._round.batches else None
+
+    @property
     def waiting(self) -> int:
         """Batches that are not on their way, the open one included."""
         going = self._round

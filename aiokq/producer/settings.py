@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptor
 from aiokq.producer.partitioner import Partitioner, PartitionFunction
 from aiokq.producer.serializers import Serializer
+from aiokq.producer.timeouts import ProducerTimeouts, fitted
 from aiokq.records.compression import CODEC_NAMES, GZIP, LEVELS, LZ4, ZSTD, check_level, codec_id
 
 __all__ = ["CompressionType", "ProducerSettings"]
 
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-
-logger = logging.getLogger("aiokq.producer")
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
 """A broker recognizes a repetition among a producer's last five batches of a partition."""
@@ -31,6 +29,9 @@ class ProducerSettings(ClusterSettings):
     Two things differ. `batch_size` is 128 KiB, not 16: it is a ceiling, memory grows with the
     records. `linger_ms` is 5 in Kafka since 4.0, and here, but unless it is set, records that are
     awaited do not linger (`linger_when_awaited`).
+
+    Where `delivery_timeout_ms` is set, timeouts that are not set give way to it: `linger_ms` to a
+    quarter of it, `produce_request_timeout_ms` to half of the rest, `max_block_ms` to all of it.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -52,7 +53,8 @@ class ProducerSettings(ClusterSettings):
         default=5.0,
         ge=0,
         description="How long a batch that is not full waits for more records; 0 sends at the "
-        "next turn of the event loop.",
+        "next turn of the event loop. Unset, at most a quarter of a delivery_timeout_ms that is "
+        "set.",
     )
     linger_when_awaited: bool | None = Field(
         default=None,
@@ -72,7 +74,8 @@ class ProducerSettings(ClusterSettings):
         default=60_000,
         ge=0,
         description="How long a call waits for room in buffer_memory, and how long records wait "
-        "for a topic that the cluster does not know.",
+        "for a topic that the cluster does not know. Unset, at most a delivery_timeout_ms that is "
+        "set.",
     )
     max_request_size: int = Field(
         default=1_048_576,
@@ -81,9 +84,12 @@ class ProducerSettings(ClusterSettings):
     )
     delivery_timeout_ms: int = Field(
         default=120_000,
-        ge=0,
-        description="From the moment a record is accepted to its delivery or failure; at least "
-        "linger_ms + request_timeout_ms.",
+        ge=1,
+        description="From the moment a record is accepted to its delivery or failure. Where it is "
+        "set, those of the others that are not give way: linger_ms is at most a quarter of it, a "
+        "Produce request waits for its response at most half of the rest (100 ms at least), and "
+        "max_block_ms is at most equal to it. Set together, it is at least linger_ms + "
+        "request_timeout_ms. Unset, it is raised to that.",
     )
     retries: int = Field(
         default=2**31 - 1,
@@ -162,6 +168,12 @@ class ProducerSettings(ClusterSettings):
     interceptors: tuple[Interceptor, ...] = Field(
         default=(), description="Hooks on_enqueue, on_batch, on_ack and on_error, in order."
     )
+
+    _produce_request_timeout_ms: int = PrivateAttr(default=30_000)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        yield from super().__repr_args__()
+        yield "produce_request_timeout_ms", self.produce_request_timeout_ms
 
     @field_validator("acks", mode="before")
     @classmethod
@@ -243,18 +255,16 @@ class ProducerSettings(ClusterSettings):
         return self
 
     @model_validator(mode="after")
-    def _consistent_timeouts(self) -> ProducerSettings:
-        least = int(self.linger_ms) + self.request_timeout_ms
-        if self.delivery_timeout_ms < least:
-            if "delivery_timeout_ms" in self.model_fields_set:
-                raise ValueError(
-                    f"delivery_timeout_ms={self.delivery_timeout_ms} is below linger_ms + "
-                    f"request_timeout_ms: raise it to {least}, or lower those"
-                )
-            logger.warning(
-                "delivery_timeout_ms raised to linger_ms + request_timeout_ms: %s", least
-            )
-            self._settle("delivery_timeout_ms", least)
+    def _fit_timeouts(self) -> ProducerSettings:
+        given = ProducerTimeouts(
+            self.linger_ms, self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms
+        )
+        # What was given to the Cluster limits its requests; it asks for nothing of this producer.
+        held = fitted(given, self.explicit - self.of_cluster)
+        self._settle("linger_ms", held.linger_ms)
+        self._settle("delivery_timeout_ms", held.delivery_timeout_ms)
+        self._settle("max_block_ms", held.max_block_ms)
+        self._produce_request_timeout_ms = held.request_timeout_ms
         return self
 
     def _settle(self, name: str, value: object) -> None:
@@ -265,6 +275,25 @@ class ProducerSettings(ClusterSettings):
     def required_acks(self) -> int:
         """``acks`` as it is sent: 0, 1 or -1."""
         return -1 if self.acks == "all" else self.acks
+
+    @property
+    def produce_request_timeout_ms(self) -> int:
+        """How long a Produce request of this producer may wait for its response.
+
+        `request_timeout_ms`, or what a `delivery_timeout_ms` that was set leaves of it. Other
+        requests have `request_timeout_ms`.
+        """
+        return self._produce_request_timeout_ms
+
+    @property
+    def timeouts(self) -> ProducerTimeouts:
+        """The limits that hold, derived ones included."""
+        return ProducerTimeouts(
+            self.linger_ms,
+            self.produce_request_timeout_ms,
+            self.delivery_timeout_ms,
+            self.max_block_ms,
+        )
 
     @property
     def linger(self) -> float:

@@ -132,6 +132,10 @@ class Topics:
             if not batch.done
         ]
 
+    def missing(self) -> frozenset[str]:
+        """Topics that records wait for and that, by the newest answer, do not exist."""
+        return frozenset(filter(self._engine.topics.missing, self._looking))
+
     # -- inside
 
     async def _leave_idle(self) -> None:

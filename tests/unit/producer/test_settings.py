@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aiokq.cluster.settings import ClusterSettings
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.producer.settings import ProducerSettings
 
@@ -74,14 +77,127 @@ def test_idempotence_comes_back_when_an_override_removes_the_conflict() -> None:
     assert ProducerSettings(acks=1).with_overrides(acks="all").enable_idempotence
 
 
-def test_delivery_timeout_holds_a_request(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Java: explicitly too short is an error, else it is raised."""
-    with pytest.raises(ConfigError, match="raise it to 30005"):
-        ProducerSettings(delivery_timeout_ms=1000)
+def test_a_linger_beyond_the_default_raises_the_delivery_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Java: where delivery_timeout_ms was not set, it holds a request."""
     with caplog.at_level(logging.WARNING):
         settings = ProducerSettings(linger_ms=100_000)
     assert settings.delivery_timeout_ms == 130_000
     assert "delivery_timeout_ms" in caplog.text
+
+
+DELIVERY = {"delivery_timeout_ms": 2000}
+
+
+def _limits(settings: ProducerSettings) -> tuple[float, int, int, int]:
+    held = settings.timeouts
+    assert settings.linger_ms == held.linger_ms
+    assert settings.delivery_timeout_ms == held.delivery_timeout_ms
+    assert settings.max_block_ms == held.max_block_ms
+    return held.linger_ms, held.request_timeout_ms, held.delivery_timeout_ms, held.max_block_ms
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, (5, 30_000, 120_000, 60_000)),
+        ({"delivery_timeout_ms": 2000}, (5, 997, 2000, 2000)),
+        ({"delivery_timeout_ms": 8}, (2, 100, 8, 8)),
+        ({"delivery_timeout_ms": 1}, (0.25, 100, 1, 1)),
+        ({"delivery_timeout_ms": 90_000}, (5, 30_000, 90_000, 60_000)),
+        ({**DELIVERY, "linger_ms": 1000}, (1000, 500, 2000, 2000)),
+        ({**DELIVERY, "linger_ms": 1990}, (1990, 100, 2000, 2000)),
+        ({**DELIVERY, "request_timeout_ms": 1500}, (5, 1500, 2000, 2000)),
+        ({**DELIVERY, "request_timeout_ms": 1998}, (2, 1998, 2000, 2000)),
+        ({**DELIVERY, "request_timeout_ms": 2000}, (0, 2000, 2000, 2000)),
+        ({**DELIVERY, "max_block_ms": 9000}, (5, 997, 2000, 9000)),
+        ({**DELIVERY, "linger_ms": 0, "request_timeout_ms": 2000}, (0, 2000, 2000, 2000)),
+    ],
+)
+def test_what_is_not_set_gives_way_to_a_delivery_timeout_that_is(
+    given: dict[str, Any], limits: tuple[float, int, int, int]
+) -> None:
+    """delivery_timeout_ms=2000 alone was refused: "raise it to 30005, or lower those"."""
+    settings = ProducerSettings(**given)
+    assert _limits(settings) == limits
+    assert settings.explicit == given.keys()
+    shown = repr(settings)
+    assert f"produce_request_timeout_ms={limits[1]}" in shown
+    assert f"max_block_ms={limits[3]}" in shown
+    # Metadata, coordinators and the like have the setting itself.
+    assert settings.request_timeout_ms == given.get("request_timeout_ms", 30_000)
+
+
+def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
+    """A keyword, settings=, the environment, a file; what is set later is fitted anew."""
+    expected = (5, 997, 2000, 2000)
+    base = ProducerSettings(delivery_timeout_ms=2000)
+    assert _limits(ProducerSettings.combine(None, {"delivery_timeout_ms": 2000})) == expected
+    assert _limits(ProducerSettings.combine(base, {"acks": 1})) == expected
+    environ = {"KAFKA_DELIVERY_TIMEOUT_MS": "2000"}
+    assert _limits(ProducerSettings.from_env(environ=environ)) == expected
+    path = tmp_path / "producer.properties"
+    path.write_text("delivery.timeout.ms=2000\n")
+    assert _limits(ProducerSettings.from_properties(path)) == expected
+    assert _limits(pickle.loads(pickle.dumps(base))) == expected
+    assert _limits(copy.deepcopy(base)) == expected
+    again = ProducerSettings.combine(base, {"linger_ms": 400, "max_block_ms": 60_000})
+    assert _limits(again) == (400, 800, 2000, 60_000)
+    assert _limits(base.with_overrides(delivery_timeout_ms=120_000)) == (5, 30_000, 120_000, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"linger_ms": 2000},
+            "linger_ms=2000 leaves no time to send within delivery_timeout_ms=2000: "
+            "lower linger_ms, or raise delivery_timeout_ms",
+        ),
+        (
+            {"request_timeout_ms": 2001},
+            "delivery_timeout_ms=2000 is below request_timeout_ms=2001: raise it to 2001 or more, "
+            "or lower request_timeout_ms",
+        ),
+        (
+            {"linger_ms": 500, "request_timeout_ms": 1600},
+            "delivery_timeout_ms=2000 is below linger_ms=500 + request_timeout_ms=1600: raise it "
+            "to 2100, or lower those",
+        ),
+    ],
+)
+def test_timeouts_that_were_set_and_contradict_each_other_are_refused(
+    given: dict[str, Any], said: str
+) -> None:
+    """Only what was set is named, with what to do."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerSettings(delivery_timeout_ms=2000, **given)
+    assert caught.value.message == said
+
+
+def test_a_cluster_s_request_timeout_is_no_conflict_of_its_producers() -> None:
+    """It limits the requests of all clients; how long Produce may take is the producer's own."""
+    cluster = ClusterSettings(request_timeout_ms=20_000, client_id="shop")
+    settings = ProducerSettings.sharing(cluster, {"delivery_timeout_ms": 2000})
+    assert _limits(settings) == (5, 997, 2000, 2000)
+    assert (settings.request_timeout_ms, settings.client_id) == (20_000, "shop")
+    assert settings.of_cluster == {"request_timeout_ms", "client_id"}
+    assert _limits(settings.with_overrides(acks=1)) == (5, 997, 2000, 2000)
+    with pytest.raises(ConfigError, match="below request_timeout_ms=3000"):
+        settings.with_overrides(request_timeout_ms=3000)
+    shorter = ProducerSettings.sharing(
+        ClusterSettings(request_timeout_ms=300), {"delivery_timeout_ms": 2000}
+    )
+    assert _limits(shorter) == (5, 300, 2000, 2000)
+    longer = ProducerSettings.sharing(ClusterSettings(request_timeout_ms=150_000), {})
+    assert _limits(longer) == (5, 150_000, 150_005, 60_000)
+
+
+def test_a_delivery_timeout_of_nothing_is_refused() -> None:
+    """No record could be delivered; in Kafka it is possible with request.timeout.ms=0 only."""
+    with pytest.raises(ConfigError, match="delivery_timeout_ms"):
+        ProducerSettings(delivery_timeout_ms=0)
 
 
 def test_transactions_are_refused_in_words() -> None:

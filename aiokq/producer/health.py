@@ -1,0 +1,38 @@
+"""Owns what a producer tells of its own state: plain frozen values, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiokq.core.types import TopicPartition
+
+__all__ = ["ProducerHealth"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerHealth:
+    """A producer at one moment.
+
+    Attributes:
+        ok: it is open, and no record that it holds waits for a missing topic or is held up.
+        linger_ms: how long a batch waits for more records.
+        request_timeout_ms: how long a Produce request may wait for its response.
+        delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
+        max_block_ms: how long a call waits for room, and records for an unknown topic.
+        buffered_bytes: memory of the records that are neither delivered nor failed.
+        waiting_for_room: calls that wait for room in `buffer_memory`.
+        missing_topics: records wait for these, and the brokers say that they do not exist.
+        held_up: partitions whose records could not be delivered so far, with the reason: what
+            stands in the way, or the error of the last attempt.
+    """
+
+    ok: bool
+    linger_ms: float
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    buffered_bytes: int
+    waiting_for_room: int
+    missing_topics: frozenset[str]
+    held_up: Mapping[TopicPartition, str]

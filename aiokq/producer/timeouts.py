@@ -1,0 +1,91 @@
+"""Owns how the timeouts of a producer fit together: what is derived, and which contradict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from aiokq.core.errors import ConfigError
+
+__all__ = ["ProducerTimeouts", "fitted"]
+
+logger = logging.getLogger("aiokq.producer")
+
+LEAST_REQUEST_TIMEOUT_MS: Final = 100
+"""A derived limit for Produce requests is not below this: brokers need time to replicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerTimeouts:
+    """The limits that a producer keeps, in milliseconds.
+
+    Attributes:
+        linger_ms: how long a batch waits for more records.
+        request_timeout_ms: how long a Produce request may wait for its response. Other requests
+            have the `request_timeout_ms` of the settings.
+        delivery_timeout_ms: from the acceptance of a record to its delivery or failure.
+        max_block_ms: how long a call waits for room, and records for an unknown topic.
+    """
+
+    linger_ms: float
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"linger_ms={self.linger_ms:g} request_timeout_ms={self.request_timeout_ms} "
+            f"delivery_timeout_ms={self.delivery_timeout_ms} max_block_ms={self.max_block_ms}"
+        )
+
+
+def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeouts:
+    """The timeouts that hold.
+
+    Where `delivery_timeout_ms` was set, those that were not set give way to it: linger to a
+    quarter of it, the timeout of Produce requests to half of the rest, `max_block_ms` to all of
+    it. Where it was not set, it is raised to what the others need, as in Java.
+
+    Args:
+        given: what was set, and the defaults of the others.
+        explicit: the names of those that were set.
+
+    Raises:
+        ConfigError: settings that were given contradict each other.
+    """
+    linger, request = given.linger_ms, given.request_timeout_ms
+    delivery = given.delivery_timeout_ms
+    if "delivery_timeout_ms" not in explicit:
+        least = int(linger) + request
+        if delivery >= least:
+            return given
+        logger.warning("delivery_timeout_ms raised to linger_ms + request_timeout_ms: %s", least)
+        return replace(given, delivery_timeout_ms=least)
+    if "linger_ms" not in explicit:
+        linger = min(linger, delivery / 4)
+    elif linger >= delivery:
+        raise ConfigError(
+            f"linger_ms={linger:g} leaves no time to send within delivery_timeout_ms={delivery}: "
+            "lower linger_ms, or raise delivery_timeout_ms"
+        )
+    if "request_timeout_ms" not in explicit:
+        half = int((delivery - linger) / 2)
+        request = min(request, max(LEAST_REQUEST_TIMEOUT_MS, half))
+    elif "linger_ms" not in explicit:
+        if delivery < request:
+            raise ConfigError(
+                f"delivery_timeout_ms={delivery} is below request_timeout_ms={request}: raise it "
+                f"to {request} or more, or lower request_timeout_ms"
+            )
+        linger = min(linger, delivery - request)
+    elif delivery < int(linger) + request:
+        raise ConfigError(
+            f"delivery_timeout_ms={delivery} is below linger_ms={linger:g} + "
+            f"request_timeout_ms={request}: raise it to {int(linger) + request}, or lower those"
+        )
+    block = given.max_block_ms
+    if "max_block_ms" not in explicit:
+        block = min(block, delivery)
+    return ProducerTimeouts(linger, request, delivery, block)
