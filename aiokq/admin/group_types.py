@@ -262,6 +262,11 @@ class GroupLag:
     error: KafkaError | None = None
 
     @property
-    def total(self) -> int:
-        """The sum over partitions whose lag is known."""
+    def total(self) -> int | None:
+        """The sum over partitions whose lag is known; None while no member has an assignment.
+
+        A group that is joining would look as if it had read everything.
+        """
+        if self.group.members and not self.group.owners:
+            return None
         return sum(each.lag for each in self.partitions.values() if each.lag is not None)

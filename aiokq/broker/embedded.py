@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import errno
 import functools
+import os
 import shutil
 import tempfile
 import threading
@@ -27,8 +28,6 @@ from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    import os
-
     from aiokq.core.environment import Environment
     from aiokq.core.files import Files
 
@@ -38,6 +37,19 @@ T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
 """How long leaving `with` waits for the loop thread before it says that it hangs."""
+
+
+def _path(argument: str, path: str | os.PathLike[str]) -> str:
+    """The path as text; a ConfigError that names the argument for what is none."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigError(
+            f"{argument} is the path of a directory (str or os.PathLike), or None, not {path!r}"
+        )
+    return text
 
 
 class EmbeddedCluster:
@@ -75,16 +87,20 @@ class EmbeddedCluster:
     ) -> None:
         if brokers != 1:
             raise ConfigError(
-                f"an embedded cluster has one broker, not {brokers}: brokers do not replicate yet"
+                f"an embedded cluster has one broker, not {brokers!r}: brokers do not replicate yet"
+            )
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+            raise ConfigError(
+                f"port is a number from 1 to 65535, or 0 for a free one, not {port!r}"
             )
         self._settings = broker_settings(settings, profile=profile)
         if self._settings.log_dirs is not None:
             raise ConfigError("log.dirs is for `aiokq broker`: an embedded cluster has data_dir=")
-        self._data_dir = data_dir
+        self._data_dir = None if data_dir is None else _path("data_dir", data_dir)
         self._port = port
         self._given_environment = environment
         self._environment: Environment | None = None
-        self._restore_from = None if restore_from is None else str(restore_from)
+        self._restore_from = None if restore_from is None else _path("restore_from", restore_from)
         self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -239,7 +255,7 @@ class EmbeddedCluster:
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files
         if self._data_dir is not None:
-            directory = str(self._data_dir)
+            directory = self._data_dir
         elif self._given_environment is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="aiokq-")
             environment = dataclasses.replace(environment, files=EphemeralFiles())

@@ -109,6 +109,11 @@ class _Parser(argparse.ArgumentParser):
     """Complains in one line; the usage is a screen of its own."""
 
     def error(self, message: str) -> NoReturn:
+        # What kafka-server-start takes: a file, then --override NAME=VALUE.
+        if "--override" in message:
+            message += ": use --set NAME=VALUE"
+        elif message.endswith(".properties"):
+            message += ": use --config FILE"
         sys.exit(_complain(f"{message} ({self.prog} --help tells more)", BAD_ARGUMENTS))
 
 

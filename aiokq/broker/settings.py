@@ -455,10 +455,17 @@ def broker_settings(
     Raises:
         ConfigError: an unknown profile or name (with the nearest one), a wrong type or range.
     """
-    if profile not in PROFILES:
+    if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigError(f"unknown profile {profile!r}: it is one of {', '.join(PROFILES)}")
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(
+            "broker settings are a mapping of Kafka's names to values, as {'num.partitions': 4},"
+            f" not {given!r}"
+        )
     values: dict[str, SettingValue] = dict(PROFILES[profile])
     for spelled, value in (given or {}).items():
+        if not isinstance(spelled, str):
+            raise ConfigError(f"the name of a broker setting is a str, not {spelled!r}")
         name = spelled.strip().replace("_", ".")
         row = SETTINGS.get(name)
         if row is None:

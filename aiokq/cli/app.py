@@ -27,6 +27,7 @@ from aiokq.cli.failures import FAILED, explain, one_line
 from aiokq.cli.forget_missing import forget_missing
 from aiokq.cli.groups import groups
 from aiokq.cli.hand_over import hand_over
+from aiokq.cli.kafka_options import instead_of
 from aiokq.cli.log import log
 from aiokq.cli.log_dirs import log_dirs
 from aiokq.cli.offsets import offsets
@@ -36,8 +37,10 @@ from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
 from aiokq.cli.topics import topics
 from aiokq.core.errors import KafkaError
+from aiokq.core.nearest import nearest
 
 if TYPE_CHECKING:
+    from typer import Context
     from typer.core import TyperGroup
 
 __all__ = ["execute", "main"]
@@ -228,11 +231,25 @@ def _usage(error: typer.BadParameter) -> int:
         return FAILED
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "aiokq"
+    option = getattr(error, "option_name", None)
+    if option is not None and context is not None:  # Click's NoSuchOption
+        message = f"No such option: {option}{_meant(context, option)}"
     if message:
         complain(f"{message.rstrip('.')} (see {command} --help)", command=command)
     elif context is not None:  # a group without a command: its help is what was asked for
         typer.echo(context.get_help(), err=True)
     return WRONG_USAGE
+
+
+def _meant(context: Context, option: str) -> str:
+    """What to write in place of an option that the command does not have, if that is known."""
+    instead = instead_of(context.command_path.removeprefix("aiokq "), option)
+    if instead is not None:
+        return f": {instead}"
+    parameters = context.command.params
+    names = [name for each in parameters for name in (*each.opts, *each.secondary_opts)]
+    near = nearest(option, names)
+    return "" if near is None else f": did you mean {near}?"
 
 
 def _show_warning(

@@ -128,7 +128,7 @@ def _print_group(out: Output, lag: GroupLag, *, members: bool) -> None:
     facts = [
         str(group.state),
         f"{count} member{'s'[: count != 1]}",
-        f"lag {lag.total}",
+        f"lag {'unknown' if lag.total is None else lag.total}",
         f"{str(group.type).lower()} protocol",
     ]
     if group.assignor:

@@ -68,7 +68,9 @@ def _from_file(kind: type[ClusterSettings], path: Path) -> dict[str, object]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        reason = str(error.strerror) if isinstance(error, OSError) else "it is not UTF-8 text"
+        if "=" in str(path):
+            reason += "; a config of a topic or a group is given as --set NAME=VALUE"
         raise ConfigError(f"cannot read --config {path}: {reason}") from error
     known = {name for client in CLIENTS for name in client.model_fields}
     found: dict[str, object] = {}

@@ -290,6 +290,8 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
         (["--node-id", "-1"], "at least 0"),
         (["--port", "x"], "a port is 0 to 65535"),
         (["--profile", "prod"], "--help"),
+        (["--override", "num.partitions=4"], "use --set NAME=VALUE"),
+        (["server.properties"], "use --config FILE"),
         (["--absent"], "--help"),
     ],
 )

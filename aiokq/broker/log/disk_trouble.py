@@ -124,7 +124,9 @@ def remedy(error: OSError) -> str:
         return "free space on its disk and start again"
     if error.errno == errno.EIO:
         return "check its disk, then start again"
-    return "make it writable for this user, or choose another directory"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "make it writable for this user, or choose another directory"
+    return "choose another directory"
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:

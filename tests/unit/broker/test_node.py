@@ -188,6 +188,34 @@ def test_settings_are_checked_when_the_cluster_is_made():
         EmbeddedCluster(settings={"num.partition": 1})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"port": "x"}, "port is a number from 1 to 65535, or 0 for a free one, not 'x'"),
+        ({"port": True}, "not True"),
+        ({"port": -1}, "not -1"),
+        ({"port": 65536}, "not 65536"),
+        ({"port": 9092.0}, "not 9092.0"),
+        ({"brokers": "1"}, "has one broker, not '1'"),
+        ({"data_dir": 5}, "data_dir is the path of a directory"),
+        ({"data_dir": b"x"}, "not b'x'"),
+        ({"data_dir": ""}, "not ''"),
+        ({"data_dir": "a\0b"}, "data_dir is the path"),
+        ({"restore_from": 5}, "restore_from is the path of a directory"),
+        ({"profile": ["dev"]}, "unknown profile ['dev']: it is one of kafka, dev"),
+        ({"settings": "num.partitions=1"}, "as {'num.partitions': 4}, not 'num.partitions=1'"),
+        ({"settings": {1: 2}}, "the name of a broker setting is a str, not 1"),
+    ],
+)
+def test_misuse_is_a_config_error_that_names_the_argument(
+    arguments: dict[str, object], words: str
+) -> None:
+    """A bare TypeError from deep within, when it was entered."""
+    with pytest.raises(ConfigError) as caught:
+        EmbeddedCluster(**arguments)
+    assert words in str(caught.value)
+
+
 def test_a_cluster_that_is_not_running_says_so():
     """The usual mistake: using it before `with`."""
     cluster = EmbeddedCluster()

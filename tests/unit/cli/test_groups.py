@@ -96,6 +96,14 @@ def test_members_are_described(orders: CommandLine) -> None:
     assert [(m["member"], m["client"]) for m in document["members"]] == [(member, "me")]
 
 
+def test_the_lag_of_a_group_that_is_joining_is_unknown(orders: CommandLine) -> None:
+    """It was 0, as if the group had read everything: no member has a partition yet."""
+    joined(orders)
+    assert "1 member, lag unknown, " in orders("groups", "describe", "live").lines[0]
+    (document,) = orders("groups", "describe", "live", "--json").json
+    assert document["lag"] is None
+
+
 def test_a_group_that_is_not_there_hides_no_other(orders: CommandLine) -> None:
     """Exit code 1, one line, and the rest."""
     done = orders("groups", "describe", "nothing", "g")

@@ -110,6 +110,8 @@ def test_the_error_names_the_cause_and_the_partition() -> None:
         (errno.EEXIST, "is a file"),
         (errno.EACCES, "make it writable"),
         (errno.EROFS, "make it writable"),
+        (errno.ENOENT, "No such file or directory; choose another"),
+        (errno.ENAMETOOLONG, "File name too long; choose another"),
     ],
 )
 def test_what_to_do_fits_the_cause(number: int, words: str) -> None:

@@ -1,0 +1,124 @@
+"""Options of Kafka's own command-line tools, and what the same thing is called here.
+
+Whoever knows kafka-console-consumer or kafka-topics types their options first. Options that have
+the same name here are not listed. Tests: tests/unit/cli/test_kafka_options.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["KAFKA_OPTIONS", "instead_of"]
+
+_SETTINGS: Final = "put the setting into the file of --config, or into a variable (KAFKA_LINGER_MS)"
+_TOPIC: Final = "the topic is an argument: aiokq {command} TOPIC"
+_GROUP: Final = "the group is an argument: aiokq {command} GROUP"
+_WHAT_IS_PRINTED: Final = "use --keys, --headers, --timestamps, --offsets and --separator"
+_FORMAT: Final = "use --format text, json or raw"
+_LINE: Final = "use --key-separator, --header and --null-marker"
+
+_ANY: Final = {
+    "--bootstrap-server": "use --bootstrap-servers",
+    "--broker-list": "use --bootstrap-servers",
+    "--command-config": "use --config",
+    "--zookeeper": "use --bootstrap-servers: brokers are asked, not ZooKeeper",
+}
+
+KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "consume": {
+        "--topic": _TOPIC,
+        "--include": "topics are arguments: aiokq consume TOPIC TOPIC",
+        "--whitelist": "topics are arguments: aiokq consume TOPIC TOPIC",
+        "--from-beginning": "use --from beginning, which is the default",
+        "--offset": "use --from",
+        "--timeout-ms": "use --until-end, which ends where each partition ended at the start",
+        "--isolation-level": "use --read-committed",
+        "--property": _WHAT_IS_PRINTED,
+        "--formatter-property": _WHAT_IS_PRINTED,
+        "--formatter": _FORMAT,
+        "--key-deserializer": _FORMAT,
+        "--value-deserializer": _FORMAT,
+        "--consumer.config": "use --config",
+        "--consumer-config": "use --config",
+        "--consumer-property": _SETTINGS,
+        "--command-property": _SETTINGS,
+    },
+    "produce": {
+        "--topic": _TOPIC,
+        "--compression-codec": "use --compression-type",
+        "--property": _LINE,
+        "--reader-property": _LINE,
+        "--producer.config": "use --config",
+        "--producer-config": "use --config",
+        "--producer-property": _SETTINGS,
+        "--command-property": _SETTINGS,
+        "--request-required-acks": _SETTINGS,
+        "--request-timeout-ms": _SETTINGS,
+        "--batch-size": _SETTINGS,
+        "--max-memory-bytes": _SETTINGS,
+        "--timeout": _SETTINGS,
+        "--sync": "leave it out: produce ends when every record is acknowledged",
+    },
+    "topics": {
+        "--list": "use aiokq topics list",
+        "--describe": "use aiokq topics describe TOPIC",
+        "--create": "use aiokq topics create TOPIC",
+        "--delete": "use aiokq topics delete TOPIC",
+        "--alter": "use aiokq topics alter TOPIC",
+    },
+    "topics list": {"--exclude-internal": "leave it out: it is the default; see --internal"},
+    "topics describe": {"--topic": _TOPIC},
+    "topics create": {"--topic": _TOPIC},
+    "topics delete": {"--topic": _TOPIC},
+    "topics alter": {
+        "--topic": _TOPIC,
+        "--add-config": "use --set",
+        "--delete-config": "use --delete",
+    },
+    "offsets": {
+        "--topic": _TOPIC,
+        "--time": "use --at",
+    },
+    "groups": {
+        "--list": "use aiokq groups list",
+        "--describe": "use aiokq groups describe GROUP",
+        "--delete": "use aiokq groups delete GROUP",
+        "--delete-offsets": "use aiokq groups delete GROUP --topic TOPIC",
+        "--reset-offsets": "use aiokq groups reset GROUP",
+    },
+    "groups describe": {
+        "--group": _GROUP,
+        "--offsets": "leave it out: it is the default",
+        "--state": "leave it out: the first line has the state",
+    },
+    "groups reset": {"--group": _GROUP},
+    "groups rewind": {"--group": _GROUP},
+    "groups delete": {"--group": _GROUP},
+    "groups alter": {
+        "--group": _GROUP,
+        "--add-config": "use --set",
+        "--delete-config": "use --delete",
+    },
+    "groups configs": {"--group": _GROUP},
+    "log dump": {
+        "--files": "files are arguments: aiokq log dump PATH",
+        "--print-data-log": "use --records",
+        "--deep-iteration": "use --records",
+        "--index-sanity-check": "use aiokq log verify",
+        "--verify-index-only": "use aiokq log verify",
+    },
+    "log-dirs": {"--describe": "leave it out: aiokq log-dirs describes"},
+}
+"""By command and option: what to do instead."""
+
+
+def instead_of(command: str, option: str) -> str | None:
+    """What to write in place of an option of Kafka's tools; None if it is none of theirs.
+
+    Args:
+        command: the words behind `aiokq`, as `topics create`.
+        option: as it was typed, without a value.
+    """
+    instead = KAFKA_OPTIONS.get(command, {}).get(option) or _ANY.get(option)
+    return None if instead is None else instead.format(command=command)

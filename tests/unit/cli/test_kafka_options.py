@@ -1,0 +1,69 @@
+"""Options of Kafka's own tools are answered with ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+
+from aiokq.cli.app import app
+from aiokq.cli.kafka_options import KAFKA_OPTIONS, instead_of
+from tests.unit.cli.harness import CommandLine
+
+ROWS = [(command, option) for command, rows in KAFKA_OPTIONS.items() for option in rows]
+
+
+def options_of(command: str) -> set[str]:
+    """The names of all options that a command of ours has."""
+    found = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    return {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
+
+
+@pytest.mark.parametrize(("command", "option"), ROWS)
+def test_what_is_suggested_exists_and_what_is_explained_does_not(command: str, option: str) -> None:
+    """A hint to an option that was renamed would send people in circles."""
+    assert option not in options_of(command)
+    instead = instead_of(command, option)
+    for mentioned in re.findall(r"aiokq ([a-z-]+(?: [a-z-]+)?)", instead):
+        words = mentioned.split()
+        known = typer.main.get_command(app).commands
+        assert words[0] in known
+        if words[1:] and hasattr(known[words[0]], "commands"):
+            assert words[1] in known[words[0]].commands
+            command = mentioned
+    for name in re.findall(r"--[a-z-]+", instead):
+        assert name in options_of(command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("consume", "t", "--from-beginning"), "use --from beginning, which is the default"),
+        (("consume", "--topic=t"), "the topic is an argument: aiokq consume TOPIC"),
+        (("produce", "t", "--bootstrap-server", "h:1"), "use --bootstrap-servers"),
+        (("topics", "--list"), "use aiokq topics list"),
+        (("groups", "reset", "g", "--all-topic"), "did you mean --all-topics?"),
+    ],
+)
+def test_the_answer_is_one_line_and_exit_code_2(
+    alone: CommandLine, arguments: tuple[str, ...], words: str
+) -> None:
+    """Every Kafka user types --from-beginning, and read only that there was no such option."""
+    done = alone(*arguments, servers=None)
+    assert done.code == 2
+    assert words in done.complaint
+
+
+def test_what_is_like_nothing_gets_no_suggestion(alone: CommandLine) -> None:
+    """A hint that is far off is worse than none."""
+    done = alone("consume", "t", "--nope", servers=None)
+    assert done.complaint == "aiokq consume: No such option: --nope (see aiokq consume --help)"
+
+
+def test_a_topic_config_given_as_a_file_is_explained(alone: CommandLine) -> None:
+    """kafka-topics takes --config NAME=VALUE."""
+    done = alone("topics", "create", "t", "--config", "retention.ms=1")
+    assert "a config of a topic or a group is given as --set NAME=VALUE" in done.complaint
