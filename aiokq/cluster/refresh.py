@@ -83,6 +83,9 @@ class MetadataRefresher:
         self._everything_due = False
         self._brokers_due = False
         self._pace: dict[str, Backoff] = {}
+        self._missing: dict[str, tuple[float, float]] = {}
+        """Per topic that somebody wants: when the first and the newest answer in a row came that
+        called it unknown."""
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []
         self._round = 0
@@ -158,7 +161,18 @@ class MetadataRefresher:
             if topic not in self._interest.topics:
                 self._due.pop(topic, None)
                 self._pace.pop(topic, None)
+                self._missing.pop(topic, None)
                 self._create.discard(topic)
+
+    def missing_for(self, topic: str) -> float | None:
+        """Seconds from the first to the newest answer in a row that called a topic unknown.
+
+        Returns:
+            0 after one such answer; None if the newest said something else, there was none, or
+            nobody wants the topic.
+        """
+        first_and_newest = self._missing.get(topic)
+        return None if first_and_newest is None else first_and_newest[1] - first_and_newest[0]
 
     def fail_waiters(self, error: BaseException) -> None:
         """End every wait with a copy of ``error``."""
@@ -253,6 +267,10 @@ class MetadataRefresher:
             code != 0 and row is not None and (row.retriable or code in RETRIED_CODES)
         )
         wanted = topic in self._awaited or topic in self._interest.topics
+        if wanted and code in RETRIED_CODES:
+            self._missing[topic] = (self._missing.get(topic, (now, now))[0], now)
+        else:
+            self._missing.pop(topic, None)
         if not troubled:
             self._create.discard(topic)
         # A topic in doubt (see the reducer) is asked for once more though nobody watches it.

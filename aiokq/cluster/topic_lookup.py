@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.metadata import TopicInfo
-from aiokq.cluster.refresh import RETRIED_CODES
-from aiokq.core.errors import BrokerError, RequestTimeout, UnknownTopicOrPartition, error_for
+from aiokq.cluster.metadata_source import ask_node
+from aiokq.cluster.refresh import RETRIED_CODES, MetadataAsk
+from aiokq.core.errors import (
+    BrokerError,
+    KafkaError,
+    RequestTimeout,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from aiokq.core.nearest import nearest
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
 
 __all__ = ["TopicLookup"]
+
+logger = logging.getLogger("aiokq.cluster")
+
+NAMES_TIMEOUT: Final = 1.0
+"""Seconds that a suggestion is waited for; it is not worth more."""
+
+NAMES_AGE: Final = 60.0
+"""Seconds that a list of all names is good for: many topics that do not exist share it."""
 
 
 class TopicLookup:
@@ -20,6 +37,9 @@ class TopicLookup:
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
+        self._names: tuple[str, ...] = ()
+        self._names_at: float | None = None
+        self._listing: asyncio.Task[None] | None = None
 
     async def wait(self, name: str, *, timeout: float, create: bool) -> TopicInfo:
         """The topic once metadata has it without an error; see `ClusterEngine.topic`."""
@@ -33,9 +53,11 @@ class TopicLookup:
                     # The first request goes out now; later ones at the pace of a missing topic.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
+                    # What is known of a topic that nobody uses is forgotten with the next answer
+                    # about another one.
+                    engine.interest.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:
-                        engine.interest.used(name, engine.now())
                         return info
                     self._raise_if_final(name)
         except TimeoutError as error:
@@ -45,19 +67,31 @@ class TopicLookup:
         finally:
             engine.refresher.unexpect(name)
 
-    def missing(self, name: str) -> bool:
-        """Whether the newest answer about the topic says that it does not exist."""
-        return self._code(name) in RETRIED_CODES
+    def missing_for(self, name: str) -> float | None:
+        """Seconds from the first to the newest answer in a row that called the topic unknown.
+
+        None if the newest said something else, or nobody waits for the topic.
+        """
+        return self._engine.refresher.missing_for(name)
+
+    async def nearest(self, name: str) -> str | None:
+        """The existing topic whose name is a small slip away, if there is one.
+
+        The names of all topics are asked for, at most once a minute. None also where they do not
+        come within a second.
+        """
+        now = self._engine.now()
+        if self._names_at is None or now - self._names_at > NAMES_AGE:
+            if self._listing is None:
+                self._listing = self._engine.spawn(self._list_names(), "names of all topics")
+            await asyncio.wait([self._listing], timeout=NAMES_TIMEOUT)
+        return self._nearest(name)
 
     def error(self, name: str, waited: float) -> BrokerError:
         """What to say of a topic that did not become usable within ``waited`` seconds."""
         code = self._code(name)
-        if code in RETRIED_CODES:
-            return UnknownTopicOrPartition(
-                f"there is no topic {name!r}, and it did not come to exist within {waited:.3g} s: "
-                "create it, or check its name",
-                topic_partition=name,
-            )
+        if code in RETRIED_CODES or self.missing_for(name) is not None:
+            return self.missing_error(name, waited)
         if code:
             return error_for(code, topic_partition=name, api="Metadata")
         last_error = self._engine.last_error
@@ -67,6 +101,45 @@ class TopicLookup:
             api="Metadata",
             topic_partition=name,
         )
+
+    def missing_error(self, name: str, waited: float) -> UnknownTopicOrPartition:
+        """What to say of a topic that did not come to exist within ``waited`` seconds."""
+        near = self._nearest(name)
+        return UnknownTopicOrPartition(
+            f"there is no topic {name!r}, and it did not come to exist within {waited:.3g} s: "
+            + (f"did you mean {near!r}? Else " if near is not None else "")
+            + self.remedy(),
+            topic_partition=name,
+        )
+
+    def remedy(self) -> str:
+        """What can be done about a topic that does not exist."""
+        allowed = self._engine.settings.allow_auto_create_topics
+        return (
+            "create it, check its name, or have it created by its first use: "
+            "auto.create.topics.enable=true on the brokers"
+            + ("" if allowed else ", and allow_auto_create_topics=True here")
+        )
+
+    def _nearest(self, name: str) -> str | None:
+        near = nearest(name, self._names)
+        return None if near == name else near  # it may have been created meanwhile
+
+    async def _list_names(self) -> None:
+        engine = self._engine
+        try:
+            answer = await ask_node(
+                engine.any_node(), MetadataAsk(None), timeout=engine.settings.request_timeout
+            )
+        except KafkaError as error:
+            logger.debug("topics not listed for a suggestion: error=%s", error)
+        else:
+            self._names = tuple(
+                topic.name for topic in answer.topics if not topic.internal and not topic.error_code
+            )
+            self._names_at = engine.now()
+        finally:
+            self._listing = None
 
     def _raise_if_final(self, name: str) -> None:
         code = self._code(name)

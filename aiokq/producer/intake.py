@@ -120,9 +120,10 @@ class Intake:
         self._room.freed()
 
     def close(self, error: KafkaError) -> None:
-        """Takes nothing any more, from those who wait for room either."""
+        """Takes nothing any more, from those who wait for room or for metadata either."""
         self._accumulator.close()
         self._room.fail(error)
+        self.topics.refuse(error)
 
     async def append(
         self,

@@ -167,7 +167,9 @@ class Producer:
         """Sends what was accepted, then ends; harmless twice and concurrently.
 
         Nothing is accepted from now on. What is not acknowledged after `timeout` fails with
-        `Closed`. Cancelling it gives up at once, and still closes the sockets.
+        `Closed`. Records for a topic that does not exist fail sooner: two seconds after two
+        metadata answers, a second apart, have called it unknown, with `UnknownTopicOrPartition`.
+        Cancelling it gives up at once, and still closes the sockets.
 
         Args:
             timeout: seconds for the draining.
@@ -358,6 +360,9 @@ class Producer:
     async def flush(self) -> None:
         """Waits until every record accepted so far is delivered or failed; nothing lingers.
 
+        Records for a topic that does not exist are waited for within their own limit,
+        max_block_ms, as it may be created yet.
+
         Raises:
             DeliveryFailed: records failed, and nobody awaited or looked at their Delivery; it
                 counts all of them, and has the errors of the first 100.
@@ -417,9 +422,10 @@ class Producer:
     # -- the end
 
     async def _drain(self, timeout: float) -> None:
-        self._intake.close(Closed("the producer was closed while this record waited for room"))
+        self._intake.close(Closed("the producer was closed before it accepted this record"))
         self._outbox.hurry()
         topics = self._intake.topics
+        topics.hasten()
         try:
             async with asyncio.timeout(timeout):
                 while self._outbox.unfinished or topics.pending():
@@ -438,7 +444,7 @@ class Producer:
             raise
 
     async def _shut_down(self) -> CloseReport:
-        self._intake.close(Closed("the producer was closed while this record waited for room"))
+        self._intake.close(Closed("the producer was closed before it accepted this record"))
         self._give_up_rest()
         for forget in self._forget_gauges:
             forget()
@@ -465,7 +471,9 @@ class Producer:
             self._outbox.give_up(queued.batch, error)
         for batch in self._intake.topics.pending():
             self._note_unsent(batch)
-            self._outbox.give_up(batch, _unsent_error(cause, written=False))
+            error = _unsent_error(cause, written=False)
+            error.__cause__ = error.__cause__ or self._intake.topics.trouble(batch.topic)
+            self._outbox.give_up(batch, error)
 
     def _note_unsent(self, batch: Batch) -> None:
         place = TopicPartition(batch.topic, batch.partition)

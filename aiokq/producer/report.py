@@ -16,7 +16,8 @@ class CloseReport:
 
     Attributes:
         delivered: acknowledged (with acks=0: written to a socket).
-        failed: failed before the end, by a broker's refusal or by delivery_timeout_ms.
+        failed: failed before the end: by a broker's refusal, by delivery_timeout_ms, or as the
+            topic does not exist.
         unsent: given up by close(), as its time was over; their Deliveries raise `Closed`, and
             say in `may_have_been_written` whether a broker may have them.
         unsent_by_partition: the same per partition; -1 where a topic's partitions were unknown.

@@ -23,6 +23,7 @@ from aiokq.cluster.events import (
     TopicRemoved,
 )
 from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, copy_error
+from aiokq.producer.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -52,6 +53,25 @@ class TopicsOwner(Protocol):
     def used_topics(self) -> set[str]: ...
 
 
+class _Lookup:
+    """A topic that records wait for.
+
+    Attributes:
+        started: when they began to.
+        task: looks for it; stays here if it ended without an outcome, cancelled or by a bug.
+        limit: ends the wait before its time.
+        ending: decides when that is, once the producer is being closed.
+    """
+
+    __slots__ = ("ending", "limit", "started", "task")
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self.task: asyncio.Task[None] | None = None
+        self.limit = asyncio.timeout(None)
+        self.ending: asyncio.Task[None] | None = None
+
+
 class Topics:
     """Follows the topics that records were sent to.
 
@@ -76,8 +96,12 @@ class Topics:
         self._outbox = outbox
         self._timeout = timeout
         self._spawn = spawn
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        """By topic; one stays here that ended without an outcome, cancelled or by a bug."""
+        self._missing = MissingTopics(engine, timeout, spawn)
+        self._looking: dict[str, _Lookup] = {}
+        self._calls: set[asyncio.Timeout] = set()
+        """Of callers that wait for a topic."""
+        self._refusal: KafkaError | None = None
+        self._closing = False
         self._followed: dict[str, TopicInfo | None] = {}
         """What the queues were last told of each topic that is watched; None if it is gone."""
         self._subscription: Subscription[EventKey, Event] | None = None
@@ -86,6 +110,23 @@ class Topics:
         """Follows the engine's events."""
         self._subscription = self._engine.changes.subscribe(self._changed, replay=False)
         self._spawn(self._leave_idle(), "idle topics")
+
+    def refuse(self, error: KafkaError) -> None:
+        """Waits no more on behalf of callers, whose records are not accepted."""
+        if self._refusal is None:
+            self._refusal = error
+            now = self._engine.now()
+            for limit in self._calls:
+                limit.reschedule(now)
+
+    def hasten(self) -> None:
+        """The producer is being closed: a topic that does not exist is not waited for any longer.
+
+        What is given up is decided by `MissingTopics.given_up`.
+        """
+        self._closing = True
+        for topic, lookup in self._looking.items():
+            self._hasten(topic, lookup)
 
     def close(self) -> None:
         """Follows nothing any more."""
@@ -97,12 +138,17 @@ class Topics:
     def unknown(self, topic: str) -> None:
         """A record came for a topic without metadata; called in the middle of an append."""
         if topic not in self._looking:
-            self._looking[topic] = self._spawn(self._look_up(topic), f"metadata of {topic}")
+            lookup = _Lookup(self._engine.now())
+            lookup.task = self._spawn(self._look_up(topic, lookup), f"metadata of {topic}")
+            self._looking[topic] = lookup
+            if self._closing:
+                self._hasten(topic, lookup)
 
     async def settled(self) -> None:
         """Until the topics that are looked up now are known, or given up."""
-        if self._looking:
-            await asyncio.wait(list(self._looking.values()))
+        tasks = [lookup.task for lookup in self._looking.values() if lookup.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def find(self, topic: str, *, partition: int | None = None) -> TopicInfo:
         """The topic, followed from now on.
@@ -112,16 +158,22 @@ class Topics:
 
         Raises:
             UnknownTopicOrPartition: it did not come to exist within max_block_ms.
+            Closed: the producer was closed meanwhile.
             KafkaError: as ClusterEngine.topic.
         """
-        info = await self._engine.topic(topic, timeout=self._timeout)
-        if partition is not None and partition not in info.partitions:
-            await self._engine.refresh([topic])
-            info = await self._engine.topic(topic, timeout=self._timeout)
-        if self._followed.get(topic) is not info:
-            # Else the queues know it all, and would take it for news that ends their pauses.
-            self._follow(info)
-        return info
+        if self._refusal is not None:
+            raise copy_error(self._refusal)
+        limit = asyncio.timeout(None)
+        self._calls.add(limit)
+        try:
+            async with limit:
+                return await self._find(topic, partition)
+        except TimeoutError as error:
+            if isinstance(error, KafkaError) or self._refusal is None or not limit.expired():
+                raise
+            raise copy_error(self._refusal) from self._refusal.__cause__
+        finally:
+            self._calls.discard(limit)
 
     def pending(self) -> list[Batch]:
         """Batches of records whose topic is not known yet."""
@@ -134,7 +186,15 @@ class Topics:
 
     def missing(self) -> frozenset[str]:
         """Topics that records wait for and that, by the newest answer, do not exist."""
-        return frozenset(filter(self._engine.topics.missing, self._looking))
+        missing_for = self._engine.topics.missing_for
+        return frozenset(topic for topic in self._looking if missing_for(topic) is not None)
+
+    def trouble(self, topic: str) -> KafkaError | None:
+        """Why records still wait for a topic, if they do."""
+        lookup = self._looking.get(topic)
+        if lookup is None:
+            return None
+        return self._engine.topics.error(topic, self._engine.now() - lookup.started)
 
     # -- inside
 
@@ -152,18 +212,53 @@ class Topics:
                 del self._followed[topic]
                 self._accumulator.forget_route(topic)
 
-    async def _look_up(self, topic: str) -> None:
+    async def _find(self, topic: str, partition: int | None = None) -> TopicInfo:
+        info = await self._known(topic)
+        if partition is not None and partition not in info.partitions:
+            await self._engine.refresh([topic])
+            info = await self._known(topic)
+        if self._followed.get(topic) is not info:
+            # Else the queues know it all, and would take it for news that ends their pauses.
+            self._follow(info)
+        return info
+
+    async def _known(self, topic: str) -> TopicInfo:
+        with self._missing.watching(topic):
+            return await self._engine.topic(topic, timeout=self._timeout)
+
+    async def _look_up(self, topic: str, lookup: _Lookup) -> None:
         try:
-            await self.find(topic)
+            async with lookup.limit:
+                await self._find(topic)
         except KafkaError as error:
-            error.add_context(topic_partition=topic)
-            logger.error("records are given up: topic=%s error=%s", topic, error)
             self._give_up(topic, error)
+        except TimeoutError:
+            if not lookup.limit.expired():
+                raise
+            waited = self._engine.now() - lookup.started
+            self._give_up(topic, self._engine.topics.missing_error(topic, waited))
+        finally:
+            if lookup.ending is not None:
+                lookup.ending.cancel()
         # Here and not in a callback of the task: a record that comes right after this must find
         # that nobody looks any more.
         self._looking.pop(topic, None)
 
+    def _hasten(self, topic: str, lookup: _Lookup) -> None:
+        if lookup.ending is None and lookup.task is not None and not lookup.task.done():
+            lookup.ending = self._spawn(self._end(topic, lookup), f"end of waiting for {topic}")
+
+    async def _end(self, topic: str, lookup: _Lookup) -> None:
+        try:
+            await self._missing.given_up(topic)
+        except KafkaError as error:  # who waits for the topic is told
+            logger.debug("topic not asked for again: topic=%s error=%s", topic, error)
+        else:
+            lookup.limit.reschedule(self._engine.now())
+
     def _give_up(self, topic: str, error: KafkaError) -> None:
+        error.add_context(topic_partition=topic)
+        logger.error("records are given up: topic=%s error=%s", topic, error)
         for batch in self._accumulator.pending(topic):
             self._outbox.give_up(batch, copy_error(error))
         self._accumulator.fail_pending(topic, error)

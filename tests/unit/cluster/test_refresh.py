@@ -407,3 +407,86 @@ def test_credentials_refused_later_reach_who_waits():
         await engine.close()
 
     simulate(main)
+
+
+def test_a_topic_that_is_waited_for_stays_known_as_missing_while_others_are_asked_for():
+    """An answer about another topic made the client forget it: "no metadata" was said of it."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("there", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+
+        async def others() -> None:
+            while True:
+                await engine.refresh(["there"])
+                await asyncio.sleep(0.05)
+
+        asking = asyncio.create_task(others())
+        assert engine.topics.missing_for("missing") is None
+        waiting = asyncio.create_task(engine.topic("missing", timeout=5))
+        await asyncio.sleep(0.02)
+        assert engine.topics.missing_for("missing") == 0
+        await asyncio.sleep(4)
+        assert engine.topics.missing_for("missing") == pytest.approx(4, abs=1.2)
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'missing'"):
+            await waiting
+        assert engine.topics.missing_for("missing") is None  # nobody waits for it any more
+        asking.cancel()
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_topic_counts_as_missing_from_the_first_answer_in_a_row():
+    """One that exists in between begins anew."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("there", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        engine.watch(["gone"])
+        await engine.refresh(["gone"])
+        assert engine.topics.missing_for("gone") == 0
+        await asyncio.sleep(3)
+        await engine.refresh(["gone"])
+        assert engine.topics.missing_for("gone") == pytest.approx(3, abs=0.1)
+        cluster.add_topic("gone", [1])
+        await engine.refresh(["gone"])
+        assert engine.topics.missing_for("gone") is None
+        del cluster.topics["gone"]
+        await engine.refresh(["gone"])
+        assert engine.topics.missing_for("gone") == 0
+        await engine.close()
+
+    simulate(main)
+
+
+def test_the_nearest_name_is_asked_for_once_a_minute_and_never_waited_for_long():
+    """A thousand misspelt topics share one list; a silent broker costs a second."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("orders", [1])
+        cluster.add_topic("payments", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+
+        def lists() -> int:
+            return sum(r.topics is None for r in cluster.requests(wire.MetadataRequest))
+
+        before = lists()
+        found = await asyncio.gather(*(engine.topics.nearest("ordres") for _ in range(10)))
+        assert found == ["orders"] * 10
+        assert await engine.topics.nearest("customers") is None
+        assert await engine.topics.nearest("orders") is None  # it exists
+        assert lists() == before + 1
+        assert set(engine.metadata.topics) == set()  # nobody asked for these topics
+        await asyncio.sleep(61)
+        for node in cluster.brokers.values():
+            node.mood = Mood.SILENT
+        started = engine.now()
+        assert await engine.topics.nearest("ordres") == "orders"  # the older list will do
+        assert engine.now() - started == pytest.approx(1, abs=0.1)
+        await engine.close()
+
+    simulate(main)
