@@ -29,16 +29,18 @@ from aiokq.admin.offsets import OffsetListing
 from aiokq.admin.partitions import NewPartitions, PartitionsCreated
 from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
-from aiokq.admin.settings import AdminSettings
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
+from aiokq.admin.values import AdminValues
 from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.given import combined
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.core.errors import Closed
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.admin.overrides import AdminOverrides
+    from aiokq.admin.settings import AdminSettings
     from aiokq.core.environment import Environment
 
 __all__ = ["Admin"]
@@ -81,11 +83,12 @@ class Admin(GroupCalls):
         /,
         *,
         settings: AdminSettings | None = None,
+        _values: AdminValues | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[AdminOverrides],
     ) -> None:
-        self._settings = AdminSettings.combine(settings, overrides, bootstrap_servers)
+        self._settings = _values or combined(AdminValues, settings, overrides, bootstrap_servers)
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         self._started = False
@@ -96,7 +99,7 @@ class Admin(GroupCalls):
     @property
     def settings(self) -> AdminSettings:
         """The settings in force."""
-        return self._settings
+        return self._settings.settings
 
     async def start(self) -> None:
         """Open the cluster if it is this object's own. Harmless if started.

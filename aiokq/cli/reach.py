@@ -11,6 +11,7 @@ from aiokq.cli.checks import Check, Status
 from aiokq.cli.failures import reason
 from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.connecting import connection_options
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.handshake import open_connection
 from aiokq.connection.network import system_environment
 from aiokq.core.counters import ClientCounters
@@ -58,7 +59,7 @@ class Reach:
         self._session = session
         self._settings = settings
         self._environment: Environment = session.environment or system_environment()
-        self._options = connection_options(settings)
+        self._options = connection_options(ClusterValues.of(settings))
         self._reached: set[BootstrapAddress] = set()
 
     async def checks(self) -> AsyncIterator[Check]:

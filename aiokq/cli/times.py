@@ -20,7 +20,7 @@ def parse_time(text: str, now_ms: int) -> int:
     Raises:
         typer.BadParameter: it is no time.
     """
-    from aiokq.consumer.settings import duration_ms
+    from aiokq.consumer.rules import duration_ms
 
     time_ms = -1
     try:

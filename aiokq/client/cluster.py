@@ -13,39 +13,43 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, Unpack
 
 from aiokq.admin.client import Admin
-from aiokq.admin.settings import AdminSettings
+from aiokq.admin.values import AdminValues
 from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.client.registry import Registry
 from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
+from aiokq.cluster.given import combined, merged
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.cluster.partition_records import PartitionRecords
 from aiokq.cluster.reading import DEFAULT_FETCH_BYTES
-from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.targets import Leader, Role, Target
+from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.consumer import Consumer
-from aiokq.consumer.settings import ConsumerSettings
+from aiokq.consumer.values import ConsumerValues
 from aiokq.core.counters import ClientCounters
 from aiokq.core.errors import ConfigError
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
 from aiokq.producer.producer import Producer
-from aiokq.producer.settings import ProducerSettings
+from aiokq.producer.values import ProducerValues
 from aiokq.wire import Request, Response
 
 if TYPE_CHECKING:
     from aiokq.admin.overrides import AdminOverrides
+    from aiokq.admin.settings import AdminSettings
     from aiokq.cluster.overrides import ClusterOverrides
+    from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
+    from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["Cluster", "PartitionLike"]
 
 R = TypeVar("R", bound=Response)
-S = TypeVar("S", bound=ClusterSettings)
 
 PartitionLike: TypeAlias = TopicPartition | tuple[str, int]
 """A partition of a topic; a plain ``(topic, partition)`` tuple does."""
@@ -86,7 +90,7 @@ class Cluster:
         _environment: Environment | None = None,
         **overrides: Unpack[ClusterOverrides],
     ) -> None:
-        self._settings = ClusterSettings.combine(settings, overrides, bootstrap_servers)
+        self._settings = combined(ClusterValues, settings, overrides, bootstrap_servers)
         self._engine = ClusterEngine(self._settings, _environment)
         self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()
@@ -169,7 +173,7 @@ class Cluster:
     @property
     def settings(self) -> ClusterSettings:
         """The settings in force."""
-        return self._settings
+        return self._settings.settings
 
     @property
     def closed(self) -> bool:
@@ -229,8 +233,8 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
-        merged = self._merge(ProducerSettings, settings, dict(overrides))
-        producer = Producer(settings=merged, _engine=self._engine)
+        values = merged(ProducerValues, self._settings, settings, dict(overrides))
+        producer = Producer(_values=values, _engine=self._engine)
         self._producers.add(producer)
         return producer
 
@@ -252,10 +256,10 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
-        merged = self._merge(ConsumerSettings, settings, dict(overrides))
+        values = merged(ConsumerValues, self._settings, settings, dict(overrides))
         consumer = Consumer(
             *topics,
-            settings=merged,
+            _values=values,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
@@ -272,25 +276,10 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
-        merged = self._merge(AdminSettings, settings, dict(overrides))
-        admin = Admin(settings=merged, _engine=self._engine)
+        values = merged(AdminValues, self._settings, settings, dict(overrides))
+        admin = Admin(_values=values, _engine=self._engine)
         self._admins.add(admin)
         return admin
-
-    def _merge(self, kind: type[S], settings: S | None, overrides: dict[str, object]) -> S:
-        """The cluster's settings with a client's own; the two sets must not overlap."""
-        own: dict[str, object] = {}
-        if settings is not None:
-            kind.checked(settings)
-            own = {name: getattr(settings, name) for name in settings.explicit}
-        own |= overrides
-        misplaced = sorted(own.keys() & ClusterSettings.model_fields.keys())
-        if misplaced:
-            raise ConfigError(
-                f"{misplaced[0]} is a setting of the Cluster, shared by all its clients: give it "
-                "to Cluster(...), or make a client with a cluster of its own"
-            )
-        return kind.sharing(self._settings, own)
 
     # -- low level
 

@@ -1,10 +1,10 @@
-"""From ClusterSettings to what connections are told: options, TLS context, SASL mechanism."""
+"""From ClusterValues to what connections are told: options, TLS context, SASL mechanism."""
 
 from __future__ import annotations
 
 import ssl
 
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.sasl.plain import plain
 from aiokq.connection.security import Security, security
@@ -13,7 +13,7 @@ from aiokq.core.errors import ConfigError
 __all__ = ["connection_options", "tls_context"]
 
 
-def connection_options(settings: ClusterSettings) -> ConnectionOptions:
+def connection_options(settings: ClusterValues) -> ConnectionOptions:
     """What the connections of a cluster are told.
 
     Raises:
@@ -31,14 +31,12 @@ def connection_options(settings: ClusterSettings) -> ConnectionOptions:
     )
 
 
-def _security(settings: ClusterSettings) -> Security:
+def _security(settings: ClusterValues) -> Security:
     mechanism = None
     if settings.uses_sasl:
         assert settings.sasl_plain_username is not None  # the settings saw to it
         assert settings.sasl_plain_password is not None
-        mechanism = plain(
-            settings.sasl_plain_username, settings.sasl_plain_password.get_secret_value()
-        )
+        mechanism = plain(settings.sasl_plain_username, settings.sasl_plain_password)
     return security(
         settings.security_protocol,
         ssl_context=tls_context(settings) if settings.uses_tls else None,
@@ -46,7 +44,7 @@ def _security(settings: ClusterSettings) -> Security:
     )
 
 
-def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
+def tls_context(settings: ClusterValues) -> ssl.SSLContext:
     """The context given, or one made from the ``ssl_*`` files.
 
     Raises:
@@ -66,7 +64,7 @@ def tls_context(settings: ClusterSettings) -> ssl.SSLContext:
                 settings.ssl_certfile,
                 settings.ssl_keyfile,
                 # An empty password makes OpenSSL fail where None would make it ask the terminal.
-                lambda: "" if password is None else password.get_secret_value(),
+                lambda: "" if password is None else password,
             )
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(

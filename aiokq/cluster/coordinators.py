@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 from aiokq.cluster.metadata import BrokerInfo
-from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.targets import CoordinatorKind
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.backoff import Backoff
 from aiokq.core.error_base import KafkaError, copy_error
 from aiokq.core.errors import CoordinatorNotAvailable, RequestTimeout, error_for
@@ -46,7 +46,7 @@ class Coordinators:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ClusterValues,
         *,
         find: FindCoordinator,
         learned: Callable[[tuple[BrokerInfo, ...]], None],

@@ -33,10 +33,10 @@ from aiokq.cluster.recovery import RecoveryMonitor
 from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
 from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
 from aiokq.cluster.router import Router
-from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.stalls import StallWatch
 from aiokq.cluster.targets import ANY, CoordinatorKind, Target
 from aiokq.cluster.topic_lookup import TopicLookup
+from aiokq.cluster.values import ClusterValues
 from aiokq.cluster.view import ClusterView
 from aiokq.connection.backoff import Backoff
 from aiokq.connection.network import system_environment
@@ -81,7 +81,7 @@ class ClusterEngine:
             is about, the latest one of each key is kept.
     """
 
-    def __init__(self, settings: ClusterSettings, environment: Environment | None = None) -> None:
+    def __init__(self, settings: ClusterValues, environment: Environment | None = None) -> None:
         self.settings = settings
         self._owns_environment = environment is None
         self.environment = system_environment() if environment is None else environment
@@ -172,7 +172,7 @@ class ClusterEngine:
                 await self.supervisor.start()
                 self.spawn(self.refresher.run(), "metadata")
                 self.spawn(self.recovery.run(), "recovery")
-                if "loop_stall_ms" in self.settings.model_fields_set:
+                if "loop_stall_ms" in self.settings.explicit:
                     self.watch_stalls()
             if self.settings.bootstrap_timeout_ms and self.refresher.last_success is None:
                 timeout = self.settings.bootstrap_timeout_ms / 1000

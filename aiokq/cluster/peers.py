@@ -10,7 +10,7 @@ from collections.abc import Callable
 from aiokq.cluster.connecting import connection_options
 from aiokq.cluster.events import Throttled
 from aiokq.cluster.inputs import ConnectionLostTo, NodeReached
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.cluster.view import ClusterView
 from aiokq.connection.node import Node, NodeState, NodeUp
 from aiokq.connection.pool import FramePool
@@ -33,7 +33,7 @@ class Peers:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ClusterValues,
         environment: Environment,
         supervisor: Supervisor,
         counters: ClientCounters,

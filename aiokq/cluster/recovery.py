@@ -17,7 +17,7 @@ from typing import Any
 
 from aiokq.cluster.inputs import Input, LeaderVerified, MetadataReceived, NodeReached
 from aiokq.cluster.reducer import ClusterState
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import Closed, KafkaError
 from aiokq.core.types import TopicPartition
@@ -40,7 +40,7 @@ class RecoveryMonitor:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ClusterValues,
         *,
         state: Callable[[], ClusterState],
         apply: Callable[[Input], None],

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.interest import Interest
 from aiokq.cluster.metadata import ClusterMetadata
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
@@ -62,7 +62,7 @@ class MetadataRefresher:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ClusterValues,
         interest: Interest,
         *,
         ask: Callable[[MetadataAsk], Awaitable[MetadataReceived]],

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
+from aiokq.cluster.rules import ClusterRules, readable_addresses, supported_mechanism, upper_case
 from aiokq.core.errors import ConfigError
 from aiokq.core.settings import Settings
 
-__all__ = ["SASL_MECHANISMS", "ClusterSettings", "SecurityProtocol"]
+__all__ = ["ClusterSettings", "SecurityProtocol"]
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
-SASL_MECHANISMS = ("PLAIN",)
-"""The SASL mechanisms that are supported."""
 
-
-class ClusterSettings(Settings):
+class ClusterSettings(ClusterRules, Settings):
     """How to reach a cluster and how to follow it. Names, units and defaults are Kafka's.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
     """
 
-    bootstrap_servers: str | Sequence[str] = Field(
+    bootstrap_servers: Annotated[str | Sequence[str], AfterValidator(readable_addresses)] = Field(
         default=(),
         description="Addresses to find the cluster by: 'host:port', several comma separated or "
         "in a list; an IPv6 address in brackets.",
@@ -100,10 +90,10 @@ class ClusterSettings(Settings):
         default=540_000, ge=0, description="Unused connections are closed after this; 0 never."
     )
 
-    security_protocol: SecurityProtocol = Field(
+    security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(
         default="PLAINTEXT", description="Whether to use TLS (SSL) and SASL."
     )
-    sasl_mechanism: str = Field(
+    sasl_mechanism: Annotated[str, AfterValidator(supported_mechanism)] = Field(
         default="PLAIN", description="How to authenticate; PLAIN is what is supported."
     )
     sasl_plain_username: str | None = Field(default=None, description="User name for PLAIN.")
@@ -137,67 +127,6 @@ class ClusterSettings(Settings):
         "otherwise if this is set; 0 never watches it.",
     )
 
-    _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _take_of_cluster(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """No setting, so that it is neither validated nor shown: `sharing` gives it."""
-        values = dict(values) if isinstance(values, dict) else values
-        of_cluster = values.pop("_of_cluster", frozenset()) if isinstance(values, dict) else None
-        settings = validate(values)
-        if of_cluster is not None:
-            settings._of_cluster = of_cluster
-        return settings
-
-    @property
-    def of_cluster(self) -> frozenset[str]:
-        """The explicit names that were given to the Cluster which this client shares."""
-        return self._of_cluster
-
-    def with_overrides(self, **values: Any) -> Self:
-        """These settings with some replaced; all are validated together again."""
-        return super().with_overrides(
-            **({"_of_cluster": self._of_cluster - values.keys()} | values)
-        )
-
-    @classmethod
-    def sharing(cls, cluster: ClusterSettings, own: Mapping[str, Any]) -> Self:
-        """A client's own settings together with those of the Cluster that it is made from.
-
-        Raises:
-            ConfigError: they contradict each other.
-        """
-        shared = {name: getattr(cluster, name) for name in cluster.explicit}
-        values = shared | dict(own)
-        return cls(**(values | {"_of_cluster": cluster.explicit - own.keys()}))
-
-    @classmethod
-    def combine(
-        cls,
-        settings: Self | None,
-        overrides: Mapping[str, object],
-        bootstrap_servers: str | Sequence[str] | None = None,
-    ) -> Self:
-        """What a client's constructor was given, as one.
-
-        Args:
-            settings: to start from; the defaults if not given.
-            overrides: single settings, by name.
-            bootstrap_servers: the constructor's positional argument.
-
-        Raises:
-            ConfigError: a setting is unknown, out of range, contradicts another, or
-                ``bootstrap_servers`` is given twice; the settings are another client's.
-        """
-        values = dict(overrides)
-        if bootstrap_servers is not None:
-            if "bootstrap_servers" in values:
-                raise ConfigError("bootstrap_servers is given twice")
-            values["bootstrap_servers"] = bootstrap_servers
-        base = cls() if settings is None else cls.checked(settings)
-        return base.with_overrides(**values) if values else base
-
     @classmethod
     def checked(cls, settings: Self) -> Self:
         """What was given as ``settings``, if it has all of this class and nothing beside it.
@@ -216,88 +145,3 @@ class ClusterSettings(Settings):
                 f"{cls.__name__} has no {beside[0]}: give {type(settings).__name__} to its client"
             )
         return settings
-
-    @field_validator("bootstrap_servers", mode="after")
-    @classmethod
-    def _readable_addresses(cls, value: str | Sequence[str]) -> tuple[str, ...]:
-        return tuple(str(address) for address in parse_bootstrap_servers(value))
-
-    @field_validator("security_protocol", mode="before")
-    @classmethod
-    def _upper_case(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("sasl_mechanism", mode="after")
-    @classmethod
-    def _supported_mechanism(cls, value: str) -> str:
-        if value.upper() not in SASL_MECHANISMS:
-            supported = ", ".join(SASL_MECHANISMS)
-            raise ValueError(f"{value!r} is not supported; supported: {supported}")
-        return value.upper()
-
-    @model_validator(mode="after")
-    def _consistent_backoffs(self) -> ClusterSettings:
-        for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
-            first = getattr(self, f"{name}_ms")
-            longest = getattr(self, f"{name}_max_ms")
-            if longest >= first:
-                continue
-            if {f"{name}_ms", f"{name}_max_ms"} <= self.model_fields_set:
-                raise ValueError(
-                    f"{name}_max_ms={longest} is below {name}_ms={first}: raise it to {first}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _consistent_security(self) -> ClusterSettings:
-        tls, sasl = self.uses_tls, self.uses_sasl
-        given = sorted(name for name in self.model_fields_set if getattr(self, name) is not None)
-        tls_given = [name for name in given if name.startswith("ssl_")]
-        sasl_given = [name for name in given if name.startswith("sasl_plain_")]
-        if tls_given and not tls:
-            fix = "SASL_SSL" if sasl else "SSL"
-            raise ValueError(
-                f"{tls_given[0]} has no effect with security_protocol={self.security_protocol}: "
-                f"set security_protocol={fix!r}"
-            )
-        if sasl_given and not sasl:
-            fix = "SASL_SSL" if tls else "SASL_PLAINTEXT"
-            raise ValueError(
-                f"{sasl_given[0]} has no effect with security_protocol={self.security_protocol}: "
-                f"set security_protocol={fix!r}"
-            )
-        if sasl and (self.sasl_plain_username is None or self.sasl_plain_password is None):
-            raise ValueError(
-                f"security_protocol={self.security_protocol} with PLAIN needs "
-                "sasl_plain_username and sasl_plain_password"
-            )
-        if self.ssl_context is not None and (files := [n for n in tls_given if n != "ssl_context"]):
-            raise ValueError(f"ssl_context and {files[0]} exclude each other: give one of them")
-        if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            raise ValueError("ssl_keyfile needs ssl_certfile")
-        return self
-
-    @property
-    def bootstrap_addresses(self) -> tuple[BootstrapAddress, ...]:
-        """``bootstrap_servers``, parsed."""
-        return parse_bootstrap_servers(self.bootstrap_servers)
-
-    @property
-    def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
-        return self.security_protocol in ("SSL", "SASL_SSL")
-
-    @property
-    def uses_sasl(self) -> bool:
-        """Whether connections are authenticated by SASL."""
-        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
-
-    @property
-    def request_timeout(self) -> float:
-        """``request_timeout_ms`` in seconds."""
-        return self.request_timeout_ms / 1000
-
-    @property
-    def default_api_timeout(self) -> float:
-        """``default_api_timeout_ms`` in seconds."""
-        return self.default_api_timeout_ms / 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiokq.cluster.events import LoopStalled
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.cluster.view import ClusterView
 from aiokq.core.clock import Clock
 from aiokq.core.counters import ClientCounters
@@ -21,7 +21,7 @@ class StallWatch:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ClusterValues,
         counters: ClientCounters,
         clock: Clock,
         view: ClusterView,

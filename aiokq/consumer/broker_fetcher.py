@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiokq.connection.node import Node
     from aiokq.connection.slot import DedicatedConnection
     from aiokq.consumer.positions import PartitionState
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.core.types import TopicPartition
 
 __all__ = ["BrokerFetcher", "FetchOwner", "Want"]
@@ -91,7 +91,7 @@ class BrokerFetcher:
         self,
         node_id: int,
         owner: FetchOwner,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
     ) -> None:
         self.node_id = node_id
         self.session = FetchSession()

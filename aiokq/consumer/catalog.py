@@ -13,7 +13,7 @@ from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["Catalog"]
 
@@ -28,7 +28,7 @@ class Catalog:
     Topics that were asked for are kept current until it is closed.
     """
 
-    def __init__(self, settings: ConsumerSettings, engine: ClusterEngine) -> None:
+    def __init__(self, settings: ConsumerValues, engine: ClusterEngine) -> None:
         self._settings = settings
         self._engine = engine
         self._watched: set[str] = set()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState, Positions
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.group.offsets import GroupOffsets
 
 __all__ = ["Commits", "checked_offsets"]
@@ -63,7 +63,7 @@ class Commits:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         positions: Positions,
         stored: GroupOffsets,
         acks: Acks | None,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.cluster.given import combined
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.catalog import Catalog
 from aiokq.consumer.group_side import GroupSide
@@ -24,9 +25,9 @@ from aiokq.consumer.health import ConsumerHealth
 from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import BatchStream
-from aiokq.consumer.settings import ConsumerSettings
 from aiokq.consumer.streams import Stream
 from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
+from aiokq.consumer.values import ConsumerValues
 from aiokq.core.errors import Closed, ConfigError, copy_error
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
+    from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
 
 __all__ = ["Consumer", "Partition"]
@@ -107,11 +109,12 @@ class Consumer:
         on_assigned: RebalanceHandler | None = None,
         on_revoked: RebalanceHandler | None = None,
         on_lost: RebalanceHandler | None = None,
+        _values: ConsumerValues | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[ConsumerOverrides],
     ) -> None:
-        self._settings = ConsumerSettings.combine(settings, overrides)
+        self._settings = _values or combined(ConsumerValues, settings, overrides)
         self._subscription = Subscription()
         if topics:
             self._subscription.subscribe(topics, None)
@@ -149,7 +152,7 @@ class Consumer:
     @property
     def settings(self) -> ConsumerSettings:
         """The settings in force."""
-        return self._settings
+        return self._settings.settings
 
     async def start(self) -> None:
         """Bind to the running loop and wait for the first metadata, of the cluster and the topics.

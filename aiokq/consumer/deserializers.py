@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.fastpath import Record
 
 __all__ = ["DeserializedRecord", "Deserializer", "Headers", "record_deserializer"]
@@ -47,7 +47,7 @@ _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
 
 def record_deserializer(
-    settings: ConsumerSettings,
+    settings: ConsumerValues,
 ) -> Callable[[Record], DeserializedRecord[object, object]] | None:
     """What is made of each record; None if there are no deserializers: it stays as it is.
 

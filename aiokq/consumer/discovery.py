@@ -28,7 +28,7 @@ from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["Discovery"]
 
@@ -63,7 +63,7 @@ class Discovery:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         subscription: Subscription,
         positions: Positions,

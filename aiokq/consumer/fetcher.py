@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.connection.node import Node
     from aiokq.consumer.outlet import Outlet
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.wire.fetch import FetchPartitionData, FetchResponse
 
 __all__ = ["Fetcher"]
@@ -61,7 +61,7 @@ class Fetcher:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         buffers: Buffers,
         *,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.inbox import Inbox
     from aiokq.consumer.outlet import Outlet
-    from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.subscription import Subscription
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.core.supervisor import Supervisor
     from aiokq.fastpath import Record
 
@@ -55,7 +55,7 @@ class GroupSide:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         subscription: Subscription,
         supervisor: Supervisor,

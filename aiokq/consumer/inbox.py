@@ -30,8 +30,8 @@ from aiokq.records.codecs import RecordCodecs
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.acks import Acks
-    from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.subscription import Subscription
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.core.supervisor import Supervisor
     from aiokq.group.offsets import GroupOffsets
 
@@ -59,7 +59,7 @@ class Inbox:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         subscription: Subscription,
         supervisor: Supervisor,

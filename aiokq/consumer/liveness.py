@@ -13,7 +13,7 @@ from aiokq.core.errors import MaxPollExceeded
 
 if TYPE_CHECKING:
     from aiokq.consumer.outlet import Outlet
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["Liveness"]
 
@@ -32,7 +32,7 @@ class Liveness:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         outlets: Callable[[], list[Outlet]],
         *,
         member: Callable[[], bool],

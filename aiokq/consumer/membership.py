@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.handlers import RebalanceHandlers
     from aiokq.consumer.inbox import Inbox
     from aiokq.consumer.positions import PartitionState
-    from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.subscription import Subscription
+    from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["MEMBER_ID_PREFIX", "Member"]
 
@@ -53,7 +53,7 @@ class Member:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         subscription: Subscription,
         inbox: Inbox,

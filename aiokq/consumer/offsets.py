@@ -34,7 +34,7 @@ from aiokq.wire.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
     from aiokq.group.offsets import GroupOffsets
 
 __all__ = ["PositionKeeper"]
@@ -63,7 +63,7 @@ class PositionKeeper:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         positions: Positions,
         *,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
-    from aiokq.consumer.settings import ConsumerSettings
+    from aiokq.consumer.values import ConsumerValues
 
 __all__ = ["TopicSearch"]
 
@@ -50,7 +50,7 @@ class TopicSearch:
 
     def __init__(
         self,
-        settings: ConsumerSettings,
+        settings: ConsumerValues,
         engine: ClusterEngine,
         *,
         wanted: Callable[[str], bool],

@@ -7,19 +7,28 @@ tests/unit/core/test_settings.py.
 
 from __future__ import annotations
 
+import importlib
 import os
 import types
 import typing
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.core.nearest import nearest
 from aiokq.core.properties import parse_properties
+from aiokq.core.values import Rules, split_list
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": "see aiokq.metrics",
@@ -81,7 +90,7 @@ NOT_YET: Final[Mapping[str, str]] = {
 unlike JAVA_ONLY they are refused, but not as a slip of the pen."""
 
 
-class Settings(BaseModel):
+class Settings(Rules, BaseModel):
     """Frozen settings with Kafka's property names in snake_case and Kafka's units.
 
     Strings are accepted for numbers, booleans and (comma-separated) lists, so that values
@@ -99,6 +108,8 @@ class Settings(BaseModel):
         hide_input_in_errors=True,
     )
 
+    _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
+
     def __init__(self, **values: object) -> None:
         try:
             super().__init__(**values)
@@ -110,10 +121,15 @@ class Settings(BaseModel):
         """The names that were given, by whatever way; the others have their defaults."""
         return frozenset(self.model_fields_set)
 
+    @property
+    def of_cluster(self) -> frozenset[str]:
+        """The explicit names that were given to the Cluster which this client shares."""
+        return self._of_cluster
+
     def with_overrides(self, **values: object) -> Self:
         """These settings with some replaced; all are validated together again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**(given | values))
+        return type(self)(**(given | {"_of_cluster": self._of_cluster - values.keys()} | values))
 
     @classmethod
     def from_env(
@@ -183,9 +199,22 @@ class Settings(BaseModel):
         split = dict(values)
         for name, value in values.items():
             field = cls.model_fields.get(name)
-            if isinstance(value, str) and field is not None and _is_list(field.annotation):
-                split[name] = [item for part in value.split(",") if (item := part.strip())]
+            if isinstance(value, str) and field is not None and is_list(field.annotation):
+                split[name] = split_list(value)
         return split
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Checks the settings together; `_of_cluster` is none, and neither validated nor shown."""
+        of_cluster: frozenset[str] = frozenset()
+        if isinstance(values, dict):
+            values = dict(values)
+            of_cluster = values.pop("_of_cluster", of_cluster)
+        settings = validate(values)
+        settings._of_cluster = of_cluster
+        settings._check_together()
+        return settings
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
@@ -199,9 +228,16 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"there is no setting {name!r}{hint}"
 
 
-def _relatives(cls: type[Settings] = Settings) -> list[type[Settings]]:
-    """All classes of settings, as far as they are imported."""
-    return [cls, *(each for child in cls.__subclasses__() for each in _relatives(child))]
+def _relatives() -> list[type[Settings]]:
+    """The settings of all clients.
+
+    By name, for they are above this layer; and whatever is imported by now, so that a refusal
+    always says the same.
+    """
+    return [
+        getattr(importlib.import_module(f"aiokq.{package}.settings"), f"{package.title()}Settings")
+        for package in ("admin", "cluster", "consumer", "producer")
+    ]
 
 
 def _java_names(cls: type[Settings]) -> list[str]:
@@ -233,14 +269,14 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     return ConfigError("; ".join(lines))
 
 
-def _is_list(annotation: object) -> bool:
+def is_list(annotation: object) -> bool:
     """Whether a type takes several values but no plain string."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         branches = typing.get_args(annotation)
-        return str not in branches and any(map(_is_list, branches))
+        return str not in branches and any(map(is_list, branches))
     if origin is typing.Annotated:
-        return _is_list(typing.get_args(annotation)[0])
+        return is_list(typing.get_args(annotation)[0])
     kind = origin if origin is not None else annotation
     return isinstance(kind, type) and issubclass(kind, _LIST_TYPES) and kind not in (str, bytes)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.outbox import Outbox
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
 
 __all__ = ["Intake", "ManyRecord", "SendNowait"]
 
@@ -93,7 +93,7 @@ class Intake:
 
     def __init__(
         self,
-        settings: ProducerSettings,
+        settings: ProducerValues,
         engine: ClusterEngine,
         accumulator: Accumulator,
         outbox: Outbox,

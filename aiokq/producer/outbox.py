@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.inputs import LeaderHint
     from aiokq.fastpath import Accumulator, Batch, Delivery
     from aiokq.producer.batch_builder import BuiltRecord
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
 
 __all__ = ["Outbox"]
 
@@ -68,7 +68,7 @@ class Outbox:
 
     def __init__(
         self,
-        settings: ProducerSettings,
+        settings: ProducerValues,
         engine: ClusterEngine,
         accumulator: Accumulator,
         supervisor: Supervisor,

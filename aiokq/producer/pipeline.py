@@ -15,7 +15,7 @@ from aiokq.producer.serializers import Headers, serialize_with
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath import Accumulator, Delivery
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
 
 __all__ = ["NotKnown", "NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]
 
@@ -63,7 +63,7 @@ class Pipeline:
     """on_enqueue, then the serializers, then the partitioner."""
 
     def __init__(
-        self, settings: ProducerSettings, engine: ClusterEngine, accumulator: Accumulator
+        self, settings: ProducerValues, engine: ClusterEngine, accumulator: Accumulator
     ) -> None:
         self._engine = engine
         self._accumulator = accumulator
@@ -75,7 +75,7 @@ class Pipeline:
         self._serialize_value = None if value is None else serialize_with(value)
 
     @staticmethod
-    def wanted(settings: ProducerSettings) -> bool:
+    def wanted(settings: ProducerValues) -> bool:
         """Whether there are hooks at all."""
         return bool(
             settings.interceptors

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
+from aiokq.cluster.given import combined
 from aiokq.core.errors import (
     BufferFull,
     Closed,
@@ -33,14 +34,15 @@ from aiokq.producer.intake import Intake, ManyRecord, SendNowait
 from aiokq.producer.outbox import Outbox
 from aiokq.producer.report import CloseReport
 from aiokq.producer.serializers import Headers
-from aiokq.producer.settings import ProducerSettings
 from aiokq.producer.spread import Spread
+from aiokq.producer.values import ProducerValues
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
+    from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["Producer"]
 
@@ -80,11 +82,12 @@ class Producer:
         /,
         *,
         settings: ProducerSettings | None = None,
+        _values: ProducerValues | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[ProducerOverrides],
     ) -> None:
-        self._settings = ProducerSettings.combine(settings, overrides, bootstrap_servers)
+        self._settings = _values or combined(ProducerValues, settings, overrides, bootstrap_servers)
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         environment = self._engine.environment
@@ -125,7 +128,7 @@ class Producer:
     @property
     def settings(self) -> ProducerSettings:
         """The settings in force."""
-        return self._settings
+        return self._settings.settings
 
     async def start(self) -> None:
         """Binds to the running loop and, with a cluster of its own, waits for the first metadata.

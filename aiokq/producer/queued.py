@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Batch
     from aiokq.producer.idempotence import Stamp
     from aiokq.producer.queue import PartitionQueue
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
 
 __all__ = ["NEVER", "QueueLimits", "QueueOwner", "QueuedBatch"]
 
@@ -137,7 +137,7 @@ class QueueLimits:
     max_in_flight: int = 5
 
     @classmethod
-    def of(cls, settings: ProducerSettings) -> QueueLimits:
+    def of(cls, settings: ProducerValues) -> QueueLimits:
         """The part of a producer's settings that is the queues'."""
         return cls(
             linger=settings.linger,

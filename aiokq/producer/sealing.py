@@ -11,7 +11,7 @@ from aiokq.records.compression import GZIP, NONE, codec_id, compress
 if TYPE_CHECKING:
     from aiokq.core.offload import Offload
     from aiokq.producer.queued import QueuedBatch
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
 
 __all__ = ["Sealer"]
 
@@ -31,7 +31,7 @@ class Sealer:
 
     def __init__(
         self,
-        settings: ProducerSettings,
+        settings: ProducerValues,
         offload: Offload,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:

@@ -14,12 +14,12 @@ import uuid
 
 from aiokq import wire
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.broker_fetcher import BrokerFetcher
 from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import Start
-from aiokq.consumer.settings import ConsumerSettings
 from aiokq.consumer.subscription import Subscription
+from aiokq.consumer.values import ConsumerValues
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -45,8 +45,10 @@ def chunk(records: int, batches: int) -> tuple[bytes, int]:
 
 async def run(partitions: int, records: int, batches: int, *, read: bool) -> tuple[float, float]:
     """(microseconds per fetch, nanoseconds per record), reading the records or dropping them."""
-    settings = ConsumerSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=10**9)
-    engine = ClusterEngine(ClusterSettings(bootstrap_servers="nowhere:1"))
+    settings = ConsumerValues.given(
+        {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 10**9}
+    )
+    engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
     inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"))
     loop = BrokerFetcher(0, inbox.fetcher, settings)
     states = []

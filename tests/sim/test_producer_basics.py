@@ -494,20 +494,20 @@ def test_another_exception_wins_and_the_failures_become_an_event(how: str) -> No
     """The exception of the block, or a cancelled end, must not be hidden, nor hide what failed."""
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.events import DeliveriesFailed
-    from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.values import ProducerValues
     from tests.sim.producer_world import CLIENT
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         kafka.faults.append(times(1, 29))
-        settings = ProducerSettings(bootstrap_servers=kafka.bootstrap_servers)
-        engine = ClusterEngine(settings, world.environment(CLIENT))
+        values = ProducerValues.given({"bootstrap_servers": kafka.bootstrap_servers})
+        engine = ClusterEngine(values, world.environment(CLIENT))
         await engine.start()
         seen = []
         engine.changes.subscribe(lambda key, event: seen.append(event))
 
         async def fail() -> None:
-            async with Producer(settings=settings, _engine=engine) as p:
+            async with Producer(_values=values, _engine=engine) as p:
                 p.send_nowait("orders", b"a")
                 if how == "error":
                     raise ZeroDivisionError

@@ -18,6 +18,7 @@ UNNAMED = {
     "ClientCounters": "read through aiokq.metrics",
     "Cursor": "what a PartitionRecords is made of",
     "EventKey": "what events replace each other by",
+    "ProducerTimeouts": "what the settings follow; Producer.health() has the numbers",
     "SendNowait": "what Producer.send_nowait is: call it",
 }
 """Classes that nobody needs to write, and why."""

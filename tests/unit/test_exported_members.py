@@ -118,6 +118,23 @@ def test_the_client_loads_no_broker():
     assert not loaded & {"typer", "rich", "prometheus_client", "pyarrow"}
 
 
+CONSTRUCTORS = {
+    "Admin": 'Admin("h:1", client_id="me")',
+    "Cluster": 'c = Cluster("h:1"); c.producer(acks="all"); c.consumer("t"); c.admin()',
+    "Consumer": 'Consumer("t", bootstrap_servers="h:1", group_id="g", value_deserializer=str)',
+    "Producer": 'Producer("h:1", linger_ms=5, compression_type="zstd", value_serializer=str)',
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_a_client_made_by_keywords_loads_no_pydantic(name: str):
+    """Importing it and building the models took as long as all the rest of a short command."""
+    loaded = modules_after(f"from aiokq import {name}; {CONSTRUCTORS[name]}")
+    assert "aiokq.cluster.engine" in loaded
+    assert not loaded & {"pydantic", "pydantic_core", "annotated_types"}
+    assert not [module for module in loaded if module.endswith(".settings")]
+
+
 def test_every_error_that_is_raised_can_be_caught_by_its_name():
     """CommitFailed was documented, raised, and not in aiokq.errors."""
     from aiokq import errors

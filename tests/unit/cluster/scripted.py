@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from aiokq import wire
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.core.environment import Address, Environment
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import InlineOffload
@@ -355,7 +355,7 @@ class _Transport(asyncio.Transport):
 def make_engine(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
     """An engine whose bootstrap addresses are all brokers there are now."""
     values = {"bootstrap_servers": cluster.bootstrap_servers} | overrides
-    return ClusterEngine(ClusterSettings(**values), cluster.environment)
+    return ClusterEngine(ClusterValues.given(values), cluster.environment)
 
 
 def simulate(main: Callable[[ScriptedCluster], Coroutine[Any, Any, T]], *, brokers: int = 3) -> T:

@@ -28,7 +28,7 @@ def test_clients_refuse_to_be_pickled_and_say_what_to_do(client: object):
 
 def test_settings_can_be_sent_in_their_place():
     """The advice does not work."""
-    settings = aiokq.ClusterSettings.combine(None, {"client_id": "shop"}, "localhost:9092")
+    settings = aiokq.Cluster("localhost:9092", client_id="shop").settings
     again = pickle.loads(pickle.dumps(settings))
     assert again.client_id == "shop"
     assert again.bootstrap_servers == settings.bootstrap_servers

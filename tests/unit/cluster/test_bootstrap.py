@@ -8,7 +8,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.core.errors import AuthenticationFailed, BootstrapFailed, ConfigError
 from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
 
@@ -144,7 +144,7 @@ def test_no_address_is_a_mistake_in_the_settings():
     """Waiting for nobody would end in a timeout that says nothing."""
 
     async def main(cluster: ScriptedCluster) -> None:
-        engine = ClusterEngine(ClusterSettings(), cluster.environment)
+        engine = ClusterEngine(ClusterValues.given({}), cluster.environment)
         with pytest.raises(ConfigError, match="bootstrap_servers is not set"):
             await engine.start()
 

@@ -11,7 +11,7 @@ from aiokq import wire
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import LoopStalled
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.core.errors import Closed, ConnectionLost, WrongLoop
 from aiokq.core.types import TopicPartition
 from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
@@ -20,7 +20,7 @@ from tests.unit.cluster.scripted_log import ScriptedLogs
 
 def test_the_constructor_touches_no_loop():
     """Objects are made at import time, before any loop runs."""
-    engine = ClusterEngine(ClusterSettings(bootstrap_servers="localhost:9092"))
+    engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "localhost:9092"}))
     assert not engine.started
     assert engine.metadata.brokers == {}
 

@@ -8,6 +8,7 @@ import pytest
 
 from aiokq.cluster.connecting import connection_options, tls_context
 from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.core.errors import ConfigError
 
 
@@ -104,7 +105,7 @@ def test_from_env_reads_kafkas_names():
 def test_options_for_connections_are_in_seconds():
     """The settings are Kafka's milliseconds, connections count in seconds."""
     options = connection_options(
-        ClusterSettings(request_timeout_ms=1_500, connections_max_idle_ms=2_000)
+        ClusterValues.given({"request_timeout_ms": 1_500, "connections_max_idle_ms": 2_000})
     )
     assert (options.request_timeout, options.max_idle) == (1.5, 2.0)
     assert options.security.ssl_context is None
@@ -114,13 +115,13 @@ def test_a_given_context_is_used_as_it_is():
     """Whoever builds a context has set what the ssl_* settings would."""
     context = ssl.create_default_context()
     settings = ClusterSettings(security_protocol="SSL", ssl_context=context)
-    assert tls_context(settings) is context
+    assert tls_context(ClusterValues.of(settings)) is context
 
 
 def test_ssl_check_hostname_can_be_turned_off():
     """Test clusters present certificates for other names."""
     settings = ClusterSettings(security_protocol="SSL", ssl_check_hostname=False)
-    context = tls_context(settings)
+    context = tls_context(ClusterValues.of(settings))
     assert not context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
 
@@ -129,7 +130,7 @@ def test_a_missing_certificate_file_is_named():
     """'No such file' alone does not say which of four settings is wrong."""
     settings = ClusterSettings(security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
     with pytest.raises(ConfigError, match=r"ssl_cafile='/nowhere/ca.pem'"):
-        tls_context(settings)
+        tls_context(ClusterValues.of(settings))
     settings = ClusterSettings(security_protocol="SSL", ssl_certfile="/nowhere/cert.pem")
     with pytest.raises(ConfigError, match=r"ssl_certfile='/nowhere/cert.pem'"):
-        tls_context(settings)
+        tls_context(ClusterValues.of(settings))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import LoopStalled
-from aiokq.cluster.settings import ClusterSettings
+from aiokq.cluster.values import ClusterValues
 from aiokq.connection.network import system_environment
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.watchdog import Watchdog
@@ -43,7 +43,7 @@ def observed(cluster: ScriptedCluster, **overrides: object) -> ClusterEngine:
     Observer.made = []
     environment = dataclasses.replace(cluster.environment, watchdog=Observer)
     values = {"bootstrap_servers": cluster.bootstrap_servers} | overrides
-    return ClusterEngine(ClusterSettings(**values), environment)
+    return ClusterEngine(ClusterValues.given(values), environment)
 
 
 def test_a_group_member_watches_the_loop_without_being_asked_to():

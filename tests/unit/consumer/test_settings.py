@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiokq.assign.range import RangeAssignor
-from aiokq.consumer.settings import ConsumerSettings, duration_ms
+from aiokq.consumer.rules import duration_ms
+from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.errors import ConfigError
 
 

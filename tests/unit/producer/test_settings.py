@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.cluster.settings import ClusterSettings
+from aiokq import Cluster, Producer
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.producer.settings import ProducerSettings
 
@@ -133,8 +133,8 @@ def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
     """A keyword, settings=, the environment, a file; what is set later is fitted anew."""
     expected = (5, 997, 2000, 2000)
     base = ProducerSettings(delivery_timeout_ms=2000)
-    assert _limits(ProducerSettings.combine(None, {"delivery_timeout_ms": 2000})) == expected
-    assert _limits(ProducerSettings.combine(base, {"acks": 1})) == expected
+    assert _limits(Producer(delivery_timeout_ms=2000).settings) == expected
+    assert _limits(Producer(settings=base, acks=1).settings) == expected
     environ = {"KAFKA_DELIVERY_TIMEOUT_MS": "2000"}
     assert _limits(ProducerSettings.from_env(environ=environ)) == expected
     path = tmp_path / "producer.properties"
@@ -142,7 +142,7 @@ def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
     assert _limits(ProducerSettings.from_properties(path)) == expected
     assert _limits(pickle.loads(pickle.dumps(base))) == expected
     assert _limits(copy.deepcopy(base)) == expected
-    again = ProducerSettings.combine(base, {"linger_ms": 400, "max_block_ms": 60_000})
+    again = Producer(settings=base, linger_ms=400, max_block_ms=60_000).settings
     assert _limits(again) == (400, 800, 2000, 60_000)
     assert _limits(base.with_overrides(delivery_timeout_ms=120_000)) == (5, 30_000, 120_000, 60_000)
 
@@ -178,20 +178,18 @@ def test_timeouts_that_were_set_and_contradict_each_other_are_refused(
 
 def test_a_cluster_s_request_timeout_is_no_conflict_of_its_producers() -> None:
     """It limits the requests of all clients; how long Produce may take is the producer's own."""
-    cluster = ClusterSettings(request_timeout_ms=20_000, client_id="shop")
-    settings = ProducerSettings.sharing(cluster, {"delivery_timeout_ms": 2000})
+    cluster = Cluster(request_timeout_ms=20_000, client_id="shop")
+    settings = cluster.producer(delivery_timeout_ms=2000).settings
     assert _limits(settings) == (5, 997, 2000, 2000)
     assert (settings.request_timeout_ms, settings.client_id) == (20_000, "shop")
     assert settings.of_cluster == {"request_timeout_ms", "client_id"}
     assert _limits(settings.with_overrides(acks=1)) == (5, 997, 2000, 2000)
     with pytest.raises(ConfigError, match="below request_timeout_ms=3000"):
         settings.with_overrides(request_timeout_ms=3000)
-    shorter = ProducerSettings.sharing(
-        ClusterSettings(request_timeout_ms=300), {"delivery_timeout_ms": 2000}
-    )
-    assert _limits(shorter) == (5, 300, 2000, 2000)
-    longer = ProducerSettings.sharing(ClusterSettings(request_timeout_ms=150_000), {})
-    assert _limits(longer) == (5, 150_000, 150_005, 60_000)
+    shorter = Cluster(request_timeout_ms=300).producer(delivery_timeout_ms=2000)
+    assert _limits(shorter.settings) == (5, 300, 2000, 2000)
+    longer = Cluster(request_timeout_ms=150_000).producer()
+    assert _limits(longer.settings) == (5, 150_000, 150_005, 60_000)
 
 
 def test_a_delivery_timeout_of_nothing_is_refused() -> None:
@@ -259,3 +257,12 @@ def test_the_serializer_classes_of_a_java_file_warn_and_are_ignored(tmp_path: Pa
         settings = ProducerSettings.from_properties(path)
     assert settings.linger_ms == 7
     assert settings.key_serializer is None
+
+
+def test_a_warning_about_timeouts_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    """`producer.settings` is made when somebody asks for it, and is no second producer."""
+    with caplog.at_level(logging.WARNING):
+        producer = Producer("h:1", linger_ms=100_000)
+        assert producer.settings.delivery_timeout_ms == 130_000
+        assert producer.settings is producer.settings
+    assert caplog.text.count("delivery_timeout_ms raised") == 1

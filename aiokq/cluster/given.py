@@ -1,0 +1,73 @@
+"""Owns what a client's constructor was given: `settings=`, keywords and addresses, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from aiokq.cluster.values import ClusterValues
+from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokq.cluster.settings import ClusterSettings
+
+__all__ = ["combined", "merged"]
+
+V = TypeVar("V", bound=ClusterValues)
+
+
+def combined(
+    kind: type[V],
+    settings: ClusterSettings | None,
+    overrides: Mapping[str, object],
+    bootstrap_servers: str | Sequence[str] | None = None,
+) -> V:
+    """The settings of a client that has a cluster of its own.
+
+    Args:
+        settings: to start from; the defaults if not given.
+        overrides: single settings, by name.
+        bootstrap_servers: the constructor's positional argument.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range, contradicts another, or
+            ``bootstrap_servers`` is given twice; the settings are another client's.
+    """
+    values = dict(overrides)
+    if bootstrap_servers is not None:
+        if "bootstrap_servers" in values:
+            raise ConfigError("bootstrap_servers is given twice")
+        values["bootstrap_servers"] = bootstrap_servers
+    if settings is None:
+        return kind.given(values)
+    base = kind.model().checked(settings)
+    return kind.of(base.with_overrides(**values) if values else base)
+
+
+def merged(
+    kind: type[V],
+    cluster: ClusterValues,
+    settings: ClusterSettings | None,
+    overrides: Mapping[str, object],
+) -> V:
+    """The settings of a client that shares a cluster: the cluster's, and its own.
+
+    Args:
+        settings: to start from; the defaults if not given.
+        overrides: single settings, by name.
+
+    Raises:
+        ConfigError: as `combined`, and for a setting of the cluster.
+    """
+    own: dict[str, object] = {}
+    if settings is not None:
+        checked = kind.model().checked(settings)
+        own = {name: getattr(checked, name) for name in checked.explicit}
+    own.update(overrides)
+    misplaced = sorted(own.keys() & ClusterValues.TABLE.keys())
+    if misplaced:
+        raise ConfigError(
+            f"{misplaced[0]} is a setting of the Cluster, shared by all its clients: give it "
+            "to Cluster(...), or make a client with a cluster of its own"
+        )
+    return kind.given(cluster.explicit_values() | own, cluster.explicit)

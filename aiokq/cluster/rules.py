@@ -1,0 +1,123 @@
+"""Owns what holds between the settings of every client, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
+from aiokq.core.values import Rules
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiokq.cluster.settings import SecurityProtocol
+
+__all__ = [
+    "SASL_MECHANISMS",
+    "ClusterRules",
+    "readable_addresses",
+    "supported_mechanism",
+    "upper_case",
+]
+
+SASL_MECHANISMS = ("PLAIN",)
+"""The SASL mechanisms that are supported."""
+
+
+def readable_addresses(value: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(address) for address in parse_bootstrap_servers(value))
+
+
+def upper_case(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def supported_mechanism(value: str) -> str:
+    if value.upper() not in SASL_MECHANISMS:
+        supported = ", ".join(SASL_MECHANISMS)
+        raise ValueError(f"{value!r} is not supported; supported: {supported}")
+    return value.upper()
+
+
+class ClusterRules(Rules):
+    """Rules and consequences of the settings of a cluster."""
+
+    if TYPE_CHECKING:
+        bootstrap_servers: str | Sequence[str]
+        request_timeout_ms: int
+        default_api_timeout_ms: int
+        security_protocol: SecurityProtocol
+        sasl_plain_username: str | None
+        sasl_plain_password: object
+        ssl_context: ssl.SSLContext | None
+        ssl_certfile: str | None
+        ssl_keyfile: str | None
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        self._check_backoffs()
+        self._check_security()
+
+    def _check_backoffs(self) -> None:
+        for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
+            first = getattr(self, f"{name}_ms")
+            longest = getattr(self, f"{name}_max_ms")
+            if longest >= first:
+                continue
+            if {f"{name}_ms", f"{name}_max_ms"} <= self.explicit:
+                raise ValueError(
+                    f"{name}_max_ms={longest} is below {name}_ms={first}: raise it to {first}"
+                )
+
+    def _check_security(self) -> None:
+        tls, sasl = self.uses_tls, self.uses_sasl
+        given = sorted(name for name in self.explicit if getattr(self, name) is not None)
+        tls_given = [name for name in given if name.startswith("ssl_")]
+        sasl_given = [name for name in given if name.startswith("sasl_plain_")]
+        if tls_given and not tls:
+            fix = "SASL_SSL" if sasl else "SSL"
+            raise ValueError(
+                f"{tls_given[0]} has no effect with security_protocol={self.security_protocol}: "
+                f"set security_protocol={fix!r}"
+            )
+        if sasl_given and not sasl:
+            fix = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+            raise ValueError(
+                f"{sasl_given[0]} has no effect with security_protocol={self.security_protocol}: "
+                f"set security_protocol={fix!r}"
+            )
+        if sasl and (self.sasl_plain_username is None or self.sasl_plain_password is None):
+            raise ValueError(
+                f"security_protocol={self.security_protocol} with PLAIN needs "
+                "sasl_plain_username and sasl_plain_password"
+            )
+        if self.ssl_context is not None and (files := [n for n in tls_given if n != "ssl_context"]):
+            raise ValueError(f"ssl_context and {files[0]} exclude each other: give one of them")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("ssl_keyfile needs ssl_certfile")
+
+    @property
+    def bootstrap_addresses(self) -> tuple[BootstrapAddress, ...]:
+        """``bootstrap_servers``, parsed."""
+        return parse_bootstrap_servers(self.bootstrap_servers)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections are authenticated by SASL."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def request_timeout(self) -> float:
+        """``request_timeout_ms`` in seconds."""
+        return self.request_timeout_ms / 1000
+
+    @property
+    def default_api_timeout(self) -> float:
+        """``default_api_timeout_ms`` in seconds."""
+        return self.default_api_timeout_ms / 1000

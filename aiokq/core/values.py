@@ -1,0 +1,350 @@
+"""Owns the settings as the package uses them: plain frozen values, and the table they obey.
+
+A constructor's keywords are checked here, without pydantic, which costs a start 100 ms. The table
+takes only what needs no conversion. Whatever it does not take is given to the settings model,
+which converts it, or refuses it in words: so there is one place that knows how values are
+converted and what a refusal says. `tools/generate_settings.py` writes the tables from the models.
+Tests: tests/property/core/test_settings_parity.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TypeAlias, TypeVar, final
+
+if TYPE_CHECKING:
+    from aiokq.core.settings import Settings
+
+__all__ = ["Row", "Rules", "Values", "split_list"]
+
+Hook: TypeAlias = Callable[[object], object]
+"""Converts a value, or raises ValueError."""
+
+M = TypeVar("M", bound="Settings")
+
+
+class _NotTaken(ValueError):
+    """The table does not take the value as it is."""
+
+
+class Rules:
+    """What holds between settings, and what follows from them; shared by the models and the values.
+
+    Subclasses have the rules of one kind of client, and properties that follow from its settings.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def explicit(self) -> frozenset[str]:
+            """The names that were given; the others have their defaults."""
+
+        @property
+        def of_cluster(self) -> frozenset[str]:
+            """The explicit names that were given to the Cluster which this client shares."""
+
+    def _check_together(self) -> None:
+        """Called once every setting is valid by itself.
+
+        Raises:
+            ValueError: two settings contradict each other.
+        """
+
+    def _settle(self, name: str, value: object) -> None:
+        """Sets what follows from the other settings, without counting as given."""
+        self.__dict__[name] = value
+
+
+@final
+class Row:
+    """One setting of the table.
+
+    Args:
+        kind: one of the functions below; it takes a value or raises ValueError.
+        default: as the model has it.
+        optional: whether None is a value.
+        at_least, at_most: bounds of a number, inclusive.
+        choices: the values there are.
+        types: classes of which the value, or each item of it, is an instance.
+        takes_callables: whether any callable is a value too.
+        splits: whether text is a comma-separated list.
+        before, after: the hooks of the model, around the check of the type.
+    """
+
+    __slots__ = (
+        "after",
+        "at_least",
+        "at_most",
+        "before",
+        "choices",
+        "default",
+        "kind",
+        "optional",
+        "splits",
+        "takes_callables",
+        "types",
+    )
+
+    def __init__(
+        self,
+        kind: Callable[[Row, object], object],
+        default: object,
+        *,
+        optional: bool = False,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        choices: tuple[object, ...] = (),
+        types: tuple[type, ...] = (),
+        takes_callables: bool = False,
+        splits: bool = False,
+        before: Callable[..., object] | None = None,
+        after: Callable[..., object] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.optional = optional
+        self.at_least = at_least
+        self.at_most = at_most
+        self.choices = choices
+        self.types = types
+        self.takes_callables = takes_callables
+        self.splits = splits
+        self.before = before
+        self.after = after
+
+    def take(self, value: object) -> object:
+        """The value as the model would have it.
+
+        Raises:
+            ValueError: the table does not take it; the model may.
+        """
+        if self.splits and isinstance(value, str):
+            value = split_list(value)
+        if self.before is not None:
+            value = self.before(value)
+        if value is not None or not self.optional:
+            value = self.kind(self, value)
+        return value if self.after is None else self.after(value)
+
+    def check_bounds(self, number: float) -> None:
+        """Raises ValueError for a number that is out of bounds."""
+        if self.at_least is not None and not number >= self.at_least:
+            raise _NotTaken
+        if self.at_most is not None and not number <= self.at_most:
+            raise _NotTaken
+
+
+# -- kinds. They take exact types only: a subclass, such as an enum's, is the model's to decide.
+
+
+def boolean(row: Row, value: object) -> bool:
+    if type(value) is not bool:
+        raise _NotTaken
+    return value
+
+
+def integer(row: Row, value: object) -> int:
+    if type(value) is not int:
+        raise _NotTaken
+    row.check_bounds(value)
+    return value
+
+
+def real(row: Row, value: object) -> float:
+    if type(value) is int and -(2**53) <= value <= 2**53:
+        value = float(value)
+    if type(value) is not float or not math.isfinite(value):
+        raise _NotTaken
+    row.check_bounds(value)
+    return value
+
+
+def text(row: Row, value: object) -> str:
+    if type(value) is not str:
+        raise _NotTaken
+    value.encode()  # a lone surrogate raises ValueError
+    return value
+
+
+def secret(row: Row, value: object) -> str:
+    return text(row, value)
+
+
+def choice(row: Row, value: object) -> object:
+    if type(value) not in (str, int) or value not in row.choices:
+        raise _NotTaken
+    return value
+
+
+def choice_by_name(row: Row, value: object) -> dict[str, object]:
+    if type(value) is not dict:
+        raise _NotTaken
+    return {text(row, name): choice(row, each) for name, each in value.items()}
+
+
+def text_or_texts(row: Row, value: object) -> object:
+    if type(value) is str:
+        return text(row, value)
+    if type(value) not in (list, tuple):
+        raise _NotTaken
+    assert isinstance(value, list | tuple)
+    return type(value)(text(row, each) for each in value)
+
+
+def instance(row: Row, value: object) -> object:
+    if (row.takes_callables and callable(value)) or isinstance(value, row.types):
+        return value
+    raise _NotTaken
+
+
+def instances(row: Row, value: object) -> tuple[object, ...]:
+    if type(value) not in (list, tuple):
+        raise _NotTaken
+    assert isinstance(value, list | tuple)
+    return tuple(
+        text(row, each) if type(each) is str and str in row.types else _instance(row, each)
+        for each in value
+    )
+
+
+def _instance(row: Row, value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, row.types):
+        raise _NotTaken
+    return value
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a comma-separated list."""
+    return [item for part in text.split(",") if (item := part.strip())]
+
+
+# -- values
+
+
+class Values(Rules):
+    """Frozen settings of one kind of client; a subclass per kind is generated.
+
+    The attributes are those of the settings model. A secret is a plain str, which no
+    representation shows.
+
+    Attributes:
+        TABLE: each setting by name.
+    """
+
+    TABLE: ClassVar[Mapping[str, Row]] = {}
+    _DEFAULTS: ClassVar[Mapping[str, object]] = {}
+    _SECRETS: ClassVar[frozenset[str]] = frozenset()
+
+    _explicit: frozenset[str]
+    _of_cluster: frozenset[str]
+    _settings: Settings | None
+
+    def __init_subclass__(cls) -> None:
+        cls._DEFAULTS = {name: row.default for name, row in cls.TABLE.items()}
+        cls._SECRETS = frozenset(name for name, row in cls.TABLE.items() if row.kind is secret)
+
+    @staticmethod
+    def model() -> type[Settings]:
+        """The settings model; calling this imports pydantic."""
+        raise NotImplementedError
+
+    @classmethod
+    def given(
+        cls, settings: Mapping[str, object], of_cluster: frozenset[str] = frozenset()
+    ) -> Self:
+        """The values of these settings; the others have their defaults.
+
+        Args:
+            of_cluster: names among them that were given to the Cluster which this client shares.
+
+        Raises:
+            ConfigError: a name is unknown, a value refused, or two contradict each other.
+        """
+        try:
+            return cls._taken(settings, of_cluster)
+        except ValueError:
+            pass  # not in here: a ConfigError of the model would have this as its context
+        return cls.of(cls.model()(**settings, _of_cluster=of_cluster))
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The values of a settings model, or of one that extends it."""
+        values = {name: getattr(settings, name) for name in cls.TABLE}
+        for name in cls._SECRETS:
+            if values[name] is not None:
+                values[name] = values[name].get_secret_value()
+        return cls._made(values, settings.explicit, settings.of_cluster, settings)
+
+    @classmethod
+    def _taken(cls, settings: Mapping[str, object], of_cluster: frozenset[str]) -> Self:
+        """What the table takes.
+
+        Raises:
+            ValueError: it does not take all of it.
+        """
+        values = dict(cls._DEFAULTS)
+        for name, value in settings.items():
+            row = cls.TABLE.get(name)
+            if row is None:
+                raise _NotTaken
+            values[name] = row.take(value)
+        made = cls._made(values, frozenset(settings), of_cluster, None)
+        made._check_together()
+        return made
+
+    @classmethod
+    def _made(
+        cls,
+        values: dict[str, object],
+        explicit: frozenset[str],
+        of_cluster: frozenset[str],
+        settings: Settings | None,
+    ) -> Self:
+        made = object.__new__(cls)
+        made.__dict__.update(values, _explicit=explicit, _of_cluster=of_cluster, _settings=settings)
+        return made
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """The names that were given; the others have their defaults."""
+        return self._explicit
+
+    @property
+    def of_cluster(self) -> frozenset[str]:
+        """The explicit names that were given to the Cluster which this client shares."""
+        return self._of_cluster
+
+    def explicit_values(self) -> dict[str, object]:
+        """The settings that were given."""
+        return {name: getattr(self, name) for name in self.TABLE if name in self._explicit}
+
+    def _as(self, model: type[M]) -> M:
+        """These values as the model, made when somebody asks for it."""
+        if not isinstance(self._settings, model):
+            from pydantic import SecretStr
+
+            # Not validated again: they are valid, and warnings were logged.
+            values = {name: getattr(self, name) for name in self.TABLE}
+            for name in self._SECRETS:
+                if values[name] is not None:
+                    values[name] = SecretStr(values[name])
+            made = model.model_construct(set(self._explicit), **values)
+            made._of_cluster = self._of_cluster
+            self._settle("_settings", made)
+        assert isinstance(self._settings, model)
+        return self._settings
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"settings are frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"settings are frozen: {name} cannot be deleted")
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={value!r}"
+            for name, value in self.explicit_values().items()
+            if name not in self._SECRETS
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
