@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.addresses import BootstrapAddress, parse_bootstrap_servers
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SASL_MECHANISMS",
     "ClusterRules",
+    "no_mapping",
     "readable_addresses",
     "supported_mechanism",
     "upper_case",
@@ -23,6 +24,16 @@ __all__ = [
 
 SASL_MECHANISMS = ("PLAIN",)
 """The SASL mechanisms that are supported."""
+
+
+def no_mapping(value: object) -> object:
+    """confluent-kafka and kafka-python's users pass a dict of settings in place of the address."""
+    if isinstance(value, Mapping):
+        raise ValueError(
+            "an address is 'host:port'; settings are keywords, with '_' in place of '.': "
+            "bootstrap_servers='host:port', client_id='me'"
+        )
+    return value
 
 
 def readable_addresses(value: str | Sequence[str]) -> tuple[str, ...]:

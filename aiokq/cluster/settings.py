@@ -8,7 +8,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from aiokq.cluster.rules import ClusterRules, readable_addresses, supported_mechanism, upper_case
+from aiokq.cluster.rules import (
+    ClusterRules,
+    no_mapping,
+    readable_addresses,
+    supported_mechanism,
+    upper_case,
+)
 from aiokq.core.errors import ConfigError
 from aiokq.core.settings import Settings
 
@@ -24,7 +30,9 @@ class ClusterSettings(ClusterRules, Settings):
         ConfigError: a setting is unknown, out of range, or contradicts another.
     """
 
-    bootstrap_servers: Annotated[str | Sequence[str], AfterValidator(readable_addresses)] = Field(
+    bootstrap_servers: Annotated[
+        str | Sequence[str], BeforeValidator(no_mapping), AfterValidator(readable_addresses)
+    ] = Field(
         default=(),
         description="Addresses to find the cluster by: 'host:port', several comma separated or "
         "in a list; an IPv6 address in brackets.",

@@ -8,7 +8,13 @@ from __future__ import annotations
 from ssl import SSLContext
 from typing import TYPE_CHECKING, ClassVar
 
-from aiokq.cluster.rules import ClusterRules, readable_addresses, supported_mechanism, upper_case
+from aiokq.cluster.rules import (
+    ClusterRules,
+    no_mapping,
+    readable_addresses,
+    supported_mechanism,
+    upper_case,
+)
 from aiokq.core.values import (
     Row,
     Values,
@@ -62,7 +68,7 @@ class ClusterValues(ClusterRules, Values):
     loop_stall_ms: int
 
     TABLE: ClassVar[Mapping[str, Row]] = {
-        "bootstrap_servers": Row(text_or_texts, (), after=readable_addresses),
+        "bootstrap_servers": Row(text_or_texts, (), before=no_mapping, after=readable_addresses),
         "client_id": Row(text, "aiokq"),
         "client_rack": Row(text, ""),
         "request_timeout_ms": Row(integer, 30000, at_least=1),

@@ -76,6 +76,11 @@ class Subscription:
             topics = [topics]
         wanted = list(topics or ())
         for item in wanted:
+            if isinstance(item, Mapping):
+                raise ConfigError(
+                    "a topic is a str, not a dict; settings are keywords, with '_' in place of '.':"
+                    " Consumer('orders', bootstrap_servers='host:port', group_id='billing')"
+                )
             if not isinstance(item, str | TopicFilter):
                 raise TypeError(
                     f"a topic is a str or a TopicFilter, not {item!r}; several go as "

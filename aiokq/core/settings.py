@@ -246,7 +246,13 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    for item in error.errors(include_url=False, include_context=True, include_input=True):
+    # What the branches of a union expect, by setting: one text for all of them.
+    expected: dict[str, list[str]] = {}
+    items = error.errors(include_url=False, include_context=True, include_input=True)
+    for item in items:
+        if item["loc"]:
+            expected.setdefault(str(item["loc"][0]), []).append(item["msg"])
+    for item in items:
         path = [str(part) for part in item["loc"]]
         name = path[0] if path else ""
         if item["type"] == "extra_forbidden":
@@ -258,12 +264,15 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
             )
             continue
         cause = item.get("ctx", {}).get("error")
-        text = str(cause) if isinstance(cause, Exception) else item["msg"]
         field = cls.model_fields.get(name)
-        # Branches of a union report one by one; their place in the type helps nobody.
-        if field is not None and field.repr and not isinstance(cause, Exception):
-            text += f", not {item['input']!r}"
-        line = f"{name}: {text}" if name else text
+        if isinstance(cause, Exception):
+            text = str(cause)
+        else:
+            text, *others = dict.fromkeys(expected.get(name, [item["msg"]]))
+            text += "".join(f", or {other.removeprefix('Input should ')}" for other in others)
+            if field is not None and field.repr:
+                text += f", not {item['input']!r}"
+        line = text if not name or text.startswith(f"{name} is ") else f"{name}: {text}"
         if line not in lines:
             lines.append(line)
     return ConfigError("; ".join(lines))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
 import pytest
 
+import aiokq
 from aiokq.cluster.connecting import connection_options, tls_context
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.values import ClusterValues
@@ -36,6 +38,33 @@ def test_an_unknown_setting_names_the_nearest():
     """Misspelled settings that are ignored cost days."""
     with pytest.raises(ConfigError, match=r"request_timeout_ms"):
         ClusterSettings(requst_timeout_ms=1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda given: aiokq.Cluster(given),
+        lambda given: aiokq.Producer(given),
+        lambda given: aiokq.Admin(given),
+        lambda given: aiokq.Consumer(given),
+        lambda given: aiokq.Consumer("orders", bootstrap_servers=given),
+        lambda given: ClusterSettings(bootstrap_servers=given),
+    ],
+)
+def test_a_dict_of_dotted_settings_is_answered_with_keywords(make: Callable[[object], object]):
+    """Users of other clients pass one; a password in it is not repeated."""
+    with pytest.raises(ConfigError, match="settings are keywords, with") as it:
+        make({"bootstrap.servers": "h:1", "sasl.password": "secret"})
+    assert "secret" not in str(it.value)
+
+
+def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
+    """'Input should be a valid string, not 5; bootstrap_servers: Input should be ..., not 5'."""
+    with pytest.raises(ConfigError) as caught:
+        ClusterSettings(bootstrap_servers=5)
+    assert str(caught.value) == (
+        "bootstrap_servers: Input should be a valid string, or be an instance of Sequence, not 5"
+    )
 
 
 def test_the_password_is_in_no_representation():
