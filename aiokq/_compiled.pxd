@@ -152,6 +152,7 @@ cdef class Accumulator:
     cdef public object on_unknown_topic
     cdef public object on_room
     cdef public object on_refused
+    cdef public object on_bug
     cdef public object choose
     cdef public object loop
     cdef object clock

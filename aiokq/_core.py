@@ -49,6 +49,7 @@ from aiokq.core.errors import (
     CorruptRecord,
     DeliveryFailed,
     InvalidTopic,
+    KafkaError,
     RecordTooLarge,
     UnknownTopicOrPartition,
     copy_error,
@@ -82,6 +83,7 @@ if cython.compiled:
         PyBytes_GET_SIZE,
         PyContext_Enter,
         PyContext_Exit,
+        PyLong_AsLongLongAndOverflow,
         PyMem_Free,
         PyMem_Malloc,
         PyObject_GetBuffer,
@@ -1003,8 +1005,8 @@ def _finish(batch: Batch, state: cython.int) -> object:
     freed = batch.reserved
     batch.reserved = 0
     accumulator.used -= freed
-    if freed and accumulator.queued and accumulator.on_room is not None:
-        accumulator.on_room()
+    if freed and accumulator.queued:
+        _tell_room(accumulator)
     if live and state != MOVED:
         accumulator.loop.call_soon(_Wakes(accumulator.loop, waiting))
     return None
@@ -1104,8 +1106,8 @@ def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> obje
     freed = batch.reserved - size
     accumulator.used -= freed
     batch.reserved = size
-    if freed > 0 and accumulator.queued and accumulator.on_room is not None:
-        accumulator.on_room()
+    if freed > 0 and accumulator.queued:
+        _tell_room(accumulator)
     return None
 
 
@@ -1243,7 +1245,10 @@ def _next_sticky(accumulator: Accumulator, route: Route) -> Slot:
     chosen: cython.Py_ssize_t = -1
     route.sticky_bytes = HEADER_SIZE
     if accumulator.choose is not None:
-        chosen = accumulator.choose(route.topic)
+        try:
+            chosen = accumulator.choose(route.topic)
+        except Exception as error:  # noqa: BLE001  told to the owner
+            _bug(accumulator, "choose", error)
     if 0 <= chosen < route.partitions:
         route.sticky = route.slots[chosen]
     elif route.available:
@@ -1334,12 +1339,11 @@ class Deliveries:
         at: cython.Py_ssize_t
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(self.filled))]
-        at = index.__index__()
-        if at < 0:
-            at += self.filled
-        if not 0 <= at < self.filled:
+        index = index.__index__()
+        if not -self.filled <= index < self.filled:
             raise IndexError("there are not so many deliveries")
-        return _delivery_at(self, at)
+        at = index
+        return _delivery_at(self, at + self.filled if at < 0 else at)
 
     def done(self):
         """Whether the outcome of every record is known."""
@@ -1731,6 +1735,8 @@ class RecordColumns:
     def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
         items: cython.Py_ssize_t
         # What is larger no offsets of 32 bits are for; and sizes of buffers do not overflow.
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise TypeError(f"count is an int, not {type(count).__name__}")
         if not 0 <= count < 1 << 31:
             raise ValueError(f"count {count}: there are from 0 to 2**31 - 1 rows")
         self.count = count
@@ -1782,9 +1788,11 @@ class RecordColumns:
 
     def record(self, index):
         """A row as (key, value, headers, timestamp_ms, partition), None for what it has not."""
-        n: cython.Py_ssize_t = index
-        if not 0 <= n < self.count:
+        n: cython.Py_ssize_t
+        index = index.__index__()
+        if not 0 <= index < self.count:
             raise IndexError("there are not so many rows")
+        n = index
         headers = None
         if self.row_offsets is not None and _bit(self.row_bits, n):
             items = range(_int32_at(self.row_offsets, n), _int32_at(self.row_offsets, n + 1))
@@ -1802,6 +1810,7 @@ class RecordColumns:
 
     def size(self, index):
         """Bytes of key, value and headers of a row, as `Accumulator.room` counts them."""
+        index = index.__index__()
         if not 0 <= index < self.count:
             raise IndexError("there are not so many rows")
         return _row_size(self, index)
@@ -1969,12 +1978,15 @@ def _plain_headers(headers):
     return out
 
 
-def _bad_partition(route: Route, partition):
-    """The error for an explicit partition that the topic does not have."""
-    if not isinstance(partition, int):
+def _bad_partition(partition):
+    """The error for an explicit partition that no topic can have."""
+    if not isinstance(partition, int) or isinstance(partition, bool):
         return TypeError(f"a partition is an int, not {type(partition).__name__}")
-    if partition < 0:
-        return ValueError(f"partition {partition}: partitions are numbered from 0")
+    return ValueError(f"partition {partition}: partitions are numbered from 0 to 2**31 - 1")
+
+
+def _no_partition(route: Route, partition):
+    """The error for an explicit partition that the topic does not have."""
     return UnknownTopicOrPartition(
         f"topic {route.topic!r} has {route.partitions} partitions, numbered from 0",
         topic_partition=TopicPartition(route.topic, partition),
@@ -1982,7 +1994,7 @@ def _bad_partition(route: Route, partition):
 
 
 def _bad_timestamp(timestamp_ms):
-    if not isinstance(timestamp_ms, int):
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         return TypeError(f"timestamp_ms is an int, not {type(timestamp_ms).__name__}")
     return ValueError(
         f"timestamp_ms {timestamp_ms}: it is milliseconds since 1970, from 0 to 2**63 - 1"
@@ -2017,8 +2029,10 @@ class Accumulator:
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
         on_room: called when memory was freed while `waiting` is above 0.
-        on_refused: called with a failed batch of records that waited for the metadata of their
-            topic, and then named a partition that it does not have.
+        on_refused: called with a batch that failed here: its records waited for the metadata of
+            their topic, and then named a partition that it does not have, or a bug ended it.
+        on_bug: called with the name of what the core had called, and an exception that must not
+            leave it; returns the error for the records it concerns, else they have that itself.
         choose: called with a topic when another partition's turn for records without a key
             begins; returns the partition, or -1 for a uniform choice among the available ones.
         seed: of the choice among partitions for records without a key.
@@ -2043,6 +2057,7 @@ class Accumulator:
         "last_topic",
         "loop",
         "max_record_bytes",
+        "on_bug",
         "on_refused",
         "on_room",
         "on_unknown_topic",
@@ -2064,6 +2079,7 @@ class Accumulator:
         on_unknown_topic=None,
         on_room=None,
         on_refused=None,
+        on_bug=None,
         choose=None,
         seed=0,
         ignore_keys=False,
@@ -2079,6 +2095,7 @@ class Accumulator:
         self.on_unknown_topic = on_unknown_topic
         self.on_room = on_room
         self.on_refused = on_refused
+        self.on_bug = on_bug
         self.choose = choose
         self.random = seed & (2**64 - 1)
         self.ignore_keys = ignore_keys
@@ -2262,7 +2279,7 @@ class Accumulator:
             if start:
                 raise ValueError("`start` goes with `into`")
             if 0 < route.partitions <= rows.top_partition:
-                raise _bad_partition(route, rows.top_partition)
+                raise _no_partition(route, rows.top_partition)
             if HEADER_SIZE + RECORD_OVERHEAD + rows.largest_size > self.max_record_bytes:
                 raise RecordTooLarge(
                     f"record {rows.largest} has {rows.largest_size} bytes, more than the "
@@ -2346,43 +2363,22 @@ class Accumulator:
         """
         route: Route = self.routes.get(topic)
         batch: Batch
-        there: Batch
         moved: cython.Py_ssize_t = 0
         if route is None or route.partitions == 0 or not route.pending:
             return 0
         batches = route.pending
         route.pending = []
         route.pending_slot.batch = None
-        failed = []
         for batch in batches:
             if batch.state != OPEN:
                 continue
-            refused = {}
-            created = batch.created
-            wanted = batch.wanted
-            records = batch.records()
-            targets = []
-            # Their memory is free before they take it again elsewhere: never counted twice.
-            self.used -= batch.reserved
-            batch.reserved = 0
-            for n, (key, value, headers, timestamp) in enumerate(records):
-                partition = wanted.get(n) if wanted is not None else None
-                if partition is not None and partition >= route.partitions:
-                    if partition not in refused:
-                        refused[partition] = _failed_batch(self, route, partition)
-                    there = refused[partition]
-                    there.count += 1
-                else:
-                    there = _place(
-                        self, route, value, key, partition, timestamp, headers, created, True
-                    )
-                targets.append(_delivery(there, there.count - 1, timestamp))
-            batch.forward(targets)
-            moved += len(targets)
-            failed.extend(refused.values())
-        if self.on_refused is not None:
-            for there in failed:
-                self.on_refused(there)
+            try:
+                _move_pending(self, route, batch)
+            except Exception as error:  # noqa: BLE001  told to the owner
+                # Those behind it are placed all the same.
+                _give_up(batch, "resolve_pending", error)
+            else:
+                moved += batch.count
         return moved
 
     def fail_pending(self, topic, error):
@@ -2472,8 +2468,8 @@ class Accumulator:
         freed = held.reserved
         held.reserved = 0
         self.used -= freed
-        if freed and self.queued and self.on_room is not None:
-            self.on_room()
+        if freed and self.queued:
+            _tell_room(self)
 
     def close(self):
         """Refuses records from now on. What was accepted stays until its batch is done."""
@@ -2549,10 +2545,38 @@ def _append(
 
 
 @cython.cfunc
+@cython.exceptval(-2)
 def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
-    if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_INT64:
+    """An explicit timestamp as a number, from 0 to the largest int64."""
+    number: cython.longlong = _small(timestamp_ms)
+    if number < 0:
         raise _bad_timestamp(timestamp_ms)
-    return timestamp_ms
+    return number
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _checked_partition(partition: object) -> cython.longlong:
+    """An explicit partition as a number, from 0 to the largest int32."""
+    number: cython.longlong = _small(partition)
+    if number < 0 or number > _MAX_INT32:
+        raise _bad_partition(partition)
+    return number
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2)
+def _small(value: object) -> cython.longlong:
+    """The number, if it is an int from 0 to the largest int64; else -1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return -1
+    if cython.compiled:
+        overflow: cython.int = 0
+        number: cython.longlong = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
+        return number if number >= 0 else -1  # beyond int64 it is -1, too
+    else:
+        return value if 0 <= value <= _MAX_INT64 else -1
 
 
 @cython.cfunc
@@ -2571,22 +2595,22 @@ def _place(
     slot: Slot
     batch: Batch
     at: cython.Py_ssize_t
+    number: cython.Py_ssize_t
     if value is not None and type(value) is not bytes:
         value = _as_bytes(value, "value")
     if key is not None and type(key) is not bytes:
         key = _as_bytes(key, "key")
     if partition is not None:
-        if not isinstance(partition, int) or partition < 0:
-            raise _bad_partition(route, partition)
+        number = _checked_partition(partition)
         if route.partitions == 0:
             batch = _put_pending(accumulator, route, value, key, timestamp, headers)
             if batch.wanted is None:
                 batch.wanted = {}
-            batch.wanted[batch.count - 1] = partition
+            batch.wanted[batch.count - 1] = number
             return batch
-        if partition >= route.partitions:
-            raise _bad_partition(route, partition)
-        slot = route.slots[partition]
+        if number >= route.partitions:
+            raise _no_partition(route, partition)
+        slot = route.slots[number]
     elif route.partitions == 0:
         return _put_pending(accumulator, route, value, key, timestamp, headers)
     elif key is not None and not accumulator.ignore_keys:
@@ -2689,12 +2713,47 @@ def _put_pending(
     if first and accumulator.on_unknown_topic is not None:
         try:
             accumulator.on_unknown_topic(route.topic)
-        except BaseException:
-            # Nobody looks for the topic: the record is not taken, and the next one asks again.
+        except BaseException as error:  # noqa: BLE001  raised, or told to the owner
+            # Nobody looks for the topic: the next record asks again.
             route.pending = []
-            batch.fail(Closed("the record was not accepted"))
-            raise
+            _refused_by(batch, "on_unknown_topic", error)
     return batch
+
+
+@cython.cfunc
+def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
+    """Places the records of a batch that waited for the topic; each has an outcome after that, or
+    a batch that will have one."""
+    there: Batch
+    # Before anything is changed: what fails here fails the batch as it is.
+    records = batch.records()
+    wanted = batch.wanted
+    created = batch.created
+    refused = {}
+    targets = []
+    # Their memory is free before they take it again elsewhere: never counted twice.
+    accumulator.used -= batch.reserved
+    batch.reserved = 0
+    for n, (key, value, headers, timestamp) in enumerate(records):
+        partition = wanted.get(n) if wanted is not None else None
+        if partition is not None and partition >= route.partitions:
+            error = _no_partition(route, partition)
+            there = _refused_one(accumulator, refused, partition, route, partition, error)
+        else:
+            try:
+                there = _place(
+                    accumulator, route, value, key, partition, timestamp, headers, created, True
+                )
+            except Exception as failure:  # noqa: BLE001  told to the owner
+                error = failure
+                if not isinstance(error, KafkaError):
+                    error = _bug(accumulator, "resolve_pending", error)
+                there = _refused_one(accumulator, refused, type(failure), route, partition, error)
+        targets.append(_delivery(there, there.count - 1, timestamp))
+    batch.forward(targets)
+    for there in refused.values():
+        _tell_refused(there)
+    return None
 
 
 @cython.cfunc
@@ -2825,8 +2884,11 @@ def _added(
         keyless.sticky_bytes += need
     if batch.count == 1:
         if batch.slot.owner is not None:
-            batch.slot.owner.batch_opened(batch)
-        if batch.pos >= accumulator.batch_size:
+            try:
+                batch.slot.owner.batch_opened(batch)
+            except BaseException as error:  # noqa: BLE001  raised, or told to the owner
+                _refused_by(batch, "batch_opened", error)
+        if batch.pos >= accumulator.batch_size and batch.state == OPEN:
             _close(batch.slot, batch)
     return None
 
@@ -2869,7 +2931,7 @@ def _place_row(
         if columns.partitions is not None and _bit(columns.partition_bits, n):
             first = _int32_at(columns.partitions, n)
             if first >= route.partitions:
-                raise _bad_partition(route, first)
+                raise _no_partition(route, first)
             slot = route.slots[first]
             keyless = None
         elif key_size >= 0 and not accumulator.ignore_keys:
@@ -3019,7 +3081,11 @@ def _close(slot: Slot, batch: Batch) -> object:
     """The batch takes no more records; its owner sends it without waiting for linger."""
     _detach(batch)
     if slot.owner is not None:
-        slot.owner.batch_full(batch)
+        try:
+            slot.owner.batch_full(batch)
+        except Exception as error:  # noqa: BLE001  told to the owner
+            # Its records were accepted; that which comes now is not concerned.
+            _give_up(batch, "batch_full", error)
     return None
 
 
@@ -3127,12 +3193,87 @@ def _blank_batch(accumulator: Accumulator, topic: object, partition: cython.int)
 
 
 @cython.cfunc
-def _failed_batch(accumulator: Accumulator, route: Route, partition: object) -> Batch:
-    """A batch, empty as yet, for records whose partition turned out not to exist."""
-    batch: Batch = _blank_batch(accumulator, route.topic, partition)
+def _failed_batch(
+    accumulator: Accumulator, topic: object, partition: cython.int, error: object
+) -> Batch:
+    """A batch, empty as yet, for records that waited for their topic, and fail now that it is
+    known."""
+    batch: Batch = _blank_batch(accumulator, topic, partition)
     batch.state = FAILED
-    batch.error = _bad_partition(route, partition)
+    batch.error = error
     return batch
+
+
+@cython.cfunc
+def _refused_one(
+    accumulator: Accumulator,
+    refused: dict,
+    why: object,
+    route: Route,
+    partition: object,
+    error: object,
+) -> Batch:
+    """The failed batch for all records that are refused for the same reason, with one more."""
+    batch: Batch = refused.get(why)
+    if batch is None:
+        batch = _failed_batch(
+            accumulator, route.topic, -1 if partition is None else partition, error
+        )
+        refused[why] = batch
+    batch.count += 1
+    return batch
+
+
+@cython.cfunc
+def _bug(accumulator: Accumulator, where: object, error: object) -> object:
+    """Something that the core called failed, and must not: the error for those it concerns."""
+    if accumulator.on_bug is None:
+        return error
+    try:
+        return accumulator.on_bug(where, error)
+    except Exception:  # noqa: BLE001  the records need an outcome all the same
+        return error
+
+
+@cython.cfunc
+def _refused_by(batch: Batch, where: object, error: object) -> object:
+    """The owner could not take a batch of one record. A KafkaError says why the record is not
+    accepted; after a bug it is, and fails."""
+    if isinstance(error, KafkaError) or not isinstance(error, Exception):
+        batch.fail(error)
+        raise error
+    _give_up(batch, where, error)
+    return None
+
+
+@cython.cfunc
+def _give_up(batch: Batch, where: object, error: object) -> object:
+    """A batch fails by a bug in what the core called."""
+    batch.fail(_bug(batch.accumulator, where, error))
+    _tell_refused(batch)
+    return None
+
+
+@cython.cfunc
+def _tell_refused(batch: Batch) -> object:
+    accumulator: Accumulator = batch.accumulator
+    if accumulator.on_refused is not None:
+        try:
+            accumulator.on_refused(batch)
+        except Exception as error:  # noqa: BLE001  told to the owner
+            _bug(accumulator, "on_refused", error)
+    return None
+
+
+@cython.cfunc
+def _tell_room(accumulator: Accumulator) -> object:
+    """There is room. What fails here must not keep a batch from its end, which freed it."""
+    if accumulator.on_room is not None:
+        try:
+            accumulator.on_room()
+        except Exception as error:  # noqa: BLE001  told to the owner
+            _bug(accumulator, "on_room", error)
+    return None
 
 
 def _parts(record):
@@ -3193,10 +3334,8 @@ def _check_records(
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     record: tuple
-    if partition is not None and (
-        not isinstance(partition, int) or partition < 0 or 0 < route.partitions <= partition
-    ):
-        raise _bad_partition(route, partition)
+    if partition is not None and 0 < route.partitions <= _checked_partition(partition):
+        raise _no_partition(route, partition)
     if not cython.compiled:
         bound = accumulator.max_record_bytes - HEADER_SIZE - RECORD_OVERHEAD
         for record in records:

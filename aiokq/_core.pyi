@@ -172,6 +172,7 @@ class Accumulator:
     on_unknown_topic: Callable[[str], None] | None
     on_room: Callable[[], None] | None
     on_refused: Callable[[Batch], None] | None
+    on_bug: Callable[[str, Exception], BaseException] | None
     choose: Callable[[str], int] | None
     loop: asyncio.AbstractEventLoop | None
     waiting: int
@@ -185,6 +186,7 @@ class Accumulator:
         on_unknown_topic: Callable[[str], None] | None = None,
         on_room: Callable[[], None] | None = None,
         on_refused: Callable[[Batch], None] | None = None,
+        on_bug: Callable[[str, Exception], BaseException] | None = None,
         choose: Callable[[str], int] | None = None,
         seed: int = 0,
         ignore_keys: bool = False,

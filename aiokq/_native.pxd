@@ -17,6 +17,7 @@ cdef extern from "Python.h":
     PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     Py_ssize_t Py_REFCNT(object thing) noexcept nogil
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1
 

@@ -15,6 +15,7 @@
     ├── ConnectionLost                the socket ended while a reply was due
     ├── DeliveryFailed                records that nobody awaited were not delivered
     ├── ForeignMembers                a group has members that this library may not take out
+    ├── InternalError                 a bug; the cause is the exception
     ├── LogTruncated                  the log lost records that were read already
     ├── MaxPollExceeded               nobody asked for records: the member left its group
     ├── NoNode                        the registry view has no node at a path (also LookupError)
@@ -229,6 +230,13 @@ class Closed(KafkaError):
     fatal = True
 
 
+class InternalError(KafkaError):
+    """A bug of aiokq, or of a function it was given; `__cause__` is the exception.
+
+    Only the records it concerns fail with it. The log has the traceback, once.
+    """
+
+
 class WrongLoop(KafkaError, RuntimeError):
     """Used from another event loop than it was started on, or in a forked child.
 
@@ -389,6 +397,7 @@ __all__ = [
     "DeliveryFailed",
     "ErrorContext",
     "ForeignMembers",
+    "InternalError",
     "KafkaError",
     "LogTruncated",
     "MaxPollExceeded",

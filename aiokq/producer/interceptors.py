@@ -56,8 +56,9 @@ class BatchInfo:
 class Interceptor:
     """Base class of interceptors: override what you need.
 
-    They run on the event loop and must not block. What they raise is logged, and the producer
-    goes on as if they were not there. `on_enqueue` runs per record, the others per batch.
+    They run on the event loop and must not block. What they raise is logged, the first time as an
+    error and then at DEBUG, and the producer goes on as if they were not there. `on_enqueue` runs
+    per record, the others per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
@@ -77,10 +78,11 @@ class Interceptor:
 class Interceptors:
     """Calls several interceptors in order; an exception in one does not reach the others."""
 
-    __slots__ = ("_chain",)
+    __slots__ = ("_chain", "_logged")
 
     def __init__(self, chain: Sequence[Interceptor]) -> None:
         self._chain = tuple(chain)
+        self._logged: set[tuple[str, int, type]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._chain)
@@ -93,24 +95,38 @@ class Interceptors:
                 if not isinstance(given, ProducerRecord):
                     raise TypeError(f"on_enqueue gave {given!r}: it has to return the record")
                 record = given
-            except Exception:
-                logger.exception("interceptor failed: stage=on_enqueue topic=%s", record.topic)
+            except Exception as error:  # noqa: BLE001  logged
+                self._log("on_enqueue", interceptor, error)
         return record
 
     def batch(self, info: BatchInfo) -> None:
         for interceptor in self._chain:
-            self._call("on_batch", interceptor.on_batch, info)
+            self._call("on_batch", interceptor, interceptor.on_batch, info)
 
     def ack(self, info: BatchInfo) -> None:
         for interceptor in self._chain:
-            self._call("on_ack", interceptor.on_ack, info)
+            self._call("on_ack", interceptor, interceptor.on_ack, info)
 
     def error(self, info: BatchInfo, error: KafkaError) -> None:
         for interceptor in self._chain:
-            self._call("on_error", interceptor.on_error, info, error)
+            self._call("on_error", interceptor, interceptor.on_error, info, error)
 
-    def _call(self, stage: str, hook: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _call(
+        self,
+        stage: str,
+        interceptor: Interceptor,
+        hook: Callable[P, None],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
         try:
             hook(*args, **kwargs)
-        except Exception:
-            logger.exception("interceptor failed: stage=%s", stage)
+        except Exception as error:  # noqa: BLE001  logged
+            self._log(stage, interceptor, error)
+
+    def _log(self, stage: str, interceptor: Interceptor, error: Exception) -> None:
+        """An error is logged once with its traceback: the next one may come with every record."""
+        kind = stage, id(interceptor), type(error)
+        level = logging.DEBUG if kind in self._logged else logging.ERROR
+        self._logged.add(kind)
+        logger.log(level, "interceptor failed: stage=%s error=%r", stage, error, exc_info=error)

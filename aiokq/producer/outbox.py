@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
+from aiokq.core.errors import BrokerError, InternalError, KafkaError, LeaderNotAvailable
 from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
+from aiokq.producer.bugs import Bugs
 from aiokq.producer.failures import Failures
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.idle import IdleWatch
@@ -82,7 +83,7 @@ class Outbox:
         self._counters = engine.counters
         self._clock = engine.environment.clock
         self._interceptors = Interceptors(settings.interceptors)
-        self._timers = QueueTimers(self._clock)
+        self._timers = QueueTimers(self._clock, self.queue_broke)
         self._sealer = Sealer(settings, engine.environment.offload, self._spawn)
         self._limits = QueueLimits.of(settings)
         self._queues: dict[str, dict[int, PartitionQueue]] = {}
@@ -94,6 +95,7 @@ class Outbox:
         self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
         self._repetitions = Repetitions(self._clock.monotonic)
+        self._bugs = Bugs()
         self._identity = ProducerIdentity()
         self._ids: ProducerIdSource | None = None
         self.failures = Failures()
@@ -107,7 +109,7 @@ class Outbox:
             self._idle.start()
         if self._settings.enable_idempotence:
             self._ids = ProducerIdSource(
-                self._engine, self._identity, self._backoff(), self._issued, self._no_producer_id
+                self._engine, self._identity, self._backoff(), self._offer_all, self._no_producer_id
             )
             self._spawn(self._ids.run(), "producer id")
             self._ids.need()
@@ -198,9 +200,7 @@ class Outbox:
         """Batches go without lingering, until as many calls of `relax`."""
         self._hurries += 1
         if self._hurries == 1:
-            now = self.now()
-            for queue in self._busy():
-                queue.offer_if_ripe(now)
+            self._offer_all()
 
     def relax(self) -> None:
         """The opposite of one `hurry`."""
@@ -238,6 +238,35 @@ class Outbox:
             info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)
             self._interceptors.error(info, error)
 
+    # -- bugs: they end the batches they concern, and nothing else
+
+    def bug(self, where: str, error: BaseException) -> KafkaError:
+        """Logs a bug, each once; the error for the records it concerns."""
+        return self._bugs.note(where, error)
+
+    def core_failed(self, batch: Batch, error: KafkaError) -> None:
+        """The native core failed a batch, which may be in a queue."""
+        queue = self._queues.get(batch.topic, {}).get(batch.partition)
+        if queue is not None:
+            queue.forget(batch)
+        self.give_up(batch, error)
+
+    def broke(self, queued: QueuedBatch, where: str, error: Exception) -> None:
+        """A bug came up where the batch was worked on."""
+        queued.queue.give_up(queued, self.bug(where, error))
+
+    def queue_broke(self, queue: PartitionQueue, where: str, error: Exception) -> None:
+        queue.give_up_all(self.bug(where, error))
+
+    def _each(
+        self, queues: list[PartitionQueue], where: str, call: Callable[[PartitionQueue], None]
+    ) -> None:
+        for queue in queues:
+            try:
+                call(queue)
+            except Exception as error:  # noqa: BLE001  logged by bug()
+                self.queue_broke(queue, where, error)
+
     # -- what queues tell (QueueOwner)
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
@@ -263,7 +292,7 @@ class Outbox:
         self._timers.schedule(queue, when)
 
     def seal(self, queued: QueuedBatch) -> bool:
-        return self._sealer.seal(queued, self._sealed)
+        return self._sealer.seal(queued, self._sealed, self.broke)
 
     def producer_id_needed(self) -> None:
         if self._ids is not None:
@@ -287,7 +316,12 @@ class Outbox:
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
         batch = queued.batch
-        logger.error(
+        if batch.done:
+            self._finished(batch)
+            return
+        logger.log(
+            # A bug is in the log already.
+            logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
             "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
             batch.topic,
             batch.partition,
@@ -381,16 +415,18 @@ class Outbox:
         queue.offer_if_ripe(now)
 
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
-        for queue in queues:
-            queue.blocked_by = error
-            if error.retriable:
-                self._engine.partition_failed(
-                    queue.topic_partition, error, leader_epoch=queue.leader_epoch
-                )
-                queue.offer_if_ripe(self.now())
-            else:
-                # No right to, or nothing we can talk to: waiting would not help.
-                queue.fail_unsent(error)
+        self._each(queues, "unreachable", lambda queue: self._unreachable(queue, error))
+
+    def _unreachable(self, queue: PartitionQueue, error: KafkaError) -> None:
+        queue.blocked_by = error
+        if error.retriable:
+            self._engine.partition_failed(
+                queue.topic_partition, error, leader_epoch=queue.leader_epoch
+            )
+            queue.offer_if_ripe(self.now())
+        else:
+            # No right to, or nothing we can talk to: waiting would not help.
+            queue.fail_unsent(error)
 
     # -- inside
 
@@ -425,18 +461,15 @@ class Outbox:
     def _sealed(self, queued: QueuedBatch) -> None:
         queued.queue.offer_if_ripe(self.now())
 
-    def _issued(self) -> None:
+    def _offer_all(self) -> None:
         now = self.now()
-        for queue in self._busy():
-            queue.offer_if_ripe(now)
+        self._each(self._busy(), "offer", lambda queue: queue.offer_if_ripe(now))
 
     def _no_producer_id(self, error: KafkaError) -> None:
-        for queue in self._busy():
-            queue.fail_unsent(error)
+        self._each(self._busy(), "failing", lambda queue: queue.fail_unsent(error))
 
     def _cut(self) -> None:
-        for queue in self._busy():
-            queue.cut()
+        self._each(self._busy(), "cut", lambda queue: queue.cut())
 
     def _finished(self, batch: Batch) -> None:
         self._unfinished.pop(batch, None)

@@ -99,6 +99,7 @@ class Producer:
             on_unknown_topic=self._unknown_topic,
             on_room=self._room_freed,
             on_refused=self._refused,
+            on_bug=self._bug,
             seed=environment.random.getrandbits(64),
             ignore_keys=self._settings.partitioner_ignore_keys,
         )
@@ -533,7 +534,10 @@ class Producer:
 
     def _refused(self, batch: Batch) -> None:
         assert isinstance(batch.error, KafkaError)
-        self._outbox.give_up(batch, batch.error)
+        self._outbox.core_failed(batch, batch.error)
+
+    def _bug(self, where: str, error: Exception) -> KafkaError:
+        return self._outbox.bug(where, error)
 
     def _room_freed(self) -> None:
         self._intake.room_freed()

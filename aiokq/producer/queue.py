@@ -107,16 +107,11 @@ class PartitionQueue:
         going = self._round
         return len(going.batches) - going.flying + (self._open() is not None)
 
-    # -- what the native slot tells, once per batch
+    # -- what the native slot tells, once per batch; after an exception the core fails the batch
 
     def batch_opened(self, batch: Batch) -> None:
-        """The first record of a batch came; what this raises, the append raises."""
-        try:
-            self._owner.opened(self, batch)
-        except KafkaError as error:
-            self._take()
-            batch.fail(error)
-            raise
+        """The first record of a batch came; a KafkaError refuses it."""
+        self._owner.opened(self, batch)
         limits = self._limits
         if self._owner.hurried or not limits.linger:
             self._owner.ready(self)
@@ -316,6 +311,40 @@ class PartitionQueue:
             self._append(self._take())
         for queued in [q for q in self._round.batches if not q.in_flight and not q.expired]:
             self._fail(queued, error)
+
+    def give_up(self, queued: QueuedBatch, error: KafkaError) -> None:
+        """Fails a batch by a bug, in whatever state it is."""
+        written = queued.uncertain or queued.in_flight
+        if queued.in_flight:
+            self._round.landed(queued)
+            self._round.spoil()
+        if not queued.done:
+            self._round.remove(queued)
+            self._break_off(queued)
+        self._round.end_if_landed()
+        own = final_error(queued, error)
+        own.may_have_been_written = written
+        self._owner.failed(queued, own)
+        # What waits behind it is offered again, and not here: a sender may be asking.
+        self._owner.schedule(self, queued.batch.created)
+
+    def give_up_all(self, error: KafkaError) -> None:
+        """Fails all it has by a bug."""
+        if self._open() is not None:
+            self._append(self._take())
+        for queued in list(self._round.batches):
+            self.give_up(queued, error)
+
+    def forget(self, batch: Batch) -> None:
+        """A batch has failed, and may be in here."""
+        for queued in self._round.batches:
+            if queued.batch is batch:
+                if queued.in_flight:
+                    queued.expired = True
+                else:
+                    self._round.remove(queued)
+                    self._break_off(queued)
+                return
 
     # -- inside
 

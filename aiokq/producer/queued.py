@@ -95,7 +95,8 @@ class QueueOwner(Protocol):
         """`on_time` is to be called at `when` (monotonic seconds) or before."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Closes the batch, compressing it; False if that goes on outside of the loop."""
+        """Closes the batch, compressing it; False if that goes on outside of the loop, or the
+        batch was given up as it cannot be done."""
         ...
 
     def producer_id_needed(self) -> None:

@@ -47,8 +47,30 @@ class Sealer:
         """The codec id of a topic's batches."""
         return self._by_topic.get(topic, self._codec) if self._by_topic else self._codec
 
-    def seal(self, queued: QueuedBatch, sealed: Callable[[QueuedBatch], None]) -> bool:
-        """Makes a batch final. False if `sealed(queued)` will be called when it is."""
+    def seal(
+        self,
+        queued: QueuedBatch,
+        sealed: Callable[[QueuedBatch], None],
+        broke: Callable[[QueuedBatch, str, Exception], None],
+    ) -> bool:
+        """Makes a batch final.
+
+        Returns:
+            False if it is not yet: `sealed(queued)` will be called when it is, or
+            `broke(queued, where, error)` was or will be called as it cannot be done.
+        """
+        try:
+            return self._seal(queued, sealed, broke)
+        except Exception as error:  # noqa: BLE001  logged by its owner
+            broke(queued, "compression", error)
+            return False
+
+    def _seal(
+        self,
+        queued: QueuedBatch,
+        sealed: Callable[[QueuedBatch], None],
+        broke: Callable[[QueuedBatch, str, Exception], None],
+    ) -> bool:
         batch = queued.batch
         codec = self.codec(batch.topic)
         if codec == NONE:
@@ -62,18 +84,28 @@ class Sealer:
             _final(queued, HEADER_SIZE + len(data))
             return True
         queued.sealing = True
-        self._spawn(self._outside(queued, codec, sealed), f"compress for {queued.queue.topic}")
+        outside = self._outside(queued, codec, sealed, broke)
+        self._spawn(outside, f"compress for {queued.queue.topic}")
         return False
 
     async def _outside(
-        self, queued: QueuedBatch, codec: int, sealed: Callable[[QueuedBatch], None]
+        self,
+        queued: QueuedBatch,
+        codec: int,
+        sealed: Callable[[QueuedBatch], None],
+        broke: Callable[[QueuedBatch, str, Exception], None],
     ) -> None:
         batch = queued.batch
-        data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
-        queued.sealing = False
-        if queued.done:  # it expired meanwhile
+        try:
+            data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
+            queued.sealing = False
+            if queued.done:  # it expired meanwhile
+                return
+            batch.seal(codec, data)
+        except Exception as error:  # noqa: BLE001  logged by its owner
+            queued.sealing = False
+            broke(queued, "compression", error)
             return
-        batch.seal(codec, data)
         _final(queued, HEADER_SIZE + len(data))
         sealed(queued)
 

@@ -85,6 +85,16 @@ class SenderOwner(Protocol):
     ) -> None:
         """An attempt failed."""
 
+    def broke(self, queued: QueuedBatch, where: str, error: Exception) -> None:
+        """A bug came up where the batch was sent, or answered: it fails."""
+
+    def queue_broke(self, queue: PartitionQueue, where: str, error: Exception) -> None:
+        """A bug came up where a queue was asked: all its batches fail."""
+
+    def bug(self, where: str, error: BaseException) -> KafkaError:
+        """Logs a bug; the error for the batches it concerns."""
+        ...
+
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
         """No connection to the leader of these."""
 
@@ -192,13 +202,18 @@ class Sender:
         try:
             await self.node.connection(Purpose.PRODUCE)
         except KafkaError as error:
-            queues = [queue for queue in self._ready if queue.leader == self.node.node_id]
-            self._ready.clear()
-            self._waiting_since = None
-            self._owner.unreachable(queues, error)
+            self._unreachable(error)
+        except Exception as error:  # noqa: BLE001  logged by bug()
+            self._unreachable(self._owner.bug("connecting", error))
         finally:
             self._connecting = False
             self._woken.set()
+
+    def _unreachable(self, error: KafkaError) -> None:
+        queues = [queue for queue in self._ready if queue.leader == self.node.node_id]
+        self._ready.clear()
+        self._waiting_since = None
+        self._owner.unreachable(queues, error)
 
     def _throttled(self) -> bool:
         """Whether the broker asked for silence (KIP-219), which ends with a wake-up."""
@@ -225,6 +240,8 @@ class Sender:
             if not launched:
                 return
             in_flight, request, usable = self._request(launched, version)
+            if not in_flight.launched:
+                continue
             try:
                 if self._acks == 0:
                     await self._send_and_forget(connection, in_flight, request, usable)
@@ -235,6 +252,9 @@ class Sender:
                 raise
             except KafkaError as error:
                 self._all_refused(in_flight, error)  # it cannot be encoded: the batches' matter
+                continue
+            except Exception as error:  # noqa: BLE001  logged by its owner
+                self._all_broke(in_flight, "request", error)
                 continue
             self._in_flight += 1
             future.add_done_callback(partial(self._arrived, in_flight))
@@ -249,8 +269,12 @@ class Sender:
         size = 0
         for _ in range(len(ready)):
             queue = next(iter(ready))
-            queued = queue.peek(now) if queue.leader == node_id else None
-            if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
+            try:
+                queued = queue.peek(now) if queue.leader == node_id else None
+                if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
+                    queued = None
+            except Exception as error:  # noqa: BLE001  logged by its owner
+                self._owner.queue_broke(queue, "peek", error)
                 queued = None
             if queued is None:
                 del ready[queue]
@@ -295,16 +319,22 @@ class Sender:
     ) -> tuple[_InFlight, ProduceRequest, int]:
         owner = self._owner
         topics: dict[str, TopicProduceData] = {}
-        for queued, attempt in launched:
+        sent: list[_Launched] = []
+        for each in launched:
+            queued, attempt = each
             queue = queued.queue
             data = topics.get(queue.topic)
-            if data is None:
-                data = topics[queue.topic] = TopicProduceData(
-                    name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
-                )
-            data.partition_data.append(
-                PartitionProduceData(index=queue.partition, records=owner.launched(queued, attempt))
-            )
+            try:
+                records = owner.launched(queued, attempt)
+                if data is None:
+                    data = topics[queue.topic] = TopicProduceData(
+                        name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
+                    )
+            except Exception as error:  # noqa: BLE001  logged by its owner
+                owner.broke(queued, "launch", error)
+                continue
+            sent.append(each)
+            data.partition_data.append(PartitionProduceData(index=queue.partition, records=records))
         request = ProduceRequest(
             transactional_id=None,
             acks=self._acks,
@@ -316,7 +346,7 @@ class Sender:
             names = {data.topic_id: topic for topic, data in topics.items()}
             if ZERO_ID in names:  # the snapshot came from a broker that has no ids
                 version = FIRST_WITH_TOPIC_IDS - 1
-        return _InFlight(launched, names), request, version
+        return _InFlight(sent, names), request, version
 
     async def _send_and_forget(
         self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
@@ -354,6 +384,8 @@ class Sender:
             self._take(in_flight, future.result())
         elif isinstance(error, KafkaError):
             self._all_refused(in_flight, error)
+        elif isinstance(error, Exception):
+            self._all_broke(in_flight, "answer", error)
         else:
             raise error
 
@@ -366,18 +398,23 @@ class Sender:
         for queued, attempt in in_flight.launched:
             queue = queued.queue
             answer = answers.get((queue.topic, queue.partition))
-            if answer is None:
-                error: KafkaError = ProtocolError(
-                    f"the broker said nothing about {queue.topic}-{queue.partition}",
-                    api="Produce",
-                    node=self.node.node_id,
-                    may_have_been_written=True,
-                )
-                self._owner.refused(queued, attempt, error)
-            elif answer.error_code == 0:
-                self._owner.answered(queued, attempt, answer.base_offset, answer.log_append_time_ms)
-            else:
-                self._take_error(queued, attempt, answer, response)
+            try:
+                if answer is None:
+                    error: KafkaError = ProtocolError(
+                        f"the broker said nothing about {queue.topic}-{queue.partition}",
+                        api="Produce",
+                        node=self.node.node_id,
+                        may_have_been_written=True,
+                    )
+                    self._owner.refused(queued, attempt, error)
+                elif answer.error_code == 0:
+                    self._owner.answered(
+                        queued, attempt, answer.base_offset, answer.log_append_time_ms
+                    )
+                else:
+                    self._take_error(queued, attempt, answer, response)
+            except Exception as bug:  # noqa: BLE001  logged by its owner
+                self._owner.broke(queued, "answer", bug)
 
     def _take_error(
         self,
@@ -412,7 +449,14 @@ class Sender:
 
     def _all_refused(self, in_flight: _InFlight, error: KafkaError) -> None:
         for queued, attempt in in_flight.launched:
-            self._owner.refused(queued, attempt, copy_error(error))
+            try:
+                self._owner.refused(queued, attempt, copy_error(error))
+            except Exception as bug:  # noqa: BLE001  logged by its owner
+                self._owner.broke(queued, "answer", bug)
+
+    def _all_broke(self, in_flight: _InFlight, where: str, error: Exception) -> None:
+        for queued, _ in in_flight.launched:
+            self._owner.broke(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
         """Fails what this broker can never take; nothing of it was sent."""

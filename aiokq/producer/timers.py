@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,16 @@ class QueueTimers:
     Lingering, pauses and deadlines of one queue share its entry: `on_time` finds out what is due
     and asks for the next. So the heap does not grow with the number of batches; entries that an
     earlier one replaced are swept out when they outnumber the valid ones.
+
+    Args:
+        broke: told of a queue whose `on_time` raised; the others are called all the same.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, broke: Callable[[PartitionQueue, str, Exception], None]
+    ) -> None:
         self._clock = clock
+        self._broke = broke
         self._heap: list[tuple[float, int, PartitionQueue]] = []
         self._order = count()
         self._valid = 0
@@ -77,7 +84,10 @@ class QueueTimers:
             if when == queue.scheduled_at:  # else an earlier entry has replaced it
                 self._valid -= 1
                 queue.scheduled_at = NEVER
-                queue.on_time(now)
+                try:
+                    queue.on_time(now)
+                except Exception as error:  # noqa: BLE001  logged by its owner
+                    self._broke(queue, "on_time", error)
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

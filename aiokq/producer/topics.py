@@ -22,7 +22,7 @@ from aiokq.cluster.events import (
     TopicRecreated,
     TopicRemoved,
 )
-from aiokq.core.errors import KafkaError, UnknownTopicOrPartition, copy_error
+from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition, copy_error
 from aiokq.producer.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class TopicsOwner(Protocol):
     def broker_up(self, node_id: int) -> None: ...
 
     def give_up(self, batch: Batch, error: KafkaError) -> None: ...
+
+    def bug(self, where: str, error: BaseException) -> KafkaError: ...
 
     def used_topics(self) -> set[str]: ...
 
@@ -232,11 +234,13 @@ class Topics:
                 await self._find(topic)
         except KafkaError as error:
             self._give_up(topic, error)
-        except TimeoutError:
-            if not lookup.limit.expired():
-                raise
-            waited = self._engine.now() - lookup.started
-            self._give_up(topic, self._engine.topics.missing_error(topic, waited))
+        except Exception as error:  # noqa: BLE001  logged by bug()
+            if isinstance(error, TimeoutError) and lookup.limit.expired():
+                waited = self._engine.now() - lookup.started
+                self._give_up(topic, self._engine.topics.missing_error(topic, waited))
+            else:
+                # The other topics go on, and the next record of this one asks again.
+                self._give_up(topic, self._outbox.bug(f"metadata of {topic}", error))
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()
@@ -258,7 +262,9 @@ class Topics:
 
     def _give_up(self, topic: str, error: KafkaError) -> None:
         error.add_context(topic_partition=topic)
-        logger.error("records are given up: topic=%s error=%s", topic, error)
+        # A bug is in the log already.
+        level = logging.DEBUG if isinstance(error, InternalError) else logging.ERROR
+        logger.log(level, "records are given up: topic=%s error=%s", topic, error)
         for batch in self._accumulator.pending(topic):
             self._outbox.give_up(batch, copy_error(error))
         self._accumulator.fail_pending(topic, error)
@@ -269,12 +275,13 @@ class Topics:
         topic = info.name
         if topic not in self._followed:
             self._engine.watch([topic])
-        self._followed[topic] = info
+        self._followed[topic] = None  # until the queues know all of it
         for partition in info.partitions.values():
             self._outbox.leader_moved(
                 topic, partition.partition, partition.leader, partition.leader_epoch
             )
         self._set_route(info)
+        self._followed[topic] = info
 
     def _set_route(self, info: TopicInfo) -> None:
         if info.partitions:

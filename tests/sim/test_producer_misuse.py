@@ -139,12 +139,14 @@ def test_a_bug_inside_reaches_every_waiter() -> None:
         await p.start()
         await p.send("orders", b"v")
 
-        def broken(*args: object) -> None:
+        async def broken() -> None:
             raise ZeroDivisionError("a bug")
 
-        p._outbox.launched = broken  # type: ignore[method-assign,assignment]
+        kafka.delays[1] = 1.0
+        waiting = await p.enqueue("orders", b"w")
+        p._spawn(broken(), "broken")
         with pytest.raises(Closed, match="a bug"):
-            await p.send("orders", b"w")
+            await waiting
         with pytest.raises(Closed):
             await p.send("orders", b"x")
         report = await p.close()

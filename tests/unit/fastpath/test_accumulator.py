@@ -437,3 +437,104 @@ def test_sizes_that_make_no_sense_are_refused(bench: Make, settings: dict[str, i
     """They would be taken for huge ones in C."""
     with pytest.raises(ValueError, match="sizes in bytes"):
         bench(1, **settings)
+
+
+NO_PARTITIONS = [(-1, ValueError), (2**31, ValueError), (2**63, ValueError), (2**64, ValueError)]
+NO_PARTITIONS += [(-(2**63) - 1, ValueError), (0.0, TypeError), (float("nan"), TypeError)]
+NO_PARTITIONS += [("0", TypeError), (True, TypeError)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("partition", "error"), NO_PARTITIONS)
+def test_a_partition_that_cannot_be_is_refused_at_the_call(
+    bench: Make, known: bool, partition: object, error: type[Exception]
+) -> None:
+    """Before metadata one past int32 was taken, and ended the placing of all records with it."""
+    made = bench(2 if known else 0)
+    for call in (
+        lambda: made.append("t", b"v", partition=partition),
+        lambda: made.accumulator.append_many("t", [(None, b"v")], partition),
+    ):
+        with pytest.raises(error, match="partition"):
+            call()
+    assert made.accumulator.used_bytes == 0
+    assert made.accumulator.pending("t") == ()
+
+
+@pytest.mark.parametrize("timestamp", [-1, 2**63, 2**64, -(2**63) - 1])
+def test_a_timestamp_that_cannot_be_is_refused_at_the_call(bench: Make, timestamp: int) -> None:
+    """Kafka's are int64, and before 1970 there are none."""
+    made = bench(1)
+    for call in (
+        lambda: made.append("t", b"v", timestamp_ms=timestamp),
+        lambda: made.accumulator.append_many("t", [(None, b"v", None, timestamp)]),
+    ):
+        with pytest.raises(ValueError, match="timestamp_ms"):
+            call()
+    assert made.accumulator.used_bytes == 0
+    assert made.append("t", b"v", timestamp_ms=2**63 - 1).timestamp_ms == 2**63 - 1
+
+
+def test_a_record_that_cannot_be_placed_fails_alone(bench: Make) -> None:
+    """Those behind it in the same batch never had an outcome."""
+    told: list[tuple[str, Exception]] = []
+    refused: list[object] = []
+
+    def bug(where: str, error: Exception) -> Exception:
+        told.append((where, error))
+        return KafkaError(where)
+
+    made = bench(0, on_bug=bug, on_refused=refused.append)
+    deliveries = [made.append("t", b"v", partition=n % 2) for n in range(6)]
+
+    class Broken:
+        def batch_opened(self, batch: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        def batch_full(self, batch: object) -> None: ...
+
+    made.accumulator.set_route(
+        "t", 2, [0, 1], lambda slot: Broken() if slot.partition else made.owner
+    )
+    assert [delivery.done() for delivery in deliveries] == [False, True] * 3
+    assert {type(error) for _, error in told} == {ZeroDivisionError}
+    assert all(isinstance(d.exception(), KafkaError) for d in deliveries[1::2])
+    assert len(refused) == len(told) == 3
+    (batch,) = made.opened
+    batch.complete(7)
+    assert [delivery.result().offset for delivery in deliveries[::2]] == [7, 8, 9]
+    assert made.accumulator.used_bytes == 0
+
+
+def test_a_full_batch_that_nobody_takes_fails_and_the_next_record_does_not(bench: Make) -> None:
+    """What was raised reached the caller of the next record, and the full batch nobody."""
+    made = bench(1, batch_size=300, on_bug=lambda where, error: KafkaError(where))
+
+    def broken(batch: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    made.owner.batch_full = broken
+    deliveries = [made.append("t", b"x" * 100) for _ in range(5)]
+    failed = [isinstance(each.exception(), KafkaError) for each in deliveries if each.done()]
+    assert failed == [True] * 4
+    assert not deliveries[-1].done()
+
+
+def test_what_fails_when_there_is_room_keeps_no_batch_from_its_end(bench: Make) -> None:
+    """Its waiters were never woken."""
+    told: list[str] = []
+
+    def broken() -> None:
+        raise ZeroDivisionError("a bug")
+
+    def bug(where: str, error: Exception) -> Exception:
+        told.append(where)
+        return error
+
+    made = bench(1, on_room=broken, on_bug=bug)
+    delivery = made.append("t", b"v")
+    made.accumulator.waiting = 1
+    assert made.opened[0].complete(0)
+    assert delivery.result().offset == 0
+    assert told == ["on_room"]
+    assert made.accumulator.used_bytes == 0

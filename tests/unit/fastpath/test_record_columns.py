@@ -373,3 +373,31 @@ def test_no_rows_are_no_records(core: ModuleType, bench: Make) -> None:
             "t", core.RecordColumns.from_arrow(empty)
         )
         assert (len(deliveries), done) == (0, 0)
+
+
+@pytest.mark.parametrize("index", [-1, 1, 2**31, 2**63, 2**64, -(2**64)])
+def test_a_row_that_is_not_there_is_an_index_error(core: ModuleType, index: int) -> None:
+    """Past what C holds it was an OverflowError, in one of the builds."""
+    offsets = struct.pack("<2i", 0, 1)
+    columns = core.RecordColumns(1, value=(None, offsets, b"v"))
+    for call in (columns.record, columns.size):
+        with pytest.raises(IndexError):
+            call(index)
+
+
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (-1, ValueError),
+        (2**31, ValueError),
+        (2**64, ValueError),
+        (1.0, TypeError),
+        (True, TypeError),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused(
+    core: ModuleType, count: object, error: type[Exception]
+) -> None:
+    """Rows are counted by 32 bits."""
+    with pytest.raises(error, match="count"):
+        core.RecordColumns(count, value=(None, b"", b""))

@@ -29,10 +29,15 @@ class Queue:
         self.called.append(now)
 
 
+def broke(queue: object, where: str, error: Exception) -> None:
+    """Told of a queue that raised."""
+    raise error
+
+
 def test_queues_are_called_when_they_are_due_and_once() -> None:
     """An earlier time replaces a later one."""
     clock = Clock()
-    timers = QueueTimers(clock)
+    timers = QueueTimers(clock, broke)
     early, late = Queue(), Queue()
     schedule: Any = timers.schedule
     schedule(late, 5.0)
@@ -45,9 +50,28 @@ def test_queues_are_called_when_they_are_due_and_once() -> None:
     assert (early.called, late.called) == ([2.0], [10.0])
 
 
+def test_a_queue_that_raises_keeps_none_from_its_turn() -> None:
+    """It ended the task of all timers, and with it the producer."""
+    clock = Clock()
+    told: list[tuple[object, str, str]] = []
+    timers = QueueTimers(clock, lambda queue, where, error: told.append((queue, where, str(error))))
+
+    class Broken(Queue):
+        def on_time(self, now: float) -> None:
+            raise ZeroDivisionError("a bug")
+
+    broken, sound = Broken(), Queue()
+    schedule: Any = timers.schedule
+    schedule(broken, 1.0)
+    schedule(sound, 1.0)
+    timers._call_due(2.0)
+    assert told == [(broken, "on_time", "a bug")]
+    assert sound.called == [2.0]
+
+
 def test_replaced_entries_do_not_pile_up() -> None:
     """Where answers take longer than linger_ms each batch left its deadline, two minutes away."""
-    timers = QueueTimers(Clock())
+    timers = QueueTimers(Clock(), broke)
     queues = [Queue() for _ in range(10)]
     schedule: Any = timers.schedule
     for turn in range(1, 10_000):

@@ -1,0 +1,39 @@
+"""Owns what is said of a bug: one line in the log, and the error of the records it concerns."""
+
+from __future__ import annotations
+
+import logging
+
+from aiokq.core.errors import InternalError, KafkaError
+
+__all__ = ["Bugs"]
+
+logger = logging.getLogger("aiokq.producer")
+
+
+class Bugs:
+    """Exceptions that came from where none is expected: code of aiokq, or hooks of the user's.
+
+    Each is logged once with its traceback; the same one again is logged at DEBUG, as it may come
+    with every batch. Same means: the same class, from the same place.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, type]] = set()
+
+    def note(self, where: str, error: BaseException) -> KafkaError:
+        """Logs it; the error for the records it concerns, with the exception as its cause.
+
+        A KafkaError is given back as it is: it says what happened.
+        """
+        kind = where, type(error)
+        level = logging.DEBUG if kind in self._seen else logging.ERROR
+        self._seen.add(kind)
+        logger.log(level, "internal error: where=%s error=%r", where, error, exc_info=error)
+        if isinstance(error, KafkaError):
+            return error
+        failure = InternalError(f"{where} failed: {error!r}")
+        failure.__cause__ = error
+        return failure

@@ -1,0 +1,410 @@
+"""A bug in whatever the core calls, or in what works on a batch: only its records fail."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import builtins
+import importlib
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition
+from aiokq.producer import outbox, pipeline, queue, sealing, spread, topics
+from aiokq.producer import producer as producer_module
+from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
+from aiokq.producer.producer import Producer
+from tests.sim.producer_world import producer, simulate
+
+DELIVERY_TIMEOUT = 5.0
+SENT = 40
+
+
+class Boom(Exception):
+    """The bug."""
+
+
+class Fuse:
+    """Raises Boom in place of a call, while it is armed."""
+
+    def __init__(self) -> None:
+        self.armed = True
+        self.raised = 0
+
+    def blow(self) -> None:
+        if self.armed:
+            self.raised += 1
+            raise Boom("a bug")
+
+
+Wire = Callable[[Fuse, pytest.MonkeyPatch, ModuleType], dict[str, Any]]
+"""Puts the fuse into a producer to be made; gives settings that it needs."""
+
+
+@pytest.fixture(params=["aiokq._compiled", "aiokq._core"], ids=["compiled", "pure"])
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The core that the producer is given."""
+    try:
+        module = importlib.import_module(request.param)
+    except ImportError:
+        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
+            raise
+        pytest.skip("aiokq._compiled is not built")
+    monkeypatch.setattr(producer_module, "Accumulator", module.Accumulator)
+    return module
+
+
+def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> Wire:
+    """A callback that the core is constructed with."""
+
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        def accumulator(**options: Any) -> Any:
+            call = options[name]
+
+            def broken(*args: Any) -> Any:
+                if concerns(*args):
+                    fuse.blow()
+                return call(*args)
+
+            return core.Accumulator(**{**options, name: broken})
+
+        patch.setattr(producer_module, "Accumulator", accumulator)
+        return {}
+
+    return wire
+
+
+def _clock(method: str) -> Wire:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        class Clock:
+            def __init__(self, clock: Any) -> None:
+                self._clock = clock
+
+            def monotonic(self) -> float:
+                if method == "monotonic":
+                    fuse.blow()
+                return float(self._clock.monotonic())
+
+            def timestamp_ms(self) -> int:
+                if method == "timestamp_ms":
+                    fuse.blow()
+                return int(self._clock.timestamp_ms())
+
+        def accumulator(**options: Any) -> Any:
+            return core.Accumulator(**{**options, "clock": Clock(options["clock"])})
+
+        patch.setattr(producer_module, "Accumulator", accumulator)
+        return {}
+
+    return wire
+
+
+def _method(owner: Any, name: str, topic: Callable[..., str] | None, **settings: Any) -> Wire:
+    """A method, or a function of a module; `topic` finds out of its arguments whose call it is."""
+
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        call = getattr(owner, name)
+
+        def broken(*args: Any, **options: Any) -> Any:
+            if topic is None or topic(*args) == "bad":
+                fuse.blow()
+            return call(*args, **options)
+
+        patch.setattr(owner, name, broken)
+        return settings
+
+    return wire
+
+
+def _hook(stage: str) -> Wire:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        class Broken(Interceptor):
+            pass
+
+        def broken(self: Any, info: ProducerRecord | BatchInfo, *rest: Any) -> Any:
+            if info.topic == "bad":
+                fuse.blow()
+            return info
+
+        setattr(Broken, stage, broken)
+        return {"interceptors": (Broken(),)}
+
+    return wire
+
+
+def _user(setting: str) -> Wire:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        def call(*args: Any) -> Any:
+            # A plain callable is not told the topic: the values of "good" say it.
+            if args[-1] != b"good" * 80:
+                fuse.blow()
+            return args[-1]
+
+        return {setting: call}
+
+    return wire
+
+
+class ChoosesByTopic:
+    """A partitioner of the user's."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.fuse = fuse
+
+    def partition(self, topic: str, *rest: Any) -> int:
+        if topic == "bad":
+            self.fuse.blow()
+        return 0
+
+
+def _both(*wires: Wire) -> Wire:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        for each in wires:
+            settings |= each(fuse, patch, core)
+        return settings
+
+    return wire
+
+
+_OPENED = _method(queue.PartitionQueue, "batch_opened", lambda queue, _: str(queue.topic))
+
+EVERYBODYS = {
+    "accumulator.on_room",
+    "accumulator.clock.monotonic",
+    "accumulator.clock.timestamp_ms",
+}
+"""Without them no record can be taken, or none that waits for room."""
+
+CALLS_OUT: dict[str, Wire] = {
+    "accumulator.on_unknown_topic": _argument(
+        "on_unknown_topic", concerns=lambda topic: bool(topic == "bad")
+    ),
+    "accumulator.on_room": _argument("on_room"),
+    "accumulator.on_refused": _argument("on_refused"),
+    "accumulator.on_bug": _both(_argument("on_bug"), _OPENED),
+    "accumulator.choose": _method(spread.Spread, "choose", lambda _, topic: str(topic)),
+    "accumulator.clock.monotonic": _clock("monotonic"),
+    "accumulator.clock.timestamp_ms": _clock("timestamp_ms"),
+    "owner_factory": _method(topics.Topics, "_take_slot", lambda _, slot: str(slot.topic)),
+    "batch.slot.owner.batch_opened": _OPENED,
+    "slot.owner.batch_full": _method(
+        queue.PartitionQueue, "batch_full", lambda queue, _: str(queue.topic)
+    ),
+}
+"""What the core calls while records are taken and ended, by the text of the call in _core.py."""
+
+AROUND_THE_CORE: dict[str, Wire] = {
+    "opened": _method(outbox.Outbox, "opened", lambda _, queue, batch: str(queue.topic)),
+    "ready": _method(outbox.Outbox, "ready", lambda _, queue: str(queue.topic)),
+    "schedule": _method(outbox.Outbox, "schedule", lambda _, queue, when: str(queue.topic)),
+    "leader_moved": _method(outbox.Outbox, "leader_moved", lambda _, topic, *rest: str(topic)),
+    "peek": _method(queue.PartitionQueue, "peek", lambda queue, now: str(queue.topic)),
+    "on_time": _method(queue.PartitionQueue, "on_time", lambda queue, now: str(queue.topic)),
+    "launch": _method(outbox.Outbox, "launched", lambda _, queued, n: str(queued.queue.topic)),
+    "topic_id": _method(outbox.Outbox, "topic_id", lambda _, topic: str(topic)),
+    "answered": _method(
+        outbox.Outbox, "answered", lambda _, queued, *rest: str(queued.queue.topic)
+    ),
+    "delivered": _method(
+        outbox.Outbox, "delivered", lambda _, queued, *rest: str(queued.queue.topic)
+    ),
+    "compress": _method(sealing, "compress", None, compression_type_by_topic={"bad": "gzip"}),
+    "compress outside": _both(
+        _method(sealing, "compress", None, compression_type_by_topic={"bad": "gzip"}),
+        lambda fuse, patch, core: patch.setattr(sealing, "GZIP_THRESHOLD", 0) or {},
+    ),
+    "codec": _method(sealing.Sealer, "codec", lambda _, topic: str(topic)),
+    "placed": _method(
+        pipeline.Pipeline, "place", lambda _, record: str(record.topic), value_serializer=bytes
+    ),
+    "on_enqueue": _hook("on_enqueue"),
+    "on_batch": _hook("on_batch"),
+    "on_ack": _hook("on_ack"),
+    "value_serializer": _user("value_serializer"),
+    "partitioner": lambda fuse, patch, core: {"partitioner": ChoosesByTopic(fuse)},
+}
+
+
+async def send_all(p: Producer) -> dict[str, list[object]]:
+    """What became of each record of both topics, in time or this raises TimeoutError."""
+    outcomes: dict[str, list[object]] = {"bad": [], "good": []}
+
+    async def send(topic: str, partition: int | None) -> None:
+        try:
+            outcome: object = await p.send(topic, topic.encode() * 80, partition=partition)
+        except Exception as error:
+            outcome = error
+        outcomes[topic].append(outcome)
+
+    async with asyncio.timeout(DELIVERY_TIMEOUT + 0.2), asyncio.TaskGroup() as group:
+        for n in range(SENT):
+            group.create_task(send("bad", (None, 0, 1, None, 99)[n % 5]))
+            group.create_task(send("good", 0))
+    return outcomes
+
+
+@pytest.mark.parametrize("where", [*CALLS_OUT, *AROUND_THE_CORE])
+def test_a_bug_ends_its_own_records_and_no_others(
+    where: str, core: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One call that raised left records without an outcome, or ended the whole producer."""
+    fuse = Fuse()
+    wire = (CALLS_OUT | AROUND_THE_CORE)[where]
+    settings = {
+        "batch_size": 1_000,
+        "buffer_memory": 8_000,
+        "delivery_timeout_ms": int(DELIVERY_TIMEOUT * 1000),
+        "request_timeout_ms": 1_000,
+        "max_block_ms": 4_000,
+        "linger_ms": 1,
+    } | wire(fuse, monkeypatch, core)
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("bad", [1, 1])
+        kafka.topic("good", [1])
+        p = producer(world, kafka, **settings)
+        await p.start()
+        try:
+            outcomes = await send_all(p)
+            assert fuse.raised, "the scenario does not come by here"
+            assert [len(each) for each in outcomes.values()] == [SENT, SENT]
+            if where not in EVERYBODYS:
+                assert not any(isinstance(each, BaseException) for each in outcomes["good"])
+            failures = [each for each in outcomes["bad"] if isinstance(each, BaseException)]
+            assert all(isinstance(each, KafkaError | Boom) for each in failures), failures
+            bugs = [each for each in failures if isinstance(each, InternalError)]
+            assert all(isinstance(each.__cause__, Boom) for each in bugs)
+            told = [each for each in caplog.messages if "Boom" in each]
+            # Raised to the caller, it is the caller's to log.
+            unlogged = where == "accumulator.on_bug" or any(type(e) is Boom for e in failures)
+            assert len(told) == (0 if unlogged else 1), caplog.text
+
+            fuse.armed = False
+            async with asyncio.timeout(1):
+                for topic in ("bad", "good"):
+                    await p.send(topic, topic.encode() * 80, partition=0)
+        finally:
+            async with asyncio.timeout(1):
+                report = await p.close()
+        assert report.unsent == 0
+        assert p._accumulator.used_bytes == p._accumulator.waiting == 0
+        assert p._supervisor.failed is None
+
+    with caplog.at_level(logging.WARNING, "aiokq"):
+        simulate(body)
+
+
+def test_records_behind_an_impossible_partition_have_an_outcome(
+    core: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Past int32 it was an OverflowError when metadata came, in the middle of placing them all."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        async with producer(world, kafka, delivery_timeout_ms=5_000, request_timeout_ms=1_000) as p:
+            accepted = [p.send_nowait("orders", b"v", partition=n) for n in (0, 1)]
+            for partition in (2**31, 2**63, 2**64, -1, -(2**63) - 1):
+                with pytest.raises(ValueError, match=f"partition {partition}: .* 0 to 2"):
+                    p.send_nowait("orders", b"v", partition=partition)
+                with pytest.raises(ValueError, match="partition"):
+                    await p.send("orders", b"v", partition=partition)
+            last = p.send_nowait("orders", b"v", partition=2**31 - 1)
+            many = await p.send_many("orders", [(None, b"v"), (None, b"w")])
+            async with asyncio.timeout(1):
+                assert [(await each).partition for each in accepted] == [0, 1]
+                with pytest.raises(UnknownTopicOrPartition):
+                    await last
+                assert len(await many) == 2
+
+    with caplog.at_level(logging.ERROR, "aiokq"):
+        simulate(body)
+    assert not caplog.messages
+
+
+def test_a_done_callback_that_raises_keeps_none_from_the_others(core: ModuleType) -> None:
+    """As with a future of asyncio's: the loop is told, and goes on."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka) as p:
+            called: list[object] = []
+
+            def broken(delivery: object) -> None:
+                called.append(delivery)
+                raise Boom("a bug")
+
+            delivery = await p.enqueue("orders", b"v")
+            for _ in range(3):
+                delivery.add_done_callback(broken)
+            assert (await delivery).offset == 0
+            await asyncio.sleep(0.1)
+            assert len(called) == 3
+            assert len(world.loop.errors) == 3
+            world.loop.errors.clear()
+
+    simulate(body)
+
+
+READING = {
+    "cursor.codecs.decompress",
+    "cursor.codecs.upconvert",
+    "inner.throw",
+    "self.source.wait",
+    "stream.source.next_cursor",
+    "stream.source.wait",
+    "stream.source.wait().__await__",
+}
+"""Calls out while records are read: tests/unit/fastpath/test_stream.py and test_cursor.py."""
+
+LOOP = {
+    "accumulator.loop.call_soon",
+    "loop.call_soon",
+    "self.loop.call_exception_handler",
+    "self.loop.call_soon",
+    "wait.loop.call_soon",
+}
+"""The event loop's: where they fail, nothing can be woken any more."""
+
+HERE = {"fn", "self.clock.timestamp_ms", "wait.context.run"}
+"""Callbacks of Deliveries, tested above; and the pure core's own way to ask the clock."""
+
+INSIDE = {"_crc32c", "error.with_traceback", "kind"}
+"""Nobody else's; `kind` is an exception's class, for throw()."""
+
+
+def test_each_call_out_of_the_core_has_a_test() -> None:
+    """A new one is to be added above, with a bug in it."""
+    path = Path(outbox.__file__).parents[1] / "_core.py"
+    tree = ast.parse(path.read_text())
+    own, imported, called = set(), {"cython"}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            called.add(ast.unparse(node.func))
+    containers = (list, dict, set, bytes, bytearray, str, memoryview, slice, int)
+    plain = {name for kind in (*containers, Struct, re.Pattern, type) for name in dir(kind)}
+    ours = re.compile(r"(self|self\.map|batch|there|old|mine|other|columns)\.(\w+)")
+
+    def is_ours(call: str) -> bool:
+        root, _, name = call.rpartition(".")
+        if not root:
+            return name in own | imported or hasattr(builtins, name)
+        if root.split(".")[0] in imported or name in plain:
+            return True
+        found = ours.fullmatch(call)
+        return found is not None and found[2] in own
+
+    out = {call for call in called if not is_ours(call)}
+    assert out == CALLS_OUT.keys() | READING | LOOP | HERE | INSIDE
