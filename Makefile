@@ -90,9 +90,19 @@ test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a sm
 interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
 	@$(PY) tools/run_tests.py interop
 
+# Of `make torture FAULTS=misuse`: random faults, limits and misuse under load, and nothing else.
+FAULTS ?=
+HOURS ?= 2
+SEED ?=
+
 .PHONY: torture
-torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices
+ifeq ($(FAULTS),)
+torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load)
 	@$(PY) tools/run_tests.py torture
+else
+torture: $(CACHE)/stamps/build
+	@$(PY) -m tests.fault.$(FAULTS) --hours $(HOURS) $(if $(SEED),--seed $(SEED))
+endif
 
 .PHONY: lint
 lint: $(CACHE)/stamps/build ## Check format, style, types and layers

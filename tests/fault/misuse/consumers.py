@@ -1,0 +1,300 @@
+"""The groups of a round's load: members that come and go, with what each was handed and finished.
+
+A record is noted as finished at the moment from which on the group may commit it, as the
+documentation of `Consumer` says: when the next one is asked for, when `commit()` is called, or when
+it is acknowledged, whichever way its group commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import aiokq
+from aiokq import KafkaError
+from tests.fault.misuse.checker import OTHER
+from tests.fault.misuse.history import Partition
+from tests.fault.misuse.plan import GroupPlan
+from tests.fault.misuse.producers import POISON
+from tests.fault.misuse.world import World
+
+ENDS = ("clean", "cancel", "error", "close")
+"""How a member ends: out of `async with` by break, by cancellation or by an error, or closed by
+another task while it reads."""
+SETTLE = 60.0
+"""Seconds that the end of a member may take at most: its close() has 30."""
+
+
+class PoisonError(Exception):
+    """What the deserializers of the load say of some values."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value[:60])
+        self.value = value
+
+
+def refuse_poison(data: bytes) -> bytes:
+    """A deserializer."""
+    if data.startswith(POISON):
+        raise PoisonError(data)
+    return data
+
+
+class LoadGroup:
+    """So many members of one group, replaced until everything is read."""
+
+    def __init__(self, world: World, plan: GroupPlan) -> None:
+        self._world = world
+        self._plan = plan
+        self._history = world.history.groups[plan.name]
+        self._random = Random(plan.seed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self._plan.members):
+                tasks.create_task(self._members(Random(self._plan.seed + number)))
+
+    async def _members(self, random: Random) -> None:
+        """One member after the other."""
+        while not self._world.finished.is_set():
+            life = random.uniform(2, 12)
+            end = random.choice(ENDS)
+            member = Member(self._world, self._plan, random)
+            task = asyncio.get_running_loop().create_task(member.run())
+            over = asyncio.get_running_loop().create_task(self._world.finished.wait())
+            await asyncio.wait(
+                [task, over],
+                # From the end of the load on members stay until everything is read.
+                timeout=None if self._world.load_over.is_set() else life,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            over.cancel()
+            if self._world.finished.is_set():
+                end = "clean"
+            await self._ended(member, task, end)
+            self._world.counts[f"members ended: {end}"] += 1
+
+    async def _ended(self, member: Member, task: asyncio.Task[None], end: str) -> None:
+        match end:
+            case "cancel":
+                task.cancel()
+            case "close":
+                closing = self._world.within(SETTLE, "Consumer.close()", member.close())
+                with contextlib.suppress(KafkaError, asyncio.CancelledError):
+                    await closing
+            case _:
+                member.leave(end)
+        try:
+            await self._world.within(SETTLE, f"the end of a member ({end})", task)
+        except (asyncio.CancelledError, Leaving):
+            pass
+        except Exception as error:
+            self._world.unexpected(f"a member of {self._plan.name} ({self._plan.style})", error)
+
+
+class Leaving(Exception):
+    """Raised in a member's body, as an application's error would be."""
+
+
+class Member:
+    """One consumer, its readers, and what they have in hand."""
+
+    def __init__(self, world: World, plan: GroupPlan, random: Random) -> None:
+        self._world = world
+        self._plan = plan
+        self._history = world.history.groups[plan.name]
+        self._random = random
+        self._leaving = ""
+        self._left = asyncio.Event()
+        self._unfinished: list[Any] = []
+        self._in_hand: dict[asyncio.Task[Any] | None, list[Any]] = {}
+        settings = {
+            **plan.settings,
+            "auto_offset_reset": "earliest",
+            "bootstrap_timeout_ms": 60_000,
+            "request_timeout_ms": 3000,
+            "default_api_timeout_ms": 10_000,
+            "enable_auto_commit": plan.commits != "manual",
+            "ack_mode": "explicit" if plan.commits == "explicit" else "implicit",
+        }
+        if plan.poison:
+            settings["value_deserializer"] = refuse_poison
+        self._consumer: aiokq.Consumer[Any, Any] = aiokq.Consumer(
+            *plan.topics, bootstrap_servers=world.servers, group_id=plan.name, **settings
+        )
+
+    def leave(self, end: str) -> None:
+        """The body of `async with` ends: by itself ("clean"), or with an error."""
+        self._leaving = end
+        self._left.set()
+
+    async def close(self) -> None:
+        """By another task, while it reads."""
+        await self._consumer.close()
+
+    async def run(self) -> None:
+        try:
+            await self._consumer.start()
+        except KafkaError as error:
+            self._world.refused("Consumer.start()", error)
+            await self._consumer.close()
+            await asyncio.sleep(0.2)
+            return
+        async with self._consumer:
+            read = getattr(self, f"_{self._plan.style}")
+            tasks = [asyncio.get_running_loop().create_task(each) for each in read()]
+            left = asyncio.get_running_loop().create_task(self._left.wait())
+            if self._plan.commits == "explicit":
+                tasks.append(asyncio.get_running_loop().create_task(self._acknowledge()))
+            try:
+                await asyncio.wait([*tasks, left], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*tasks, left):
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            for task in tasks:
+                if not task.cancelled() and task.exception() is not None:
+                    raise task.exception()  # type: ignore[misc]
+            if self._leaving == "error":
+                raise Leaving
+            if self._plan.commits == "auto":  # a normal end counts what is in hand as finished
+                for items in self._in_hand.values():
+                    for item in items:
+                        self._finish(item)
+
+    # -- styles: coroutines, each a task that reads until it is cancelled
+
+    def _records(self) -> list[Any]:
+        return [self._iterate(lambda: aiter(self._consumer))]
+
+    def _streams(self) -> list[Any]:
+        count = self._random.randint(1, 4)
+        return [
+            self._iterate(lambda stream=stream: aiter(stream))
+            for stream in self._consumer.streams(count)
+        ]
+
+    def _batches(self) -> list[Any]:
+        return [self._iterate(lambda: aiter(self._consumer.batches()))]
+
+    def _many(self) -> list[Any]:
+        return [self._poll()]
+
+    async def _iterate(self, begin: Any) -> None:
+        """`async for`, begun again after an error; items are records or batches."""
+        source: AsyncIterator[Any] | None = None
+        while True:
+            self._asks_for_more()
+            try:
+                source = source or begin()
+                item = await anext(source)
+            except (StopAsyncIteration, aiokq.Closed):
+                return
+            except PoisonError as error:
+                self._history.raised[error.value] = self._world.now()
+                source = None
+            except KafkaError as error:
+                await self._refused(error)
+                source = None
+            else:
+                await self._handed([item])
+
+    async def _poll(self) -> None:
+        while True:
+            self._asks_for_more()
+            try:
+                found = await self._consumer.getmany(
+                    timeout=self._random.choice([0.0, 0.1, 0.5]),
+                    max_records=self._random.choice([None, 1, 100]),
+                )
+            except aiokq.Closed:
+                return
+            except PoisonError as error:
+                self._history.raised[error.value] = self._world.now()
+            except KafkaError as error:
+                await self._refused(error)
+            else:
+                await self._handed([record for records in found.values() for record in records])
+                if not found:
+                    await asyncio.sleep(0.005)
+
+    async def _refused(self, error: KafkaError) -> None:
+        self._world.refused("reading", error)
+        await asyncio.sleep(0.05)
+
+    # -- what is noted
+
+    def _asks_for_more(self) -> None:
+        for item in self._in_hand.pop(asyncio.current_task(), ()):
+            if self._plan.commits == "auto":
+                self._finish(item)
+
+    async def _handed(self, items: list[Any]) -> None:
+        """No wait before all of them are noted: a commit of another reader's covers them."""
+        for record in (record for item in items for record in _records_of(item)):
+            partition: Partition = (record.topic, record.partition)
+            wrong = self._history.hand(partition, record.offset, record.value)
+            if wrong is not None:
+                self._world.history.complain(OTHER, f"{self._plan.name}: {wrong}")
+        self._in_hand[asyncio.current_task()] = items
+        if self._plan.commits != "auto":
+            self._unfinished += items
+        for _ in items:
+            if self._plan.commits == "manual" and self._random.random() < 0.05:
+                await self._commit()
+            if self._random.random() < 0.01:  # work
+                await asyncio.sleep(self._random.choice([0.0, 0.01, 0.1]))
+
+    def _finish(self, item: Any) -> None:
+        now = self._world.now()
+        for record in _records_of(item):
+            self._history.finish((record.topic, record.partition), record.offset, now)
+
+    async def _commit(self) -> None:
+        """Of all that was handed over, to whichever reader, by one of the ways there are."""
+        try:
+            match self._random.randrange(3):
+                case 0:
+                    await self._commit_all()
+                case 1:
+                    self._finish_all()
+                    self._consumer.commit_nowait().add_done_callback(_look)
+                case _:
+                    patience = self._random.choice([0.001, 0.05, 1.0])
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._commit_all(), patience)
+        except KafkaError as error:
+            self._world.refused("commit()", error)
+
+    async def _commit_all(self) -> None:
+        self._finish_all()  # in the step in which commit() looks how far it is
+        await self._consumer.commit()
+
+    def _finish_all(self) -> None:
+        unfinished, self._unfinished = self._unfinished, []
+        for item in unfinished:
+            self._finish(item)
+
+    async def _acknowledge(self) -> None:
+        """In any order, some time after it was handed over."""
+        while True:
+            await asyncio.sleep(self._random.choice([0.001, 0.05, 0.2]))
+            self._random.shuffle(self._unfinished)
+            for _ in range(len(self._unfinished) - self._random.randrange(4)):
+                item = self._unfinished.pop()
+                self._finish(item)
+                with contextlib.suppress(aiokq.Closed):
+                    self._consumer.ack(item)
+
+
+def _records_of(item: Any) -> list[Any]:
+    return list(item) if isinstance(item, aiokq.RecordBatch) else [item]
+
+
+def _look(future: asyncio.Future[None]) -> None:
+    """Its failure is nobody's: a commit that came too late."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,38 @@
+"""Rounds of random faults, limits and misuse under load, from fixed seeds.
+
+`make torture FAULTS=misuse HOURS=2` takes as many seeds as fit; these show in two minutes that the
+machinery runs, and what it finds in general. A failure says how to run its seed again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fault.misuse.__main__ import report_failure, run_round
+
+FIXED = (1, 3, 32)
+LONG = range(100, 120)
+NOT_YET = (
+    *("bad_records", "bad_arguments", "bad_admin", "other_loop", "fork", "embedded_fork"),
+    *("descriptors", "poisoned_batches", "poisoned_polls"),
+)
+"""Kinds that show faults which are not mended yet."""
+
+
+@pytest.mark.timeout(1300)
+@pytest.mark.parametrize(
+    "seed", [*FIXED, *(pytest.param(seed, marks=pytest.mark.torture) for seed in LONG)]
+)
+def test_nothing_acknowledged_is_lost_and_nothing_unseen_is_committed(
+    tmp_path: Path, seed: int
+) -> None:
+    """Whatever is killed, cut, filled up or misused: the plan of the seed says what."""
+    directory = tmp_path / "round"
+    result = run_round(seed, directory, [f"--without={','.join(NOT_YET)}"])
+    if result is None or result["violations"]:
+        report_failure(seed, directory, result)
+    assert result is not None, "the round crashed or hung: see above"
+    assert result["violations"] == []
+    assert result["states"]["acknowledged"] > 100
