@@ -6,6 +6,7 @@ them, so exporting costs nothing in between. Tests: tests/unit/test_metrics.py.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from aiokq.core import forks
 from aiokq.core.counters import (
     LIVE,
     METRICS,
@@ -104,10 +106,14 @@ class MetricsServer:
 
     def __init__(self, port: int, registry: CollectorRegistry, host: str) -> None:
         self._server, self._thread = start_http_server(port, host, registry)
+        self._descriptor = forks.Descriptor(self._server.fileno())
+        self._pid = os.getpid()
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stops it and waits for its thread. Harmless twice."""
+        """Stops it and waits for its thread. Harmless twice, and nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

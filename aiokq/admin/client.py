@@ -117,7 +117,12 @@ class Admin(GroupCalls):
         self._started = True
 
     async def close(self) -> None:
-        """Close the cluster if it is this object's own. Harmless twice and concurrently."""
+        """Close the cluster if it is this object's own. Harmless twice and concurrently.
+
+        In a forked child it does nothing.
+        """
+        if self._engine.forked:
+            return
         self._closed = True
         if self._owns_engine:
             await self._engine.close()
@@ -135,7 +140,12 @@ class Admin(GroupCalls):
         await self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._closed and self._owns_engine:
+        if (
+            getattr(self, "_started", False)
+            and not self._closed
+            and self._owns_engine
+            and not self._engine.forked
+        ):
             warnings.warn(
                 f"{self!r} was not closed: use `async with`, or await close()",
                 ResourceWarning,

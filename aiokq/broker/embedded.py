@@ -23,8 +23,9 @@ from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
+from aiokq.core import forks
 from aiokq.core.ephemeral_files import EphemeralFiles
-from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition
+from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition, WrongLoop
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class EmbeddedCluster:
         self._restore_from = None if restore_from is None else _path("restore_from", restore_from)
         self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
+        self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -194,6 +196,9 @@ class EmbeddedCluster:
         Args:
             timeout: seconds to wait; None waits for ever.
         """
+        if self._forked:
+            coro.close()
+        self._refuse_forked()
         if self._loop is None or self._thread is None:
             coro.close()
             raise Closed("run() is for a cluster that was entered with `with`, while it runs")
@@ -219,6 +224,7 @@ class EmbeddedCluster:
 
     async def _on_loop(self, call: Callable[[], Coroutine[object, object, T]]) -> T:
         """Node state is touched only from its own loop: calls from another are handed over."""
+        self._refuse_forked()
         loop = self._loop
         if loop is None:
             raise Closed(
@@ -287,13 +293,20 @@ class EmbeddedCluster:
             raise
         if self._temporary is not None and self._given_environment is None:
             # For one that is never closed: with its node, or the process, at the latest.
-            self._leftover = weakref.finalize(node, shutil.rmtree, directory, ignore_errors=True)
+            self._leftover = weakref.finalize(node, _remove_leftover, os.getpid(), directory)
         self._node = node
+        self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
+        forks.watch_loop(self._loop)
         self._bootstrap_servers = f"{node.advertised_host}:{node.advertised_port}"
 
     async def close(self) -> None:
-        """Stop, keeping the data unless it was temporary. Safe twice."""
+        """Stop, keeping the data unless it was temporary. Safe twice.
+
+        In a forked child it does nothing: the cluster is the parent's.
+        """
+        if self._forked:
+            return
         node, self._node = self._node, None
         self._loop = None
         self._bootstrap_servers = None
@@ -303,6 +316,17 @@ class EmbeddedCluster:
             await node.close()
         finally:
             self._let_go()
+
+    @property
+    def _forked(self) -> bool:
+        return self._node is not None and os.getpid() != self._pid
+
+    def _refuse_forked(self) -> None:
+        if self._forked:
+            raise WrongLoop(
+                f"this EmbeddedCluster belongs to process {self._pid}, from which this one was "
+                "forked: clients may use its address, control it in the process that started it"
+            )
 
     def _let_go(self) -> None:
         """Give back the temporary directory and, if it is its own, the environment."""
@@ -319,7 +343,7 @@ class EmbeddedCluster:
             environment.offload.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_node", None) is not None:
+        if getattr(self, "_node", None) is not None and not self._forked:
             warnings.warn(
                 f"{self!r} was not closed: use `async with`, or await close()",
                 ResourceWarning,
@@ -372,6 +396,8 @@ class EmbeddedCluster:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._forked:
+            return
         thread, self._thread = self._thread, None
         loop, stop = self._loop, self._stop
         if thread is None:
@@ -384,3 +410,9 @@ class EmbeddedCluster:
         error, self._thread_failure = self._thread_failure, None
         if error is not None:
             raise error
+
+
+def _remove_leftover(pid: int, directory: str) -> None:
+    """Not in a forked child, which runs its parent's finalisers when it exits."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -114,8 +114,11 @@ class Cluster:
         """Close the clients made here that are still open, then all connections.
 
         Harmless twice and concurrently. Waits are ended with `Closed`. Cancelling it makes its
-        clients give up what they still have to deliver, and still closes all of them.
+        clients give up what they still have to deliver, and still closes all of them. In a forked
+        child it does nothing: the sockets are the parent's.
         """
+        if self._engine.forked:
+            return
         failure: Exception | None = None
         cancelled: asyncio.CancelledError | None = None
         self._engine.ending = True
@@ -152,7 +155,7 @@ class Cluster:
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and engine.started:
+        if engine is not None and engine.started and not engine.forked:
             warnings.warn(
                 f"{self!r} was not closed: use `async with`, or await close()",
                 ResourceWarning,

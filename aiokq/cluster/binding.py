@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
+from aiokq.core import forks
 from aiokq.core.errors import Closed, WrongLoop
 
 __all__ = ["LoopBinding", "refuse_pickling"]
@@ -16,12 +18,17 @@ class LoopBinding:
 
     Futures of one loop awaited on another hang, and sockets shared with a forked child mix the
     bytes of two processes: both are refused here, with words.
+
+    Args:
+        owner: what it is called in errors.
+        on_fork: called in a forked child, see `forks.Inherited`.
     """
 
-    __slots__ = ("_loop", "_owner", "_pid")
+    __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid")
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, on_fork: Callable[[], None] | None = None) -> None:
         self._owner = owner
+        self._on_fork = on_fork
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
@@ -40,6 +47,8 @@ class LoopBinding:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._pid = os.getpid()
+            forks.watch(self)
+            forks.watch_loop(self._loop)
         else:
             self.check()
 
@@ -70,8 +79,17 @@ class LoopBinding:
 
     @property
     def forked(self) -> bool:
-        """Whether this is another process than the one bound to."""
+        """Whether this is another process than the one bound to.
+
+        Then its owner does nothing when it is closed or collected: a child that merely exits
+        leaves its parent's `async with` blocks, and must neither fail there nor warn.
+        """
         return self._loop is not None and os.getpid() != self._pid
+
+    def forget(self) -> None:
+        """See `forks.Inherited`."""
+        if self._on_fork is not None:
+            self._on_fork()
 
 
 def refuse_pickling(client: object) -> NoReturn:

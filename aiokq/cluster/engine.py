@@ -185,10 +185,12 @@ class ClusterEngine:
     async def close(self) -> None:
         """End all tasks, fail all who wait with `Closed`, close all sockets.
 
-        Harmless twice, concurrently, and if never started. Cancelling it does not stop it.
+        Harmless twice, concurrently, and if never started. Cancelling it does not stop it. In a
+        forked child it does nothing: the sockets are the parent's.
         """
-        if not self._binding.bound or self._binding.forked:
-            # Sockets shared with the parent process are its own to close.
+        if self._binding.forked:
+            return
+        if not self._binding.bound:
             self._dead = True
             return
         self._binding.check()
@@ -218,6 +220,11 @@ class ClusterEngine:
         """
         if not self.closed:
             self._stalls.start()
+
+    @property
+    def forked(self) -> bool:
+        """Whether it was started in another process, which this one was forked from."""
+        return self._binding.forked
 
     @property
     def closed(self) -> bool:

@@ -6,9 +6,11 @@ import asyncio
 import os
 import random
 import socket
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from aiokq.core import forks
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Address, Environment, Listener
 from aiokq.core.files import OsFiles
@@ -26,10 +28,14 @@ _BACKLOG = 1024
 
 
 class TcpListener:
-    """A listening TCP socket."""
+    """A listening TCP socket; forked children close their copies of it."""
 
-    def __init__(self, server: asyncio.Server) -> None:
+    def __init__(self, server: asyncio.Server, sock: socket.socket | None = None) -> None:
         self._server = server
+        self._descriptors = [forks.Descriptor(each.fileno()) for each in server.sockets]
+        if sock is not None:
+            # For one whose loop was closed before it: the port is free when nobody has this.
+            weakref.finalize(self, _close_in, os.getpid(), sock).atexit = False
         self.port: int = server.sockets[0].getsockname()[1]
         """The port, also where 0 was asked for."""
 
@@ -43,6 +49,11 @@ class TcpListener:
         Not asyncio's `wait_closed`, which from Python 3.12 on waits for the connections too.
         """
         await asyncio.sleep(0)
+
+
+def _close_in(pid: int, sock: socket.socket) -> None:
+    if os.getpid() == pid:
+        sock.close()
 
 
 class TcpNetwork:
@@ -98,7 +109,7 @@ class TcpNetwork:
             server = await loop.create_server(factory, host, port, ssl=ssl, backlog=_BACKLOG)
         else:
             server = await loop.create_server(factory, sock=sock, ssl=ssl, backlog=_BACKLOG)
-        return TcpListener(server)
+        return TcpListener(server, sock)
 
 
 def _bound(host: str, port: int) -> socket.socket | None:

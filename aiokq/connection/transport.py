@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokq.connection.framing import FrameReader
+from aiokq.core import forks
 from aiokq.core.errors import ConnectionLost, KafkaError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_descriptor",
         "_ended",
         "_error",
         "_held",
@@ -88,6 +90,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.write_high_water = write_high_water
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
+        self._descriptor: forks.Descriptor | None = None
         self._held: list[Buffer] = []  # small output of this turn of the loop
         self._held_bytes = 0
         self._transport: asyncio.Transport | None = None
@@ -109,6 +112,8 @@ class FrameTransport(asyncio.BufferedProtocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # A peer whose machine is gone is found even when nothing is sent to it.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                # With a copy in a forked child the peer would not learn that we closed ours.
+                self._descriptor = forks.Descriptor(sock.fileno())
             except OSError as error:  # reset before we got here; connection_lost follows
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
         self._transport.set_write_buffer_limits(high=self.write_high_water)
@@ -152,6 +157,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the loss with the cause known best."""
         self._lost = self._ended = True
+        self._descriptor = None
         self._drop_held()
         self.reader.abandon()  # its owner and this know each other: the collector comes late
         error = self._error

@@ -196,12 +196,14 @@ class Consumer:
         tasks work on are waited for, what is finished is committed, then the group is left; the
         record that this task had last counts as finished, unless an exception is being handled.
         With ``ack_mode="explicit"`` nothing is waited for: what is not acknowledged by now comes
-        again. Cancelling it does not stop it.
+        again. Cancelling it does not stop it. In a forked child it does nothing.
 
         Args:
             timeout: seconds that this may take, also if the coordinator is gone; a few more for
                 tasks and sockets to end.
         """
+        if self._binding.forked:
+            return
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
@@ -250,7 +252,7 @@ class Consumer:
         await self.close()  # sees the exception, if there is one
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and self._closing is None:
+        if getattr(self, "_started", False) and self._closing is None and not self._binding.forked:
             warnings.warn(
                 f"{self!r} was not closed: use `async with`, or await close()",
                 ResourceWarning,

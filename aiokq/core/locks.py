@@ -11,25 +11,40 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
+from typing import Final
 
-_guard = threading.Lock()
-_held: dict[tuple[int, int], int] = {}
-"""(device, inode) to the pid that locked it: after a fork the parent's entries mean nothing.
+from aiokq.core import forks
 
-State of the module because the kernel keeps these locks per process.
-"""
+
+class _Held:
+    """What this process has locked, as (device, inode)."""
+
+    def __init__(self) -> None:
+        self.guard = threading.RLock()  # not Lock: a lock may be collected while it is held
+        self.files: set[tuple[int, int]] = set()
+        forks.watch(self)
+
+    def forget(self) -> None:
+        """A forked child holds none of its parent's locks."""
+        self.guard = threading.RLock()
+        self.files = set()
+
+
+_held: Final = _Held()
+"""State of the module because the kernel keeps these locks per process."""
 
 
 class FileLock:
-    """A held POSIX lock on a file."""
+    """A held POSIX lock on a file; given up when nobody refers to it any more."""
 
-    __slots__ = ("_fd", "_key", "_pid", "path")
+    __slots__ = ("__weakref__", "_release", "path")
 
     def __init__(self, path: str, fd: int, key: tuple[int, int]) -> None:
         self.path = path
-        self._fd = fd
-        self._key = key
-        self._pid = os.getpid()
+        mine = forks.Descriptor(fd)
+        self._release = weakref.finalize(self, _release, os.getpid(), mine, fd, key)
+        self._release.atexit = False  # the kernel does it
 
     @classmethod
     def acquire(cls, path: str) -> FileLock:
@@ -40,7 +55,7 @@ class FileLock:
         """
         import fcntl  # not on Windows, where the client runs all the same
 
-        with _guard:
+        with _held.guard:
             try:
                 _refuse_if_held(path, os.stat(path))
             except FileNotFoundError:
@@ -55,22 +70,27 @@ class FileLock:
                 raise
             status = os.fstat(fd)
             key = (status.st_dev, status.st_ino)
-            _held[key] = os.getpid()
+            _held.files.add(key)
             return cls(path, fd, key)
 
     def release(self) -> None:
-        """Once is enough, twice is harmless. The file stays: removing it would be a race."""
-        with _guard:
-            fd, self._fd = self._fd, -1
-            if fd < 0:
-                return
-            if _held.get(self._key) == self._pid:
-                del _held[self._key]
-            os.close(fd)
+        """Once is enough, twice is harmless. The file stays: removing it would be a race.
+
+        In a forked child it does nothing: the lock is the parent's.
+        """
+        self._release()
+
+
+def _release(pid: int, mine: forks.Descriptor, fd: int, key: tuple[int, int]) -> None:
+    if os.getpid() != pid:
+        return
+    with _held.guard:
+        _held.files.discard(key)
+        os.close(fd)
 
 
 def _refuse_if_held(path: str, status: os.stat_result) -> None:
-    if _held.get((status.st_dev, status.st_ino)) == os.getpid():
+    if (status.st_dev, status.st_ino) in _held.files:
         raise _blocked(path, "this process")
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
+from aiokq.core import forks
+
 logger = logging.getLogger("aiokq.core")
 
 STACK_LIMIT: Final = 40
@@ -68,10 +70,22 @@ class Watchdog:
             self._on_stall(stalled, stack)
 
 
-_lock: Final = threading.Lock()
-_threads: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread]] = (
-    weakref.WeakKeyDictionary()
-)
+class _Threads:
+    """Those of this process, by their loop."""
+
+    def __init__(self) -> None:
+        self.forget()
+        forks.watch(self)
+
+    def forget(self) -> None:
+        """A forked child has no threads, and the lock may be held by one of its parent's."""
+        self.lock = threading.Lock()
+        self.of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread] = (
+            weakref.WeakKeyDictionary()
+        )
+
+
+_threads: Final = _Threads()
 
 
 class _LoopThread(threading.Thread):
@@ -89,18 +103,18 @@ class _LoopThread(threading.Thread):
     def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
         """The thread of the running loop, which this one watches too from now on."""
         loop = asyncio.get_running_loop()
-        with _lock:
-            thread = _threads.get(loop)
+        with _threads.lock:
+            thread = _threads.of.get(loop)
             if thread is not None and thread._watchdogs and thread.is_alive():
                 thread._watchdogs += (watchdog,)
                 thread._changed.set()
             else:
-                thread = _threads[loop] = cls(loop, watchdog)
+                thread = _threads.of[loop] = cls(loop, watchdog)
                 thread.start()
         return thread
 
     def leave(self, watchdog: Watchdog) -> None:
-        with _lock:
+        with _threads.lock:
             self._watchdogs = tuple(other for other in self._watchdogs if other is not watchdog)
         self._changed.set()
 
@@ -108,9 +122,9 @@ class _LoopThread(threading.Thread):
         try:
             self._watch()
         finally:
-            with _lock:  # it holds on to its loop, which would never go
-                if _threads.get(self._loop) is self:
-                    del _threads[self._loop]
+            with _threads.lock:  # it holds on to its loop, which would never go
+                if _threads.of.get(self._loop) is self:
+                    del _threads.of[self._loop]
 
     def _watch(self) -> None:
         alive = threading.Event()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import warnings
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from threading import get_ident
 from types import TracebackType
@@ -103,7 +101,7 @@ class Producer:
             seed=environment.random.getrandbits(64),
             ignore_keys=self._settings.partitioner_ignore_keys,
         )
-        self._binding = LoopBinding("this Producer")
+        self._binding = LoopBinding("this Producer", on_fork=self._disown)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._supervisor = Supervisor(
@@ -157,7 +155,6 @@ class Producer:
             return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        _started.add(self)
         self._intake.topics.start()
         self._outbox.start()
         counters = self._engine.counters
@@ -173,7 +170,8 @@ class Producer:
         Nothing is accepted from now on. What is not acknowledged after `timeout` fails with
         `Closed`. Records for a topic that does not exist fail sooner: two seconds after two
         metadata answers, a second apart, have called it unknown, with `UnknownTopicOrPartition`.
-        Cancelling it gives up at once, and still closes the sockets.
+        Cancelling it gives up at once, and still closes the sockets. In a forked child it does
+        nothing: the records are the parent's.
 
         Args:
             timeout: seconds for the draining.
@@ -182,8 +180,10 @@ class Producer:
             What became of all records that this producer accepted.
 
         Raises:
-            WrongLoop: it belongs to another loop, or another process, and is still open there.
+            WrongLoop: it belongs to another loop, and is still open there.
         """
+        if self._binding.forked:
+            return CloseReport()
         if self._loop is not None:
             self._binding.check()
         if self._closing is not None:
@@ -219,7 +219,11 @@ class Producer:
             raise undelivered
 
     def __del__(self) -> None:
-        if getattr(self, "_loop", None) is not None and self._closing is None:
+        if (
+            getattr(self, "_loop", None) is not None
+            and self._closing is None
+            and not self._binding.forked
+        ):
             warnings.warn(
                 f"{self!r} was not closed: use `async with`, or await close()",
                 ResourceWarning,
@@ -544,19 +548,6 @@ class Producer:
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._supervisor.spawn(coro, name=name)
-
-
-_started: weakref.WeakSet[Producer] = weakref.WeakSet()
-"""To be told of a fork. State of the module, but it owns nothing."""
-
-
-def _after_fork() -> None:
-    for producer in list(_started):
-        producer._disown()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from uuid import UUID
 
+from aiokq.core.forks import Descriptor
 from aiokq.errors import ConfigError
 from aiokq.spark.durable import sync_directory
 from aiokq.spark.exporting.arrived import Place
@@ -184,6 +185,7 @@ class Journal:
         assert self._file is not None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._descriptor = Descriptor(self._file.fileno())
         except BlockingIOError as error:
             raise ConfigError(f"{path}: another export is at work with this file") from error
         self._file.seek(0)

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import IO, Final
 
+from aiokq.core.forks import Descriptor
 from aiokq.spark.durable import sync_directory
 
 __all__ = ["LOCK", "DirectoryLock", "Held"]
@@ -32,6 +33,8 @@ class Held(Exception):
 class DirectoryLock:
     """A lock on a directory, that goes with the process that holds it, however that ends.
 
+    Processes that are forked from it do not keep it.
+
     Covered are loads on one machine, by whatever path they name the directory, and those on
     several where the file system shares ``flock`` between its clients: NFS (not mounted with
     ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared ones lock
@@ -54,6 +57,7 @@ class DirectoryLock:
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._descriptor = Descriptor(self._file.fileno())
             self._sign()
         except OSError as error:
             try:

@@ -16,6 +16,7 @@ from aiokq.errors import ConfigError
 from aiokq.spark.exporting.files import ParquetFiles
 from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal, checksum
 from aiokq.spark.exporting.mapping import ExportColumns
+from tests.forking import LivingChild, needs_fork
 
 HERE = Destination("cluster", "orders", UUID(int=1), {0: 5})
 
@@ -169,3 +170,14 @@ def test_two_exports_do_not_share_a_file(path: Path, files: ParquetFiles) -> Non
     with pytest.raises(ConfigError, match="another export is at work"):
         Journal.open(path, files, HERE)
     first.close()
+
+
+@needs_fork
+def test_the_file_is_not_kept_by_a_forked_child(files: ParquetFiles, path: Path) -> None:
+    """A child that outlived an export kept the next one out."""
+    journal = Journal.open(path, files, HERE)
+    with LivingChild():
+        with pytest.raises(ConfigError, match="another export"):
+            Journal.open(path, files, HERE)
+        journal.close()
+        Journal.open(path, files, HERE).close()

@@ -17,6 +17,7 @@ from aiokq.spark.loading.iceberg_table import catalog_identity
 from aiokq.spark.loading.manifest import Manifest
 from aiokq.spark.loading.options import OptionError
 from aiokq.spark.loading.target import Target
+from tests.forking import LivingChild, needs_fork
 
 
 def test_a_load_that_never_began_binds_nobody(tmp_path: Path) -> None:
@@ -124,6 +125,19 @@ def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
         holder.kill()
         holder.communicate()
     DirectoryLock(tmp_path).close()
+
+
+@needs_fork
+def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
+    """A worker that outlived its load kept the next one out; one that exits must not let it in."""
+    lock = DirectoryLock(tmp_path)
+    with LivingChild():
+        pass
+    with pytest.raises(Held):
+        DirectoryLock(tmp_path)
+    with LivingChild():
+        lock.close()
+        DirectoryLock(tmp_path).close()
 
 
 def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""What a forked child does about descriptors, locks and loops of its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from aiokq.core import forks, locks, watchdog
+from aiokq.core.files import OsFiles
+from aiokq.core.watchdog import Watchdog
+from tests.forking import LIMIT, LivingChild, in_child, needs_fork
+
+pytestmark = needs_fork
+
+
+def test_a_child_closes_its_copy_and_keeps_the_number_taken(tmp_path: Path) -> None:
+    """The parent's object closes the number in the child too: it must not be another file's."""
+    with open(tmp_path / "file", "wb") as file:
+        descriptor = forks.Descriptor(file.fileno())
+        assert in_child(lambda: os.readlink(f"/proc/self/fd/{file.fileno()}")) == os.devnull
+        file.write(b"the parent's is as it was")
+        assert descriptor is not None
+    assert (tmp_path / "file").read_bytes() == b"the parent's is as it was"
+
+
+def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:
+    """The owner closed its file some other way: a child must not lose the file that came after."""
+    first = open(tmp_path / "first", "wb")  # noqa: SIM115
+    number = first.fileno()
+    kept = forks.Descriptor(number)
+    first.close()
+    with open(tmp_path / "second", "wb") as second:
+        assert second.fileno() == number
+        assert in_child(lambda: os.readlink(f"/proc/self/fd/{number}")).endswith("second")
+    assert in_child(lambda: "nothing to close") == "nothing to close"
+    assert kept is not None
+
+
+def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path: Path) -> None:
+    """A parent that forks when it is out of descriptors."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = [open(tmp_path / "file", "wb")]  # noqa: SIM115
+    descriptor = forks.Descriptor(files[0].fileno())
+    read, write = os.pipe()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(files[0].fileno(), write) + 1, hard))
+        child = os.fork()
+        if child == 0:
+            # Not readlink: the module of the path has a descriptor of its own to open.
+            same = os.fstat(files[0].fileno()).st_ino == os.stat(tmp_path / "file").st_ino
+            os.write(write, b"file" if same else b"null")
+            os._exit(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"null"
+    os.close(read)
+    os.close(write)
+    files[0].close()
+    assert descriptor is not None
+
+
+def test_a_flock_goes_with_the_parent_and_not_with_its_child(tmp_path: Path) -> None:
+    """Both ends of sharing: a child that exits must not unlock, one that lives must not hold."""
+    path = tmp_path / "lock"
+    holder = open(path, "wb")  # noqa: SIM115
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    descriptor = forks.Descriptor(holder.fileno())
+    with open(path, "wb") as other:
+        with LivingChild(), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with LivingChild():
+            holder.close()
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert descriptor is not None
+
+
+def test_a_child_takes_locks_while_a_thread_of_its_parent_was_taking_one(tmp_path: Path) -> None:
+    """That thread does not exist in the child, and would never let go."""
+    taken, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks._held.guard, watchdog._threads.lock:
+            taken.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(60)
+
+    async def watched() -> str:
+        dog = Watchdog(lambda seconds, stack: None)
+        dog.start()
+        dog.stop()
+        return "watched"
+
+    def work() -> str:
+        OsFiles().lock(tmp_path / "child's").release()
+        return asyncio.run(watched())
+
+    try:
+        assert in_child(work) == "watched"
+    finally:
+        go.set()
+        thread.join()
+
+
+def test_a_lock_of_the_parent_is_refused_to_the_child_and_not_released_by_it(
+    tmp_path: Path,
+) -> None:
+    """POSIX locks are of a process: the child's own list of them begins empty."""
+    lock = OsFiles().lock(tmp_path / ".lock")
+
+    def work() -> str:
+        with pytest.raises(BlockingIOError, match="another process"):
+            OsFiles().lock(tmp_path / ".lock")
+        lock.release()
+        with pytest.raises(BlockingIOError, match="another process"):
+            OsFiles().lock(tmp_path / ".lock")
+        return "refused"
+
+    assert in_child(work) == "refused"
+    with pytest.raises(BlockingIOError, match="this process"):
+        OsFiles().lock(tmp_path / ".lock")
+    with LivingChild():
+        lock.release()
+        assert in_child(lambda: OsFiles().lock(tmp_path / ".lock")).startswith("<aiokq")
+
+
+def test_a_lock_that_nobody_refers_to_is_free(tmp_path: Path) -> None:
+    """A broker whose loop was closed under it cannot be closed any more, only collected."""
+    held = [OsFiles().lock(tmp_path / ".lock")]
+    with pytest.raises(BlockingIOError):
+        OsFiles().lock(tmp_path / ".lock")
+    held.clear()
+    gc.collect()
+    OsFiles().lock(tmp_path / ".lock").release()
+
+
+def test_a_child_that_leaves_a_coroutine_of_its_parents_loop_does_not_stop_it() -> None:
+    """asyncio took the parent's self-pipe out of the shared epoll set: no thread could wake it."""
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        forks.watch_loop(loop)
+        await asyncio.to_thread(lambda: None)  # the child has to end the default executor
+        child = os.fork()
+        if child == 0:
+            signal.alarm(LIMIT)
+            raise SystemExit(3)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                await asyncio.to_thread(lambda: None)
+        return f"{os.waitstatus_to_exitcode(status)}"
+
+    assert run_as_a_process(main) == "3"
+
+
+def run_as_a_process(main: object) -> str:
+    """In a child of its own, which has no threads of the tests', and whose children may exit."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIMIT)
+        status = 1
+        try:
+            os.write(write, asyncio.run(main()).encode())  # type: ignore[operator]
+            status = 0
+        except SystemExit as error:
+            status = int(error.code or 0)
+        finally:
+            os._exit(status)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        said = pipe.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+def test_a_listening_socket_is_closed_in_the_child_and_serves_the_parent() -> None:
+    """The port accepts as long as the parent listens, and not longer."""
+
+    async def main() -> str:
+        from aiokq.connection.network import TcpNetwork
+
+        accepted = asyncio.Event()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set()
+                transport.close()  # type: ignore[attr-defined]
+
+        listener = await TcpNetwork().listen(Accepted, "127.0.0.1", 0)
+        with LivingChild():
+            await asyncio.open_connection("127.0.0.1", listener.port)
+            async with asyncio.timeout(30):
+                await accepted.wait()
+            listener.close()
+            await listener.wait_closed()
+            try:
+                socket.create_connection(("127.0.0.1", listener.port), 5).close()
+            except ConnectionRefusedError:
+                return "refused"
+            return "accepted"
+
+    assert run_as_a_process(main) == "refused"
