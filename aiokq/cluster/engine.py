@@ -44,6 +44,7 @@ from aiokq.connection.node import Node
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
 from aiokq.core.errors import BrokerError, Closed, ConnectionLost, KafkaError
+from aiokq.core.outages import Outages
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
 from aiokq.wire import Request, Response
@@ -74,6 +75,7 @@ class ClusterEngine:
         environment: as given.
         counters: of this cluster and of all clients made from it.
         supervisor: of the engine's own tasks.
+        outages: logs the troubles of this cluster and of all clients made from it.
         fetch: reads once without a consumer, see `PartitionReader.fetch`.
         read: reads a range of offsets, see `PartitionReader.read`.
         offsets: offsets by time, see `PartitionReader.offsets`.
@@ -91,6 +93,7 @@ class ClusterEngine:
         )
         self.view = ClusterView(changed=self._changed, dropped=self._event_dropped)
         self.changes = self.view.changes
+        self.outages = Outages(self.environment.clock.monotonic, logger)
         self._binding = LoopBinding("this Cluster")
         self._started = False
         self._closed: asyncio.Future[None] | None = None
@@ -108,6 +111,7 @@ class ClusterEngine:
             self.supervisor,
             self.counters,
             self.view,
+            outages=self.outages,
             lost=self._node_lost,
         )
         self.nodes = Nodes(self._peers.make, random=random)
@@ -126,6 +130,7 @@ class ClusterEngine:
             ask=self._source.ask,
             apply=self._learning.take,
             metadata=lambda: self.metadata,
+            outages=self.outages,
             random=random,
         )
         self.recovery = RecoveryMonitor(
@@ -497,6 +502,9 @@ class ClusterEngine:
     def _changed(self, before: ClusterState, after: ClusterState) -> None:
         if after.metadata.brokers is not before.metadata.brokers:
             self.nodes.update(after.metadata.brokers.values())
+            for broker in before.metadata.brokers.values():
+                if broker.node_id not in after.metadata.brokers:
+                    self.outages.reached(broker.address)  # it belongs to no one any more
         if after.failed is not before.failed or after.down is not before.down:
             self.recovery.wake()
 

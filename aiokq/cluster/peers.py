@@ -16,6 +16,7 @@ from aiokq.connection.node import Node, NodeState, NodeUp
 from aiokq.connection.pool import FramePool
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
+from aiokq.core.outages import Outages
 from aiokq.core.signal import Signal
 from aiokq.core.supervisor import Supervisor
 
@@ -28,6 +29,7 @@ class Peers:
     Args:
         supervisor: attempts to connect are its children.
         view: takes in which brokers answer, and announces throttling.
+        outages: logs which do not.
         lost: called with the id of a broker that answers no more, once the view knows.
     """
 
@@ -39,12 +41,14 @@ class Peers:
         counters: ClientCounters,
         view: ClusterView,
         *,
+        outages: Outages,
         lost: Callable[[int], None],
     ) -> None:
         self._environment = environment
         self._supervisor = supervisor
         self._counters = counters
         self._view = view
+        self._outages = outages
         self._lost = lost
         self._options = connection_options(settings)
         self._pool = FramePool()
@@ -53,6 +57,8 @@ class Peers:
 
     def make(self, node_id: int, host: str, port: int) -> Node:
         """A node at an address; a negative id for one of the bootstrap addresses."""
+        # Where brokers are known, bootstrap addresses are asked because no broker answers.
+        follows = node_id < 0 and bool(self._view.state.metadata.brokers)
         return Node(
             node_id,
             host,
@@ -64,6 +70,7 @@ class Peers:
             pool=self._pool,
             state=self._states,
             on_throttle=self._throttled,
+            outages=None if follows else self._outages,
         )
 
     def _state_changed(self, node_id: int, state: NodeState) -> None:

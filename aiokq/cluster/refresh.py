@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.interest import Interest
@@ -21,11 +22,13 @@ from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
 from aiokq.core.errors import AuthenticationFailed
-from aiokq.core.repetition import Repetitions
+from aiokq.core.outages import Outages
 
 __all__ = ["MetadataAsk", "MetadataRefresher"]
 
 logger = logging.getLogger("aiokq.cluster")
+
+TROUBLE: Final = "metadata refresh failed"
 
 RETRIED_CODES = frozenset((3, 100))
 """A topic that does not exist may be about to: asked for again while somebody wants it."""
@@ -58,6 +61,7 @@ class MetadataRefresher:
         apply: takes the answer in.
         metadata: the current snapshot.
         interest: which topics are watched.
+        outages: logs that nobody answers, and that somebody does again.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class MetadataRefresher:
         ask: Callable[[MetadataAsk], Awaitable[MetadataReceived]],
         apply: Callable[[MetadataReceived], None],
         metadata: Callable[[], ClusterMetadata],
+        outages: Outages,
         random: random.Random,
     ) -> None:
         self._settings = settings
@@ -77,7 +82,7 @@ class MetadataRefresher:
         self._metadata = metadata
         self._random = random
         self._backoff = self._new_backoff()
-        self._repetitions = Repetitions(self._now)
+        self._outages = outages
         self._due: dict[str, float] = {}
         self._create: set[str] = set()
         self._everything_due = False
@@ -199,8 +204,11 @@ class MetadataRefresher:
             except Exception as error:
                 # A bug, or an answer that breaks every rule: without this loop the client would
                 # never hear of a new leader again, so it is reported and tried again.
-                logger.exception("metadata refresh failed unexpectedly")
-                self._failed(ask, KafkaError(f"metadata refresh failed: {error!r}"))
+                failure = KafkaError(f"unexpected {error!r}")
+                failure.__cause__ = error
+                if str(failure) != str(self.last_error):  # the stack once; that it lasts, below
+                    logger.exception("metadata refresh failed unexpectedly")
+                self._failed(ask, failure)
             else:
                 self._succeeded(ask, received)
 
@@ -250,7 +258,7 @@ class MetadataRefresher:
         now = self._now()
         self.last_success, self.last_error = now, None
         self._backoff.reset()
-        self._repetitions.over()
+        self._outages.ended(TROUBLE, None)
         self._not_before = 0.0
         answered = {topic.name for topic in received.topics} | (ask.topics or set())
         for topic in answered:
@@ -314,10 +322,7 @@ class MetadataRefresher:
             for topic in ask.topics:
                 self._due[topic] = now
         self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
-        level, times = self._repetitions.note(type(error))
-        logger.log(
-            level, "metadata refresh failed: retry_in=%.3fs times=%d error=%s", pause, times, error
-        )
+        self._outages.failed(TROUBLE, None, error, where={})
         if isinstance(error, AuthenticationFailed):
             self.fail_waiters(error)
 

@@ -8,8 +8,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.events import Event, EventKey, TopicRecreated, TopicRemoved
-from aiokq.cluster.inputs import Input
+from aiokq.cluster.events import (
+    BrokerDown,
+    BrokerUp,
+    Event,
+    EventKey,
+    PartitionFailed,
+    PartitionRecovered,
+    TopicRecreated,
+    TopicRemoved,
+)
+from aiokq.cluster.inputs import Input, MetadataReceived
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.reducer import ClusterState, reduce
 from aiokq.core.signal import Signal
@@ -67,7 +76,9 @@ class ClusterView:
             return
         self._changed(before, self.state)
         for event in events:
-            logger.info("%s", event)
+            logger.log(
+                logging.DEBUG if _told_elsewhere(event, change) else logging.INFO, "%s", event
+            )
             if isinstance(event, TopicRemoved | TopicRecreated):
                 self.forget({event.topic})
             self.announce(event)
@@ -99,3 +110,12 @@ class ClusterView:
             stream.close()
         for observer in list(self.observers):
             observer.close()
+
+
+def _told_elsewhere(event: Event, change: Input) -> bool:
+    """Whether it belongs to an outage, of which `Outages` writes one line and not one a partition.
+
+    Brokers that the metadata lists anew, or no longer, are news.
+    """
+    outage = isinstance(event, BrokerDown | BrokerUp | PartitionFailed | PartitionRecovered)
+    return outage and not isinstance(change, MetadataReceived)

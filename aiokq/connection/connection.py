@@ -61,6 +61,7 @@ class Connection:
         error: why it ended; `None` while it is open. `Closed` if this end wanted it.
         last_used: the loop's time of the last request or response.
         proven: a request was answered, apart from the handshake.
+        on_proven: called when the first one is.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Connection:
         self._versions: dict[int, int] = {}
         self._ready = False
         self.proven = False
+        self.on_proven: Callable[[], None] | None = None
         self._retiring = False
         self._retirement: asyncio.TimerHandle | None = None
         self._end: asyncio.TimerHandle | None = None
@@ -332,7 +334,10 @@ class Connection:
                 future.set_exception(error)
                 self.transport.fail(ConnectionLost(f"closed, {error!r} while reading {sent!r}"))
                 return
-            self.proven = self._ready
+            if not self.proven and self._ready:
+                self.proven = True
+                if self.on_proven is not None:
+                    self.on_proven()
             name = sent.request_class.NAME
             counters.requests[name] += 1
             counters.request_seconds[name].observe(self._clock.monotonic() - sent.sent_at)

@@ -26,7 +26,6 @@ from aiokq.core.errors import (
     RequestTimeout,
     copy_error,
 )
-from aiokq.core.repetition import Repetitions
 from aiokq.core.signal import Signal
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from aiokq.connection.options import ConnectionOptions
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
+    from aiokq.core.outages import Outages
     from aiokq.core.supervisor import Supervisor
     from aiokq.wire import Request, Response
 
@@ -96,6 +96,8 @@ class Node:
             changes are emitted.
         on_throttle: called with the node and seconds when the broker asks for silence.
         pool: memory for large responses; one may serve many nodes.
+        outages: logs that it cannot be reached, and that it can again; None for a node whose
+            failures mean nothing that is not told of others.
 
     Attributes:
         last_error: why the last attempt failed or the last connection was lost; `None` after a
@@ -115,6 +117,7 @@ class Node:
         state: Signal[int, NodeState] | None = None,
         on_throttle: Callable[[Node, float], None] | None = None,
         pool: FramePool | None = None,
+        outages: Outages | None = None,
     ) -> None:
         self.node_id = node_id
         self.host = host
@@ -133,7 +136,9 @@ class Node:
         )
         self._setup = Backoff(options.setup_timeout, options.setup_timeout_max, environment.random)
         self._retry_at = 0.0
-        self._repetitions = Repetitions(environment.clock.monotonic)
+        self._outages = outages
+        self._introduced = False
+        """It was told that it is up."""
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
@@ -232,8 +237,11 @@ class Node:
         logger.info(
             "broker moved: node=%s from=%s:%s to=%s:%s", self.name, self.host, self.port, host, port
         )
+        if self._outages is not None:
+            self._outages.moved(f"{self.host}:{self.port}", f"{host}:{port}")
         self.host = host
         self.port = port
+        self._introduced = False
         self._last_address = None
         self._negotiated = False
         self._retry_at = 0.0
@@ -411,16 +419,22 @@ class Node:
         self._counters.connections.value += 1
         if not self._up:
             self._up = True
-            logger.info("node up: node=%s address=%s:%s", self.name, self.host, self.port)
             self.state.emit(self.node_id, NodeUp(self.node_id, self.host, self.port))
+        connection.on_proven = self._proven
         connection.on_close(self._connection_closed)
+
+    def _proven(self) -> None:
+        """A request was answered: a broker may well shake hands, and hang up then."""
+        told = self._outages is not None and self._outages.reached(f"{self.host}:{self.port}")
+        if not self._introduced and not told:
+            logger.info("node up: node=%s address=%s:%s", self.name, self.host, self.port)
+        self._introduced = True
 
     def _connection_closed(self, connection: Connection) -> None:
         self._open.pop(connection, None)
         self._counters.connections.value -= 1
         if connection.proven:
             self._backoff.reset()
-            self._repetitions.over()
         error = connection.error
         # Of a broker that goes down all connections are lost; that is one failure.
         if error is not None and not isinstance(error, Closed) and self._up:
@@ -436,17 +450,10 @@ class Node:
         self._retry_at = max(self._retry_at, asyncio.get_running_loop().time() + delay)
         if self._closed:
             return
-        level, times = self._repetitions.note(type(error))
-        logger.log(
-            level,
-            "node failed: node=%s address=%s:%s retry_in=%.3fs times=%d error=%s",
-            self.name,
-            self.host,
-            self.port,
-            delay,
-            times,
-            error,
-        )
+        if self._outages is not None:
+            self._outages.unreachable(self.name, f"{self.host}:{self.port}", error, retry_in=delay)
+        else:
+            logger.debug("node failed: node=%s retry_in=%.3fs error=%s", self.name, delay, error)
         if self._up is not False:
             self._up = False
             self.state.emit(self.node_id, NodeDown(self.node_id, self.host, self.port, error))

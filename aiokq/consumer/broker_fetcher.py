@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from aiokq.connection.slot import DedicatedConnection
     from aiokq.consumer.positions import PartitionState
     from aiokq.consumer.values import ConsumerValues
+    from aiokq.core.outages import Outages
     from aiokq.core.types import TopicPartition
 
 __all__ = ["BrokerFetcher", "FetchOwner", "Want"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+TROUBLE: Final = "fetch failed"
 
 SESSIONS_SINCE: Final = 7
 RACKS_SINCE: Final = 11
@@ -56,6 +59,9 @@ class Want(NamedTuple):
 
 class FetchOwner(Protocol):
     """The part of the Fetcher that its loops need."""
+
+    @property
+    def outages(self) -> Outages: ...
 
     def want(self, state: PartitionState, node_id: int, now: float) -> Want: ...
 
@@ -268,6 +274,7 @@ class BrokerFetcher:
         await self._owner.unpack(response)
         news = self._owner.received(self.node_id, session.sent, response)
         self.last_error = None
+        self._owner.outages.ended(TROUBLE, self.node_id)
         self._backoff.reset()
         return not news
 
@@ -303,7 +310,7 @@ class BrokerFetcher:
         self.session.lost()
         self.last_error = error
         pause = self._backoff.next()
-        logger.warning("fetch failed: node=%s retry_in=%.3fs error=%s", self.node_id, pause, error)
+        self._owner.outages.failed(TROUBLE, self.node_id, error, where={"node": self.node_id})
         if not isinstance(error, BrokerError) or error.code not in SESSION_CODES:
             states = [state for tp in self.session.wanted if (state := self.states.get(tp))]
             self._owner.unreachable(self.node_id, states, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from aiokq.consumer.subscription import checked_partition
 from aiokq.consumer.turns import Turn, Turns
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState, Positions
     from aiokq.consumer.values import ConsumerValues
+    from aiokq.core.outages import Outages
     from aiokq.group.offsets import GroupOffsets
 
 __all__ = ["Commits", "checked_offsets"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+TROUBLE: Final = "commit failed"
 
 P = TypeVar("P", bound=tuple[str, int])
 
@@ -67,6 +70,7 @@ class Commits:
         positions: Positions,
         stored: GroupOffsets,
         acks: Acks | None,
+        outages: Outages,
         *,
         allowed: Callable[[], bool],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
@@ -75,6 +79,7 @@ class Commits:
         self._positions = positions
         self._stored = stored
         self._acks = acks
+        self._outages = outages
         self._allowed = allowed
         self._spawn = spawn
         self._turns = Turns()
@@ -226,14 +231,11 @@ class Commits:
         except Closed:
             raise
         except KafkaError as error:
-            self.error = error
-            logger.warning(
-                "finished records not committed: group=%s error=%s", self._settings.group_id, error
-            )
+            self._failed(error)
             return False
         finally:
             turn.end()
-        self.error = None
+        self._succeeded()
         return True
 
     async def run(self) -> None:
@@ -284,14 +286,22 @@ class Commits:
         try:
             await self._in_turn(turn, offsets, owners, None)
         except KafkaError as error:
-            self.error = error
-            logger.warning("commit failed: group=%s error=%s", self._settings.group_id, error)
+            self._failed(error)
             if not done.done():
                 _fail(done, copy_error(error))
         else:
-            self.error = None
+            self._succeeded()
             if not done.done():
                 done.set_result(None)
+
+    def _failed(self, error: KafkaError) -> None:
+        self.error = error
+        group_id = self._settings.group_id
+        self._outages.failed(TROUBLE, group_id, error, where={"group": group_id})
+
+    def _succeeded(self) -> None:
+        self.error = None
+        self._outages.ended(TROUBLE, self._settings.group_id)
 
 
 def checked_offsets(

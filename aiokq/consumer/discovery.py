@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from aiokq.cluster.events import (
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Discovery"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+NOT_LISTED: Final = "topics cannot be listed"
 
 
 class _Left(NamedTuple):
@@ -250,11 +252,12 @@ class Discovery:
                 except Closed:
                     return
                 except KafkaError as error:
-                    logger.warning("topics cannot be listed: error=%s", error)
+                    self._engine.outages.failed(NOT_LISTED, None, error, where={})
                     self._report(error)
                     answered.cancel()
                     await asyncio.sleep(backoff.next())
                 else:
+                    self._engine.outages.ended(NOT_LISTED, None)
                     self._take_all()
                     self._listed = True
                     self._tell()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.metadata import NO_LEADER
@@ -44,6 +44,7 @@ __all__ = ["Fetcher"]
 
 logger = logging.getLogger("aiokq.consumer")
 
+REFUSED: Final = "fetch refused"
 
 NOT_NOW = Want()
 ENOUGH = Want(full=True)
@@ -57,6 +58,9 @@ class Fetcher:
         diverged: called with the end of what a log shares with what was read from it, -1 if that
             is unknown.
         spawn: starts a task of the consumer.
+
+    Attributes:
+        outages: logs the troubles of the cluster and of its clients.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Fetcher:
         self._settings = settings
         self._engine = engine
         self._counters = engine.counters
+        self.outages = engine.outages
         self._buffers = buffers
         self._out_of_range = out_of_range
         self._diverged = diverged
@@ -312,6 +317,8 @@ class Fetcher:
             return
         state.answered()
         self._engine.partition_ok(state.tp)
+        if self.outages.troubled:
+            self.outages.recovered(REFUSED, state.tp)
         if data.high_watermark >= 0:
             state.high_watermark = data.high_watermark
         if data.last_stable_offset >= 0:
@@ -393,9 +400,9 @@ class Fetcher:
             return  # what was fetched before the error is handed over before it; ask again then
         match action:
             case FetchAction.RETRY:
-                logger.warning("fetch is repeated: partition=%s error=%s", state.tp, error)
+                self._tell(node_id, state, error)
             case FetchAction.REFRESH:
-                logger.warning("fetch refused: partition=%s error=%s", state.tp, error)
+                self._tell(node_id, state, error)
                 self._engine.partition_failed(
                     state.tp,
                     error,
@@ -408,6 +415,10 @@ class Fetcher:
                 state.outlet.report(error)
             case FetchAction.PARK:
                 self._park(state, error)
+
+    def _tell(self, node_id: int, state: PartitionState, error: KafkaError) -> None:
+        where = {"node": node_id, "partition": state.tp}
+        self.outages.failed(REFUSED, node_id, error, where=where, member=state.tp)
 
     def _park(self, state: PartitionState, error: KafkaError) -> None:
         if error.topic_partition is None:

@@ -89,6 +89,7 @@ class GroupSide:
             inbox.positions,
             self.stored,
             self.acks,
+            self._engine.outages,
             allowed=lambda: self._committer() is not None,
             spawn=self._spawn,
         )

@@ -41,6 +41,11 @@ __all__ = ["PositionKeeper"]
 
 logger = logging.getLogger("aiokq.consumer")
 
+NO_OFFSET: Final = "no offset yet"
+NOT_COMMITTED: Final = "no committed offsets yet"
+NOT_CHECKED: Final = "position not checked"
+"""What lasting trouble is called in the log."""
+
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
 _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
@@ -250,6 +255,7 @@ class PositionKeeper:
                 continue
             outcome = found[state.tp]
             if isinstance(outcome, OffsetAndTimestamp):
+                self._engine.outages.recovered(NO_OFFSET, state.tp)
                 logger.info("position reset: partition=%s offset=%s", state.tp, outcome.offset)
                 epoch = -1 if outcome.leader_epoch is None else outcome.leader_epoch
                 state.jump(outcome.offset, epoch)
@@ -262,7 +268,7 @@ class PositionKeeper:
             if isinstance(error, UnknownTopicOrPartition):
                 logger.debug("no offset yet: partition=%s error=%s", state.tp, error)
                 continue  # a search is under way, and tells who reads
-            logger.warning("no offset yet: partition=%s error=%s", state.tp, error)
+            self._tell(NO_OFFSET, state, error)
             if not error.retriable:
                 state.refused(error)
                 state.outlet.report(error)
@@ -287,13 +293,12 @@ class PositionKeeper:
         wanting = [
             state for state, generation in generations.items() if state.generation == generation
         ]
-        if failure is not None and wanting:
-            logger.warning(
-                "no committed offsets yet: partitions=%d first=%s error=%s",
-                len(wanting),
-                wanting[0].tp,
-                failure,
-            )
+        group_id = self._settings.group_id
+        if failure is None:
+            self._engine.outages.ended(NOT_COMMITTED, group_id)
+        elif wanting:
+            where = {"group": group_id, "partitions": len(wanting), "first": wanting[0].tp}
+            self._engine.outages.failed(NOT_COMMITTED, group_id, failure, where=where)
         for state in wanting:
             if failure is not None:
                 state.later(self._engine.now(), failure)
@@ -375,15 +380,22 @@ class PositionKeeper:
             elif answer.end_offset < state.fetch_offset:
                 self.diverged(state, answer.end_offset)
             else:
+                self._engine.outages.recovered(NOT_CHECKED, state.tp)
                 state.validated()
                 self._settled(state)
         self.kick()
 
+    def _tell(self, what: str, state: PartitionState, error: KafkaError) -> None:
+        self._engine.outages.failed(
+            what, None, error, where={"partition": state.tp}, member=state.tp
+        )
+
     def _check_failed(self, state: PartitionState, error: KafkaError | None) -> None:
         state.later(self._engine.now(), error)
-        logger.warning("position not checked: partition=%s error=%s", state.tp, error)
         if error is None:
+            logger.warning("position not checked, the answer lacks it: partition=%s", state.tp)
             return
+        self._tell(NOT_CHECKED, state, error)
         if error.refresh_metadata:
             self._engine.partition_failed(state.tp, error, leader_epoch=state.leader_epoch)
         elif not error.retriable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.cluster.offsets import no_such_partition
 from aiokq.core.errors import (
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["TopicSearch"]
 
 logger = logging.getLogger("aiokq.consumer")
+
+UNREADABLE: Final = "topic cannot be read"
 
 
 class TopicSearch:
@@ -104,6 +106,7 @@ class TopicSearch:
                     await engine.refresh([topic])
                     self._asked(topic)
                     if not self._missing(topic):
+                        engine.outages.ended(UNREADABLE, topic)
                         return
                     if not answered.done():
                         answered.set_result(None)
@@ -112,12 +115,12 @@ class TopicSearch:
                 except Closed:
                     return
                 except RequestTimeout as error:
-                    logger.warning("topic not looked up: topic=%s error=%s", topic, error)
+                    engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
                 except UnknownTopicOrPartition as error:
                     self._tell(topic, error)
                 except KafkaError as error:
                     # Rights may be granted: asked again at the pace of retries.
-                    logger.warning("topic cannot be read: topic=%s error=%s", topic, error)
+                    engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
                     self._report(error)
                     answered.cancel()
                     await asyncio.sleep(backoff.next())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from uuid import UUID
 
 from aiokq.core.errors import (
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["GroupDriver", "Owner", "Protocols"]
 
 logger = logging.getLogger("aiokq.group")
+
+TROUBLE: Final = "group request failed"
 
 Protocols = Literal["classic", "consumer", "auto"]
 """The setting `group_protocol`; "auto" is the consumer protocol where the broker has it."""
@@ -238,9 +240,20 @@ class GroupDriver:
             if self._closed:
                 return
             member.failed(ask.ticket, error, self._engine.now())
+            self._tell(member, error)
         else:
             member.received(ask.ticket, response, self._engine.now())
+            self._tell(member, member.error)
         self._wake.set()
+
+    def _tell(self, member: ClassicMember | ModernMember, error: KafkaError | None) -> None:
+        """Whether the coordinator takes what it is asked; how membership ends is told elsewhere."""
+        outages, group_id = self._engine.outages, self._group_id
+        if error is None:
+            outages.ended(TROUBLE, group_id)
+        elif error.retriable and member.state is not MemberState.LEAVING:
+            where = {"group": group_id, "state": member.state.name.lower()}
+            outages.failed(TROUBLE, group_id, error, where=where)
 
     async def _hand_over(self, action: GiveUp | Take | Lose) -> None:
         member = self._member

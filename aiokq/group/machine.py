@@ -102,12 +102,6 @@ class Membership(ABC):
         if self.state is MemberState.LEAVING:
             self._left(now)  # the session timeout will do it
         elif error.retriable:
-            logger.warning(
-                "group request failed: group=%s state=%s error=%s",
-                self._config.group_id,
-                self.state.name,
-                error,
-            )
             self._unanswered(error, now)
         else:
             self._refuse(error)

@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import BrokerError, InternalError, KafkaError, LeaderNotAvailable
-from aiokq.core.repetition import Repetitions
+from aiokq.core.errors import (
+    BrokerError,
+    InternalError,
+    KafkaError,
+    LeaderNotAvailable,
+    RequestTimeout,
+)
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
 from aiokq.producer.bugs import Bugs
@@ -42,6 +47,10 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 logger = logging.getLogger("aiokq.producer")
+
+AGAIN: Final = "records are sent again"
+GIVEN_UP: Final = "records are given up"
+"""What lasting trouble is called in the log."""
 
 
 class _Flush:
@@ -94,7 +103,7 @@ class Outbox:
         self._flushes: list[_Flush] = []
         self._idle = IdleWatch(self._unfinished, self._cut)
         self._hurries = 0
-        self._repetitions = Repetitions(self._clock.monotonic)
+        self._outages = engine.outages
         self._bugs = Bugs()
         self._identity = ProducerIdentity()
         self._ids: ProducerIdSource | None = None
@@ -309,6 +318,10 @@ class Outbox:
         counters.batch_bytes_sent += queued.size
         counters.delivery_seconds.observe(self._clock.monotonic() - batch.created)
         self.delivered_records += count
+        if self._outages.troubled:
+            place = queued.queue.topic_partition
+            self._outages.recovered(AGAIN, place)
+            self._outages.recovered(GIVEN_UP, place)
         batch.complete(base_offset, log_append_time_ms)
         self._finished(batch)
         if self._interceptors:
@@ -319,16 +332,21 @@ class Outbox:
         if batch.done:
             self._finished(batch)
             return
-        logger.log(
-            # A bug is in the log already.
-            logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
-            "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
-            batch.topic,
-            batch.partition,
-            batch.count,
-            queued.attempts,
-            error,
-        )
+        if isinstance(error, RequestTimeout) and error.origin == "client":
+            # In an outage this is the end of all batches, one after the other.
+            place = queued.queue.topic_partition
+            self._outages.lost(GIVEN_UP, place, error, records=batch.count)
+        else:
+            logger.log(
+                # A bug is in the log already.
+                logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
+                "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
+                batch.topic,
+                batch.partition,
+                batch.count,
+                queued.attempts,
+                error,
+            )
         self._counters.records_failed += batch.count
         self.failed_records += batch.count
         self.failures.add(batch, error)
@@ -340,17 +358,9 @@ class Outbox:
     def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
         self._counters.batches_retried += 1
         self._counters.retries["Produce"] += 1
-        level, times = self._repetitions.note((queued.node_id, type(error)))
-        logger.log(
-            level,
-            "batch is sent again: topic=%s partition=%s node=%s attempt=%s times=%d error=%s",
-            queued.queue.topic,
-            queued.queue.partition,
-            queued.node_id,
-            queued.attempts,
-            times,
-            error,
-        )
+        place = queued.queue.topic_partition
+        where = {"node": queued.node_id, "partition": place}
+        self._outages.failed(AGAIN, queued.node_id, error, where=where, member=place)
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
         self._moved(queue, error, None)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import KafkaError, UnsupportedVersion, raise_for
-from aiokq.core.repetition import Repetitions
 from aiokq.producer.idempotence import IdState, ProducerIdentity
 from aiokq.wire.init_producer_id import InitProducerIdRequest
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["ProducerIdSource"]
 
 logger = logging.getLogger("aiokq.producer")
+
+TROUBLE: Final = "no producer id"
 
 
 class ProducerIdSource:
@@ -47,7 +48,6 @@ class ProducerIdSource:
         self._issued = issued
         self._refused = refused
         self._needed = asyncio.Event()
-        self._repetitions = Repetitions(engine.environment.clock.monotonic)
 
     def need(self) -> None:
         """Somebody waits for an id."""
@@ -70,10 +70,7 @@ class ProducerIdSource:
             except KafkaError as error:
                 self._identity.refused()
                 delay = self._backoff.next()
-                level, times = self._repetitions.note(type(error))
-                logger.log(
-                    level, "no producer id: retry_in=%.3fs times=%d error=%s", delay, times, error
-                )
+                self._engine.outages.failed(TROUBLE, None, error, where={})
                 if not error.retriable:
                     self._refused(_explained(error))
                     await asyncio.sleep(delay)
@@ -82,7 +79,7 @@ class ProducerIdSource:
                     self._needed.set()
                 continue
             self._backoff.reset()
-            self._repetitions.over()
+            self._engine.outages.ended(TROUBLE, None)
             self._identity.issued(response.producer_id, response.producer_epoch)
             logger.info(
                 "producer id issued: producer_id=%s epoch=%s",

@@ -184,7 +184,7 @@ def test_an_unknown_host_is_one_line_that_names_it(cli: CommandLine):
 def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
     """They explain a wait; unasked they would hide the one line that counts."""
     done = cli("-v", "topics", "list", servers="127.0.0.1:1")
-    assert "node failed" in done.err
+    assert "node unreachable" in done.err
     assert "node failed" not in cli("topics", "list", servers="127.0.0.1:1").err
 
 
