@@ -182,7 +182,10 @@ class DeliveryFailed(KafkaError):
         **context: Unpack[ErrorContext],
     ) -> None:
         first = next((error for error in errors if error is not None), None)
-        places = ", ".join(str(tp) for tp in list(topic_partitions)[:5])
+        # The partitions of a topic that does not exist are not known: -1.
+        places = ", ".join(
+            str(tp) if tp.partition >= 0 else tp.topic for tp in list(topic_partitions)[:5]
+        )
         more = len(topic_partitions) - 5
         text = f"{count} record{'' if count == 1 else 's'} not delivered"
         if places:

@@ -266,6 +266,7 @@ def test_leaving_async_with_raises_for_records_of_a_topic_that_does_not_exist() 
             await leave()
         assert caught.value.count == 3
         assert caught.value.topic_partitions == (TopicPartition("missing", -1),)
+        assert caught.value.message.startswith("3 records not delivered to missing; the first:")
         assert isinstance(caught.value.errors[0], UnknownTopicOrPartition)
         # One second for the second answer, then two.
         assert 3 <= world.loop.time() < 4
