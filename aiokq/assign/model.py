@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["Assignment", "RebalanceProtocol", "Subscription", "Topology"]
@@ -23,7 +24,7 @@ class RebalanceProtocol(Enum):
     """It keeps them, and gives up only those that the next assignment takes away."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Topology:
     """The topics that a group subscribes to.
 
@@ -36,7 +37,7 @@ class Topology:
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscription:
     """What one member tells the assignor.
 
@@ -54,7 +55,7 @@ class Subscription:
     user_data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assignment:
     """What one member is given.
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
+
+from aiokq.core.frozen import frozen
 
 __all__ = ["GroupSpec", "Partitions", "ServerAssignor", "ServerMember", "TopicSpec"]
 
@@ -16,7 +18,7 @@ Partitions: TypeAlias = Mapping[uuid.UUID, frozenset[int]]
 """Some partitions of some topics; a topic without partitions is left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicSpec:
     """A topic that exists.
 
@@ -30,7 +32,7 @@ class TopicSpec:
     racks: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerMember:
     """One member of the group.
 
@@ -47,7 +49,7 @@ class ServerMember:
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSpec:
     """Members by member id, and the topics that exist by topic id."""
 

@@ -356,7 +356,7 @@ class Cluster:
             UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
             RequestTimeout: no leader answered in time; the cause says why.
         """
-        return await self._engine.fetch(
+        return await self._engine.reader.fetch(
             TopicPartition.of(partition),
             offset,
             max_bytes,
@@ -394,7 +394,7 @@ class Cluster:
         Raises:
             KafkaError: as `fetch`.
         """
-        return self._engine.read(
+        return self._engine.reader.read(
             TopicPartition.of(partition),
             start,
             stop,
@@ -429,7 +429,7 @@ class Cluster:
             KafkaError: as `fetch`.
         """
         tp = TopicPartition.of(partition)
-        found = await self._engine.offsets(
+        found = await self._engine.reader.offsets(
             [tp], timestamp, isolation_level=isolation_level, timeout=timeout
         )
         return found[tp]

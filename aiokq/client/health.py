@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["ClusterHealth", "cluster_health"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterHealth:
     """Brokers, partitions and metadata.
 

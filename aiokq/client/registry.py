@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Final, Self
@@ -27,6 +26,7 @@ from aiokq.client.registry_tree import (
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.core.errors import Closed, ConfigError, GroupIdNotFound, NoNode, RequestTimeout
+from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"]
@@ -46,7 +46,7 @@ class RegistryChangeKind(Enum):
     CHILDREN = "children"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistryChange:
     """A change of a node that is watched; ``node`` is what it is now, None if it is gone."""
 

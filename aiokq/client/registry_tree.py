@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiokq.admin.group_types import GroupDescription, MemberDescription
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
+from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -32,7 +32,7 @@ UNKNOWN: Final = -1
 GROUP_PARTS: Final = ("ids", "offsets", "owners")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistryNode:
     """One node of the tree.
 

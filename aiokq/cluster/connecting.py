@@ -6,7 +6,6 @@ import ssl
 
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.options import ConnectionOptions
-from aiokq.connection.sasl.plain import plain
 from aiokq.connection.security import Security, security
 from aiokq.core.errors import ConfigError
 
@@ -36,6 +35,8 @@ def _security(settings: ClusterValues) -> Security:
     if settings.uses_sasl:
         assert settings.sasl_plain_username is not None  # the settings saw to it
         assert settings.sasl_plain_password is not None
+        from aiokq.connection.sasl.plain import plain
+
         mechanism = plain(settings.sasl_plain_username, settings.sasl_plain_password)
     return security(
         settings.security_protocol,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.coordinators import Coordinators
@@ -28,7 +29,6 @@ from aiokq.cluster.metadata import ClusterMetadata, TopicInfo
 from aiokq.cluster.metadata_source import MetadataSource, ask_node, check_bootstrap_servers
 from aiokq.cluster.nodes import Nodes
 from aiokq.cluster.peers import Peers
-from aiokq.cluster.reading import PartitionReader
 from aiokq.cluster.recovery import RecoveryMonitor
 from aiokq.cluster.reducer import CONNECTION_LOST, ClusterState
 from aiokq.cluster.refresh import MetadataAsk, MetadataRefresher
@@ -49,6 +49,9 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
 from aiokq.wire import Request, Response
 from aiokq.wire.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from aiokq.cluster.reading import PartitionReader
 
 __all__ = ["ClusterEngine"]
 
@@ -76,9 +79,6 @@ class ClusterEngine:
         counters: of this cluster and of all clients made from it.
         supervisor: of the engine's own tasks.
         outages: logs the troubles of this cluster and of all clients made from it.
-        fetch: reads once without a consumer, see `PartitionReader.fetch`.
-        read: reads a range of offsets, see `PartitionReader.read`.
-        offsets: offsets by time, see `PartitionReader.offsets`.
         changes: the events, for clients that must act on them at once; the key says what an event
             is about, the latest one of each key is kept.
     """
@@ -152,8 +152,13 @@ class ClusterEngine:
         )
         self.topics = TopicLookup(self)
         self.router = Router(self)
-        reader = PartitionReader(self)
-        self.fetch, self.read, self.offsets = reader.fetch, reader.read, reader.offsets
+
+    @cached_property
+    def reader(self) -> PartitionReader:
+        """Reads without a consumer. Most producers never load it."""
+        from aiokq.cluster.reading import PartitionReader
+
+        return PartitionReader(self)
 
     # -- life -------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 from uuid import UUID
 
 from aiokq.core.errors import KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = [
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventKey:
     """What an event is about: of several events with one key only the latest is state."""
 
@@ -44,7 +45,7 @@ class EventKey:
     subject: Hashable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event(ABC):
     """Something that happened in the cluster or in one of its clients."""
 
@@ -54,7 +55,7 @@ class Event(ABC):
         """The subject whose latest state this event is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerUp(Event):
     """A broker is known and believed to answer: newly listed, moved, or reached again."""
 
@@ -67,7 +68,7 @@ class BrokerUp(Event):
         return EventKey("broker", self.node_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerDown(Event):
     """A broker cannot be reached, or the cluster no longer lists it."""
 
@@ -79,7 +80,7 @@ class BrokerDown(Event):
         return EventKey("broker", self.node_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicAdded(Event):
     """A topic became known, with the leaders that the metadata snapshot has."""
 
@@ -92,7 +93,7 @@ class TopicAdded(Event):
         return EventKey("topic", self.topic)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicRemoved(Event):
     """A topic no longer exists."""
 
@@ -104,7 +105,7 @@ class TopicRemoved(Event):
         return EventKey("topic", self.topic)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicRecreated(Event):
     """A topic was deleted and created again: same name, other id, other records."""
 
@@ -118,7 +119,7 @@ class TopicRecreated(Event):
         return EventKey("topic", self.topic)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionsAdded(Event):
     """A topic has more partitions than before; ``partitions`` is their number now."""
 
@@ -131,7 +132,7 @@ class PartitionsAdded(Event):
         return EventKey("topic", self.topic)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderChanged(Event):
     """A known partition has another leader, none (-1), or the same in a newer epoch."""
 
@@ -150,7 +151,7 @@ class LeaderChanged(Event):
         return EventKey("leader", self.topic_partition)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionFailed(Event):
     """Requests for a partition fail; its recovery is being looked after."""
 
@@ -168,7 +169,7 @@ class PartitionFailed(Event):
         return EventKey("partition", self.topic_partition)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionRecovered(Event):
     """A failed partition has a leader that answers and agrees that it leads."""
 
@@ -186,7 +187,7 @@ class PartitionRecovered(Event):
         return EventKey("partition", self.topic_partition)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throttled(Event):
     """A broker asked for a pause because of a quota (KIP-219); it is being kept."""
 
@@ -199,7 +200,7 @@ class Throttled(Event):
         return EventKey("throttle", self.node_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopStalled(Event):
     """The event loop ran nothing for ``stalled_ms``; ``stack`` is what it was doing."""
 
@@ -212,7 +213,7 @@ class LoopStalled(Event):
         return EventKey("loop", None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeliveriesFailed(Event):
     """Records that nobody awaited were not delivered, and no exception could say so."""
 
@@ -236,7 +237,7 @@ def member_key(group_id: str, member_id: str) -> EventKey:
     return EventKey("assignment", (group_id, member_id))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assigned(Event):
     """Partitions were given to a member of a group, beside those it kept."""
 
@@ -251,7 +252,7 @@ class Assigned(Event):
         return member_key(self.group_id, self.member_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Revoked(Event):
     """Partitions were taken from a member in order; it could still commit."""
 
@@ -266,7 +267,7 @@ class Revoked(Event):
         return member_key(self.group_id, self.member_id)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost(Event):
     """Partitions were lost: another member may own them already, commits are refused."""
 

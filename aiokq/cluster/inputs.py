@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from aiokq.cluster.metadata import BrokerInfo, TopicInfo
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderHint:
     """Who leads now, as told by the former leader in a Produce or Fetch response (KIP-951).
 
@@ -35,7 +35,7 @@ class LeaderHint:
     broker: BrokerInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataReceived:
     """A Metadata response. A topic with an ``error_code`` and no partitions cannot be used."""
 
@@ -47,14 +47,14 @@ class MetadataReceived:
     """Whether all topics of the cluster were asked for, so that one left out does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndpointsLearned:
     """Addresses of brokers told by another response than Metadata (KIP-951, FindCoordinator)."""
 
     brokers: tuple[BrokerInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionLostTo:
     """A broker stopped answering, or could not be connected to."""
 
@@ -62,14 +62,14 @@ class ConnectionLostTo:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeReached:
     """A connection to a broker was opened and negotiated."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionErrored:
     """A request about one partition failed, sent while the leader epoch was ``leader_epoch``."""
 
@@ -79,14 +79,14 @@ class PartitionErrored:
     hint: LeaderHint | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionServed:
     """A request about one partition succeeded."""
 
     topic_partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderVerified:
     """The claimed leader of partitions answered and says itself that it leads, in these epochs."""
 
@@ -94,7 +94,7 @@ class LeaderVerified:
     leader_epochs: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicsForgotten:
     """Nobody is interested in these topics any more. No event: the cluster did not change."""
 

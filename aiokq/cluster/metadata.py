@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
 
 from aiokq.core.errors import BrokerError, error_for
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["NO_LEADER", "BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
@@ -37,7 +38,7 @@ def thawed(values: Mapping[_K, _V]) -> dict[_K, _V]:
     return values.copy() if isinstance(values, MappingProxyType) else dict(values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerInfo:
     """One broker as the cluster advertises it."""
 
@@ -53,7 +54,7 @@ class BrokerInfo:
         return f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionInfo:
     """One partition: who leads it, and where its replicas are (node ids)."""
 
@@ -66,7 +67,7 @@ class PartitionInfo:
     offline: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicInfo:
     """One existing topic and its partitions, by partition number."""
 
@@ -89,7 +90,7 @@ class TopicInfo:
         return tuple(p.partition for p in self.partitions.values() if p.leader < 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterMetadata:
     """What is known of the cluster at one moment. Never changes; a newer one replaces it.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aiokq.core.errors import AuthenticationFailed, KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.supervisor import Supervisor
 
 __all__ = ["Attempt", "NoAnswer", "first_answer"]
@@ -15,7 +15,7 @@ __all__ = ["Attempt", "NoAnswer", "first_answer"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt(Generic[T]):
     """One node that can be asked."""
 
@@ -84,12 +84,12 @@ async def first_answer(
             task.cancel()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Answer(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Failed:
     name: str
     error: KafkaError

@@ -13,7 +13,7 @@ Source: KIP-320, KIP-516, KIP-951; kafka4net's PartitionStateChanges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 from uuid import UUID
 
@@ -49,6 +49,7 @@ from aiokq.cluster.metadata import (
     frozen_map,
     thawed,
 )
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["CONNECTION_LOST", "ClusterState", "reduce"]
@@ -61,7 +62,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 RETIRED_IDS_KEPT = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterState:
     """The snapshot, and what is believed of brokers and partitions beyond it."""
 

@@ -22,6 +22,7 @@ from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
 from aiokq.core.errors import AuthenticationFailed
+from aiokq.core.frozen import frozen
 from aiokq.core.outages import Outages
 
 __all__ = ["MetadataAsk", "MetadataRefresher"]
@@ -34,7 +35,7 @@ RETRIED_CODES = frozenset((3, 100))
 """A topic that does not exist may be about to: asked for again while somebody wants it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataAsk:
     """One request to be made."""
 

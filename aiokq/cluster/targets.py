@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, Literal, TypeAlias
 
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["ANY", "CONTROLLER", "Coordinator", "CoordinatorKind", "Leader", "Target"]
@@ -33,14 +33,14 @@ CONTROLLER: Final = Role.CONTROLLER
 """The controller; with KRaft a broker that forwards to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leader:
     """The leader of a partition."""
 
     topic_partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Coordinator:
     """The coordinator of a group or of a transactional id."""
 

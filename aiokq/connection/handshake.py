@@ -21,8 +21,6 @@ from aiokq.core.errors import (
     error_for,
 )
 from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
-from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from aiokq.connection.options import ConnectionOptions
@@ -172,6 +170,9 @@ async def _ask_versions(
 
 async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
     """Log in: choose the mechanism, then exchange its messages until the broker has no more."""
+    from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
+    from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+
     if connection.api_versions.get(SaslHandshakeRequest.API_KEY, (0, -1))[1] < 1:
         raise UnsupportedVersion(
             "the broker has no SaslHandshake version 1: it is older than 1.0, or its listener"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
+from aiokq.core.frozen import frozen
 
 __all__ = ["FrameBudget", "ServerLimits"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerLimits:
     """What one peer, and all of them, may take of a server. Durations are seconds.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -26,6 +25,7 @@ from aiokq.core.errors import (
     RequestTimeout,
     copy_error,
 )
+from aiokq.core.frozen import frozen
 from aiokq.core.signal import Signal
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Purpose(Enum):
     """Short requests: metadata, offsets, coordinator lookups, admin."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeUp:
     """A connection was made, handshake included."""
 
@@ -68,7 +68,7 @@ class NodeUp:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeDown:
     """An attempt failed, or a connection was lost that this end did not close."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiokq._version import __version__
 from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
 from aiokq.connection.security import PLAINTEXT, Security
+from aiokq.core.frozen import frozen
 
 __all__ = ["ConnectionOptions"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionOptions:
     """How connections to brokers are made and kept. Durations are seconds; defaults are Kafka's.
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiokq.connection.sasl.mechanism import MechanismFactory
 from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost, KafkaError
+from aiokq.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from aiokq.connection.sasl.mechanism import MechanismFactory
 
 __all__ = ["PLAINTEXT", "SECURITY_PROTOCOLS", "Security", "security", "tls_error"]
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Security:
     """TLS and SASL of a connection.
 

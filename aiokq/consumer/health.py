@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiokq.consumer.positions import Stage
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionHealth:
     """One assigned partition.
 
@@ -46,7 +46,7 @@ class PartitionHealth:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerHealth:
     """The fetches from one broker.
 
@@ -61,7 +61,7 @@ class BrokerHealth:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupHealth:
     """A consumer in its group.
 
@@ -89,7 +89,7 @@ class GroupHealth:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConsumerHealth:
     """A consumer at one moment.
 

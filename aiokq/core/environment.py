@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     import random
@@ -80,7 +81,7 @@ class Network(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Environment:
     """Everything the outside world is, to client and broker.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from aiokq.core.frozen import frozen
 from aiokq.core.locks import FileLock
 from aiokq.core.types import Buffer
 
@@ -176,7 +176,7 @@ class Files(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRange:
     """Bytes of an open file, sent without being read where the transport can."""
 

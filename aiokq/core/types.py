@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
+
+from aiokq.core.frozen import frozen
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without a copy."""
@@ -43,7 +44,7 @@ class TopicPartition(NamedTuple):
         return cls(*value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetAndMetadata:
     """What a group commits for a partition.
 
@@ -58,7 +59,7 @@ class OffsetAndMetadata:
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetAndTimestamp:
     """The first record at or after a time.
 
@@ -73,7 +74,7 @@ class OffsetAndTimestamp:
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupMetadata:
     """Which member of which group, for fenced commits (Kafka's ConsumerGroupMetadata).
 
@@ -89,7 +90,7 @@ class GroupMetadata:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicFilter:
     """Which topics to subscribe to: two regular expressions that must match whole names.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
 from aiokq.core.errors import KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.wire.struct import Request, Response
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """Send a request to the group's coordinator; answer with `received` or `failed`.
 
@@ -41,31 +41,31 @@ class Ask:
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abandon:
     """Nobody waits for the request in flight any more: give its connection up."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relocate:
     """The coordinator moved, or does not answer: look it up again before the next request."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GiveUp:
     """These partitions go, in order: stop them, let the user commit and tidy up; then `handled`."""
 
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Take:
     """These partitions are this member's from now on: read them; then `handled`."""
 
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lose:
     """These partitions were taken away, perhaps long ago: commits are refused; then `handled`."""
 
@@ -73,7 +73,7 @@ class Lose:
     error: KafkaError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NeedTopics:
     """This member leads: tell how many partitions these topics have, by `topology`, and again
     whenever that changes."""
@@ -81,14 +81,14 @@ class NeedTopics:
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NeedNames:
     """Tell what these topics are called, by `named`, as soon as it is known."""
 
     topic_ids: frozenset[UUID]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fail:
     """Membership ended with an error that repeating does not mend; the user must know."""
 

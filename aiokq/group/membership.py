@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from aiokq.core.frozen import frozen
 
 __all__ = ["JOIN_SLACK", "OUTSIDE", "MemberConfig", "MemberState"]
 
@@ -16,7 +17,7 @@ OUTSIDE: Final = -1
 """Generation of who is in no group."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberConfig:
     """The settings of a member; times in seconds.
 

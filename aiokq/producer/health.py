@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["ProducerHealth"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerHealth:
     """A producer at one moment.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ParamSpec
 
 from aiokq.core.errors import KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 
 __all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord"]
@@ -17,7 +17,7 @@ logger = logging.getLogger("aiokq.producer")
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerRecord:
     """One record on its way in, before serialization.
 
@@ -34,7 +34,7 @@ class ProducerRecord:
     headers: Sequence[tuple[str, Buffer | None]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchInfo:
     """One batch as interceptors see it.
 

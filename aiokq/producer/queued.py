@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +120,7 @@ class QueueOwner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueLimits:
     """The settings that queues go by, as plain values: they are read for every batch.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["CloseReport"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseReport:
     """What became of all records that a producer accepted; the three numbers add up to that.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from aiokq.core.errors import ConfigError
+from aiokq.core.frozen import frozen
 
 __all__ = ["ProducerTimeouts", "fitted"]
 
@@ -17,7 +18,7 @@ LEAST_REQUEST_TIMEOUT_MS: Final = 100
 """A derived limit for Produce requests is not below this: brokers need time to replicate."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerTimeouts:
     """The limits that a producer keeps, in milliseconds.
 

@@ -238,7 +238,7 @@ def test_closing_is_no_cancellation_of_who_waits():
         engine = make_engine(cluster)
         await engine.start()
         both = [TopicPartition("t", 0), TopicPartition("t", 1)]
-        reading = engine.read(both[0], 0, 20, max_bytes=1)
+        reading = engine.reader.read(both[0], 0, 20, max_bytes=1)
         assert len(await anext(reading)) > 0
 
         async def rest() -> None:
@@ -249,7 +249,7 @@ def test_closing_is_no_cancellation_of_who_waits():
             broker.mood = Mood.SILENT
         calls = [
             asyncio.create_task(rest()),
-            asyncio.create_task(engine.offsets(both, "latest")),
+            asyncio.create_task(engine.reader.offsets(both, "latest")),
             asyncio.create_task(engine.request(wire.DescribeClusterRequest())),
         ]
         await asyncio.sleep(1)

@@ -51,7 +51,9 @@ def test_kafkas_own_numbers_stand_for_the_special_offsets():
         engine = make_engine(cluster)
         await engine.start()
         for number, name in ((-1, "latest"), (-2, "earliest")):
-            assert await engine.offsets([tp(0)], number) == await engine.offsets([tp(0)], name)
+            assert await engine.reader.offsets([tp(0)], number) == await engine.reader.offsets(
+                [tp(0)], name
+            )
         await engine.close()
 
     simulate(main)
@@ -64,7 +66,7 @@ def test_each_leader_is_asked_once():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        found = await engine.offsets([tp(0), tp(1), tp(2)], "latest")
+        found = await engine.reader.offsets([tp(0), tp(1), tp(2)], "latest")
         assert {p.partition: o and o.offset for p, o in found.items()} == {0: 10, 1: 11, 2: 12}
         asked = [
             s.node_id for s in cluster.served if isinstance(s.request, wire.ListOffsetsRequest)
@@ -82,9 +84,13 @@ def test_times_give_offset_and_timestamp_or_none():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        assert await engine.offsets([tp(0)], 4_500) == {tp(0): OffsetAndTimestamp(5, 5_000, 0)}
-        assert await engine.offsets([tp(0)], 99_000) == {tp(0): None}
-        assert await engine.offsets([tp(0)], "earliest") == {tp(0): OffsetAndTimestamp(0, -1)}
+        assert await engine.reader.offsets([tp(0)], 4_500) == {
+            tp(0): OffsetAndTimestamp(5, 5_000, 0)
+        }
+        assert await engine.reader.offsets([tp(0)], 99_000) == {tp(0): None}
+        assert await engine.reader.offsets([tp(0)], "earliest") == {
+            tp(0): OffsetAndTimestamp(0, -1)
+        }
         await engine.close()
 
     simulate(main)
@@ -99,7 +105,7 @@ def test_a_moved_leader_is_asked_instead():
         await engine.start()
         await engine.topic("t")
         cluster.move("t", 0, 3)
-        found = await engine.offsets([tp(0), tp(1)], "latest")
+        found = await engine.reader.offsets([tp(0), tp(1)], "latest")
         assert found[tp(0)] == OffsetAndTimestamp(10, -1)
         counts = [
             sum(len(t.partitions) for t in request.topics)
@@ -145,7 +151,7 @@ def test_a_final_error_is_not_retried():
         engine = make_engine(cluster)
         await engine.start()
         with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
-            await engine.offsets([tp(0)], "latest")
+            await engine.reader.offsets([tp(0)], "latest")
         assert engine.now() < 0.1
         await engine.close()
 
@@ -160,7 +166,7 @@ def test_a_timeout_names_the_last_error():
         engine = make_engine(cluster)
         await engine.start()
         with pytest.raises(RequestTimeout, match="NOT_LEADER_OR_FOLLOWER"):
-            await engine.offsets([tp(0)], "latest", timeout=2)
+            await engine.reader.offsets([tp(0)], "latest", timeout=2)
         assert engine.now() == pytest.approx(2, abs=0.1)
         await engine.close()
 
@@ -176,8 +182,8 @@ def test_old_brokers_refuse_what_they_do_not_know():
         engine = make_engine(cluster)
         await engine.start()
         with pytest.raises(UnsupportedVersion, match="needs version 7"):
-            await engine.offsets([tp(0)], "max_timestamp")
-        assert (await engine.offsets([tp(0)], "latest"))[tp(0)] is not None
+            await engine.reader.offsets([tp(0)], "max_timestamp")
+        assert (await engine.reader.offsets([tp(0)], "latest"))[tp(0)] is not None
         await engine.close()
 
     simulate(main)

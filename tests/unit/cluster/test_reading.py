@@ -37,11 +37,11 @@ def test_fetch_gives_records_and_where_to_go_on():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        got = await engine.fetch(TP, 7, 1)
+        got = await engine.reader.fetch(TP, 7, 1)
         assert [(r.offset, r.value) for r in got] == [(7, b"v7"), (8, b"v8"), (9, b"v9")]
         assert (got.next_offset, got.high_watermark, got.log_start_offset) == (10, 20, 0)
         assert (got.topic, got.partition, got.offset, len(got)) == ("t", 0, 7, 3)
-        end = await engine.fetch(TP, 20)
+        end = await engine.reader.fetch(TP, 20)
         assert (len(end), end.next_offset) == (0, 20)
         await engine.close()
 
@@ -55,7 +55,7 @@ def test_what_was_fetched_says_who_wrote_it():
         prepare(cluster, batches=3)
         engine = make_engine(cluster)
         await engine.start()
-        got = await engine.fetch(TP, 7)
+        got = await engine.reader.fetch(TP, 7)
         assert got.producer_ids() == [(10, -1), (15, -1)]
         await engine.close()
 
@@ -71,7 +71,7 @@ def test_every_version_of_fetch_works(version: int):
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        assert len(await engine.fetch(TP, 0)) == 20
+        assert len(await engine.reader.fetch(TP, 0)) == 20
         await engine.close()
 
     simulate(main)
@@ -85,7 +85,7 @@ def test_without_topic_ids_names_are_used():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        assert len(await engine.fetch(TP, 0)) == 20
+        assert len(await engine.reader.fetch(TP, 0)) == 20
         served = [s.version for s in cluster.served if isinstance(s.request, wire.FetchRequest)]
         assert served == [12]
         await engine.close()
@@ -101,7 +101,7 @@ def test_read_gives_exactly_the_range(start: int, stop: int):
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        batches = [batch async for batch in engine.read(TP, start, stop, max_bytes=1)]
+        batches = [batch async for batch in engine.reader.read(TP, start, stop, max_bytes=1)]
         assert [r.offset for batch in batches for r in batch] == list(range(start, stop))
         assert batches[-1].next_offset == stop
         assert [b.offset for b in batches[1:]] == [b.next_offset for b in batches[:-1]]
@@ -117,7 +117,7 @@ def test_an_empty_range_ends_at_once():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        assert [b async for b in engine.read(TP, 5, 5)] == []
+        assert [b async for b in engine.reader.read(TP, 5, 5)] == []
         assert not cluster.requests(wire.FetchRequest)
         await engine.close()
 
@@ -132,7 +132,7 @@ def test_read_without_stop_ends_at_the_end_of_now():
         engine = make_engine(cluster)
         await engine.start()
         offsets = []
-        async for batch in engine.read(TP, "earliest", max_bytes=1):
+        async for batch in engine.reader.read(TP, "earliest", max_bytes=1):
             logs.log("t", 0).append(b"later")
             offsets += [record.offset for record in batch]
         assert offsets == list(range(20))
@@ -148,7 +148,7 @@ def test_read_takes_kafkas_numbers_for_the_ends():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        batches = [batch async for batch in engine.read(TP, -2, -1)]
+        batches = [batch async for batch in engine.reader.read(TP, -2, -1)]
         assert [r.offset for batch in batches for r in batch] == list(range(20))
         await engine.close()
 
@@ -163,7 +163,7 @@ def test_read_waits_for_a_stop_beyond_the_end():
         engine = make_engine(cluster)
         await engine.start()
         asyncio.get_running_loop().call_later(2, lambda: logs.log("t", 0).append(b"a", b"b", b"c"))
-        offsets = [r.offset async for batch in engine.read(TP, 18, 22) for r in batch]
+        offsets = [r.offset async for batch in engine.reader.read(TP, 18, 22) for r in batch]
         assert offsets == [18, 19, 20, 21]
         assert 2 < engine.now() < 2.2
         await engine.close()
@@ -178,7 +178,7 @@ def test_read_fetches_ahead_and_stops_when_left():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        batches = engine.read(TP, 0, 20, max_bytes=1)
+        batches = engine.reader.read(TP, 0, 20, max_bytes=1)
         await anext(batches)
         await asyncio.sleep(1)
         assert len(cluster.requests(wire.FetchRequest)) == 2
@@ -198,7 +198,7 @@ def test_a_compacted_range_ends_at_its_stop():
         logs.log("t", 0).append(b"x", at=50)
         engine = make_engine(cluster)
         await engine.start()
-        batches = [batch async for batch in engine.read(TP, 0, 30, max_bytes=1)]
+        batches = [batch async for batch in engine.reader.read(TP, 0, 30, max_bytes=1)]
         assert [r.offset for batch in batches for r in batch] == [0, 1, 2, 3, 4]
         assert batches[-1].next_offset == 30
         await engine.close()
@@ -220,13 +220,13 @@ def test_read_committed_leaves_out_what_was_aborted():
         log.last_stable = 5
         engine = make_engine(cluster)
         await engine.start()
-        committed = await engine.fetch(TP, 0, isolation_level="read_committed")
+        committed = await engine.reader.fetch(TP, 0, isolation_level="read_committed")
         assert [(r.offset, r.value) for r in committed] == [(0, b"plain"), (4, b"plain")]
         assert (committed.next_offset, committed.last_stable_offset) == (5, 5)
-        everything = await engine.fetch(TP, 0)
+        everything = await engine.reader.fetch(TP, 0)
         assert [r.offset for r in everything] == [0, 1, 2, 4, 5]
         with pytest.raises(ConfigError, match="read_committed"):
-            await engine.fetch(TP, 0, isolation_level="committed")  # type: ignore[arg-type]
+            await engine.reader.fetch(TP, 0, isolation_level="committed")  # type: ignore[arg-type]
         await engine.close()
 
     simulate(main)
@@ -241,7 +241,7 @@ def test_compressed_batches_are_read():
             logs.log("t", 0).append(b"v" * 100, codec=codec)
         engine = make_engine(cluster)
         await engine.start()
-        assert [r.value for r in await engine.fetch(TP, 0)] == [b"v" * 100] * 5
+        assert [r.value for r in await engine.reader.fetch(TP, 0)] == [b"v" * 100] * 5
         await engine.close()
 
     simulate(main)
@@ -257,7 +257,7 @@ def test_a_damaged_batch_is_an_error_with_its_offset():
         log.batches[1] = (first, after, data[:-1] + b"\xff")
         engine = make_engine(cluster)
         await engine.start()
-        got = await engine.fetch(TP, 0)
+        got = await engine.reader.fetch(TP, 0)
         assert got.next_offset == 20
         with pytest.raises(CorruptRecord, match="5"):
             list(got)
@@ -274,7 +274,7 @@ def test_a_leader_that_moves_is_followed():
         engine = make_engine(cluster)
         await engine.start()
         offsets = []
-        async for batch in engine.read(TP, 0, 20, max_bytes=1):
+        async for batch in engine.reader.read(TP, 0, 20, max_bytes=1):
             if batch.offset == 0:
                 cluster.move("t", 0, 2)
             offsets += [record.offset for record in batch]
@@ -292,10 +292,10 @@ def test_a_hint_saves_the_metadata_request():
         prepare(cluster).hints = True
         engine = make_engine(cluster)
         await engine.start()
-        await engine.fetch(TP, 0)
+        await engine.reader.fetch(TP, 0)
         count = len(cluster.requests(wire.MetadataRequest))
         cluster.move("t", 0, 3)
-        assert len(await engine.fetch(TP, 0)) == 20
+        assert len(await engine.reader.fetch(TP, 0)) == 20
         assert engine.metadata.leader(TP) == 3
         assert len(cluster.requests(wire.MetadataRequest)) == count
         await engine.close()
@@ -310,13 +310,13 @@ def test_a_dead_leader_is_waited_for_within_the_timeout():
         prepare(cluster)
         engine = make_engine(cluster)
         await engine.start()
-        await engine.fetch(TP, 0)
+        await engine.reader.fetch(TP, 0)
         cluster.brokers[1].die()
         with pytest.raises(RequestTimeout, match="refused"):
-            await engine.fetch(TP, 0, timeout=2)
+            await engine.reader.fetch(TP, 0, timeout=2)
         cluster.brokers[1].fence()
         cluster.move("t", 0, 2)
-        assert len(await engine.fetch(TP, 0, timeout=5)) == 20
+        assert len(await engine.reader.fetch(TP, 0, timeout=5)) == 20
         await engine.close()
 
     simulate(main)
@@ -330,13 +330,13 @@ def test_what_is_not_there_is_said_so():
         engine = make_engine(cluster)
         await engine.start()
         with pytest.raises(OffsetOutOfRange, match="offset 99 is not in the log"):
-            await engine.fetch(TP, 99)
+            await engine.reader.fetch(TP, 99)
         before = engine.now()
         with pytest.raises(UnknownTopicOrPartition, match=r"has 1 partition .*no partition 5"):
-            await engine.fetch(TopicPartition("t", 5), 0)
+            await engine.reader.fetch(TopicPartition("t", 5), 0)
         assert engine.now() - before < 1
         with pytest.raises(UnknownTopicOrPartition, match="nope"):
-            await engine.fetch(TopicPartition("nope", 0), 0, timeout=1)
+            await engine.reader.fetch(TopicPartition("nope", 0), 0, timeout=1)
         await engine.close()
 
     simulate(main)
@@ -350,7 +350,7 @@ def test_records_become_arrow():
         prepare(cluster, batches=1)
         engine = make_engine(cluster)
         await engine.start()
-        got = await engine.fetch(TP, 2)
+        got = await engine.reader.fetch(TP, 2)
         table = got.to_arrow(["offset", "value"])
         assert table.to_pydict() == {"value": [b"v2", b"v3", b"v4"], "offset": [2, 3, 4]}
         await engine.close()

@@ -1,0 +1,114 @@
+"""Owns `frozen`, the decorator of value classes: frozen dataclasses with slots, compiled late.
+
+`dataclass(frozen=True, slots=True)` compiles eight functions a class, which takes half a
+millisecond. A client has some hundred such classes, and a process makes objects of a few. So the
+functions are compiled when the first object of a class is made.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+
+__all__ = ["frozen"]
+
+T = TypeVar("T")
+
+_COMPILED: Final = ("__init__", "__repr__", "__eq__", "__hash__")
+"""What a class may not define itself."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def frozen(cls: type[T]) -> type[T]:
+    """A class like one of ``dataclass(frozen=True, slots=True)``.
+
+    Fields are the annotations of the body and of bases that are `frozen`. `dataclasses.field` and
+    ``__post_init__`` work, and the functions of `dataclasses` take the class and its objects.
+
+    Raises:
+        TypeError: the class has an ``__init__`` or the like of its own.
+    """
+    namespace = dict(cls.__dict__)
+    if mine := [name for name in _COMPILED if name in namespace]:
+        raise TypeError(f"{cls.__name__} has {mine[0]} of its own: use dataclass()")
+    own = {
+        name: namespace.pop(name, dataclasses.MISSING)
+        for name, annotation in namespace.get("__annotations__", {}).items()
+        if not annotation.startswith("ClassVar")
+    }
+    del namespace["__dict__"], namespace["__weakref__"]
+    namespace.update(
+        __slots__=tuple(own),
+        __frozen_fields__=own,
+        __dataclass_fields__=_Fields(),
+        __setattr__=_refuse_to_set,
+        __delattr__=_refuse_to_delete,
+        __getstate__=_get_state,
+        __setstate__=_set_state,
+    )
+    metaclass: Any = type(cls)  # such as ABCMeta
+    made = metaclass(cls.__name__, cls.__bases__, namespace)
+    made.__qualname__ = cls.__qualname__
+    made.__init__ = _first_init(made)
+    result: type[T] = made
+    return result
+
+
+class _Fields:
+    """`__dataclass_fields__` of a class that is not complete."""
+
+    def __get__(self, instance: object, owner: Any) -> object:
+        for cls in owner.__mro__:
+            if cls.__dict__.get("__dataclass_fields__") is self:
+                _complete(cls)
+        return owner.__dataclass_fields__
+
+
+def _first_init(cls: Any) -> Callable[..., None]:
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
+        _complete(cls)
+        cls.__init__(self, *args, **kwargs)
+
+    return __init__
+
+
+def _complete(cls: Any) -> None:
+    """Gives the class what a dataclass has. Threads that do it at once do the same."""
+    annotations: dict[str, object] = {}
+    namespace: dict[str, Any] = {"__module__": cls.__module__, "__annotations__": annotations}
+    for base in reversed(cls.__mro__):
+        for name, default in base.__dict__.get("__frozen_fields__", {}).items():
+            annotations[name] = base.__annotations__[name]
+            if default is not dataclasses.MISSING:
+                # A Field belongs to the class that is made of it, and this may be a subclass.
+                namespace[name] = (
+                    copy.copy(default) if isinstance(default, dataclasses.Field) else default
+                )
+    if hasattr(cls, "__post_init__"):
+        namespace["__post_init__"] = cls.__post_init__
+    plain: Any = type(cls.__name__, (), namespace)
+    pattern = dataclasses.dataclass(frozen=True)(plain)
+    for name in (*_COMPILED, "__match_args__", "__dataclass_params__"):
+        setattr(cls, name, pattern.__dict__[name])
+    cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    # Last: who finds it takes the class for complete.
+    cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
+
+
+def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_to_delete(self: object, name: str) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _get_state(self: Any) -> list[object]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[object]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
