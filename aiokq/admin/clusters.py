@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiokq.admin.retrying import repeated
 from aiokq.cluster.answers import metadata_received, metadata_request
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import ANY
 from aiokq.core.errors import UnsupportedVersion, raise_for
+from aiokq.core.frozen import frozen
 from aiokq.wire.describe_cluster import DescribeClusterRequest
 from aiokq.wire.metadata import MetadataRequest
 
@@ -17,7 +16,7 @@ __all__ = ["BrokerDescription", "ClusterDescription", "describe_cluster"]
 FENCED_SINCE = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerDescription:
     """One broker; a fenced one is registered but not in service (only listed if asked for)."""
 
@@ -28,7 +27,7 @@ class BrokerDescription:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterDescription:
     """The cluster. With KRaft ``controller_id`` is a broker that forwards to the controller."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TypeAlias
 
 from aiokq.admin.topics import config_text
 from aiokq.cluster.metadata import frozen_map
 from aiokq.core.errors import KafkaError
+from aiokq.core.frozen import frozen
 
 __all__ = [
     "AlterOperation",
@@ -69,7 +70,7 @@ OWN_SOURCE = {
 """The source of the values that were set for a resource itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigResource:
     """Something that has configs: a topic by name, a broker by id as text ("" for all brokers)."""
 
@@ -87,7 +88,7 @@ ResourceLike: TypeAlias = ConfigResource | str
 """A resource; a plain string is the topic of that name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigSynonym:
     """A value that would hold if more specific ones were not set."""
 
@@ -96,7 +97,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigEntry:
     """One config; ``value`` is None where it is sensitive or not set."""
 
@@ -114,7 +115,7 @@ class ConfigEntry:
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigDescription:
     """The configs of one resource, by name."""
 
@@ -123,7 +124,7 @@ class ConfigDescription:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigsAltered:
     """Outcome of changing one resource."""
 
@@ -140,7 +141,7 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigChange:
     """One change; made by its class methods."""
 

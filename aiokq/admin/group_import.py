@@ -6,7 +6,7 @@ Where they come from is zookeeper.py's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.group_offsets import alter_group_offsets, check_offset, list_group_offsets
@@ -15,6 +15,7 @@ from aiokq.admin.results import Results
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import KafkaError, OffsetOutOfRange
+from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = ["GroupOffsetImported", "import_group_offsets"]
@@ -22,7 +23,7 @@ __all__ = ["GroupOffsetImported", "import_group_offsets"]
 GroupPartition = tuple[str, TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsetImported:
     """Outcome for one partition of one group.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiokq.admin.coordinated import may_have_been_done, per_item_of
@@ -22,6 +21,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
     error_for,
 )
+from aiokq.core.frozen import frozen
 from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aiokq.wire.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -34,7 +34,7 @@ LEAVING: Final = -1
 """The member epoch that says goodbye (KIP-848)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Member:
     member_id: str
     group_instance_id: str | None

@@ -6,7 +6,6 @@ Source: Kafka's `OffsetsUtils.java`, the rules of `kafka-consumer-groups.sh --re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -22,6 +21,7 @@ from aiokq.admin.log_offsets import log_offsets, partitions_of
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
+from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
@@ -39,7 +39,7 @@ MAX_TIME: Final = 2**63 - 1
 """Of what a request has room for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetTo:
     """Where offsets are reset to; made by the class methods.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Self
 
 from aiokq.cluster.metadata import BrokerInfo, frozen_map
 from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -77,7 +78,7 @@ class GroupType(_Name):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupListing:
     """One group of a listing.
 
@@ -101,7 +102,7 @@ class GroupListing:
         return not self.protocol_type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberDescription:
     """One member of a group.
 
@@ -134,7 +135,7 @@ class MemberDescription:
     assignment_data: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupDescription:
     """One group with its members, sorted by client and member id.
 
@@ -163,7 +164,7 @@ class GroupDescription:
         return {tp: member for member in self.members for tp in member.assignment}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupDeleted:
     """Outcome of deleting one group."""
 
@@ -171,7 +172,7 @@ class GroupDeleted:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberRemoved:
     """Outcome of removing one member, given by its id or by its instance id."""
 
@@ -180,7 +181,7 @@ class MemberRemoved:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsets:
     """What one group has committed.
 
@@ -195,7 +196,7 @@ class GroupOffsets:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsetAltered:
     """Outcome of committing one partition's offset."""
 
@@ -203,7 +204,7 @@ class GroupOffsetAltered:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsetDeleted:
     """Outcome of deleting one partition's offset."""
 
@@ -211,7 +212,7 @@ class GroupOffsetDeleted:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsetReset:
     """Outcome of resetting one partition.
 
@@ -228,7 +229,7 @@ class GroupOffsetReset:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionLag:
     """How far a group is behind in one partition.
 
@@ -247,7 +248,7 @@ class PartitionLag:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupLag:
     """How far a group is behind.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import KafkaError, error_for, raise_for
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.wire.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 
@@ -18,7 +18,7 @@ __all__ = ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo", "describe_log_di
 Outcomes = dict[int, "BrokerLogDirs | KafkaError"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicaInfo:
     """One partition's log in a directory.
 
@@ -33,7 +33,7 @@ class ReplicaInfo:
     is_future: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogDirDescription:
     """One log directory.
 
@@ -54,7 +54,7 @@ class LogDirDescription:
         return sum(replica.size_bytes for replica in self.replicas.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerLogDirs:
     """Outcome for one broker: its directories, in its order."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
 from aiokq.cluster.offsets import list_offsets as look_up
 from aiokq.core.errors import KafkaError
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 
 __all__ = ["OffsetListing", "list_offsets"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetListing:
     """One partition's offset; -1 for ``offset`` and ``timestamp_ms`` where no record is that young,
     -1 for ``timestamp_ms`` also at the ends of the log."""

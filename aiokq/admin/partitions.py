@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
 from aiokq.core.errors import KafkaError, error_for
+from aiokq.core.frozen import frozen
 from aiokq.wire.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -19,7 +19,7 @@ from aiokq.wire.create_partitions import (
 __all__ = ["NewPartitions", "PartitionsCreated", "create_partitions"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewPartitions:
     """How many partitions a topic shall have.
 
@@ -33,7 +33,7 @@ class NewPartitions:
     assignments: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionsCreated:
     """Outcome for one topic."""
 

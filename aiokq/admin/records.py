@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from aiokq.admin.results import Results
@@ -13,6 +12,7 @@ from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import no_such_partition
 from aiokq.core.errors import ConfigError, KafkaError, LeaderNotAvailable, error_for
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.wire.delete_records import (
     DeleteRecordsPartition,
@@ -26,7 +26,7 @@ HIGH_WATERMARK = -1
 Outcomes = dict[TopicPartition, "RecordsDeleted | KafkaError"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordsDeleted:
     """Outcome for one partition; ``low_watermark`` is its first offset now."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
     error_for,
 )
+from aiokq.core.frozen import frozen
 from aiokq.wire.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -61,7 +62,7 @@ PAGE = 2000
 """Partitions per page of a description; Kafka's own limit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTopic:
     """A topic to be created.
 
@@ -80,7 +81,7 @@ class NewTopic:
     configs: Mapping[str, str | int | float | bool | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicCreated:
     """Outcome of creating one topic. Numbers are -1 where the broker is too old to tell."""
 
@@ -92,7 +93,7 @@ class TopicCreated:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicDeleted:
     """Outcome of deleting one topic."""
 
@@ -101,7 +102,7 @@ class TopicDeleted:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicListing:
     """One topic of a listing."""
 
@@ -111,7 +112,7 @@ class TopicListing:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionDescription:
     """One partition: node ids of its leader (-1 for none) and replicas.
 
@@ -128,7 +129,7 @@ class PartitionDescription:
     eligible_leaders: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicDescription:
     """One topic with its partitions, in order."""
 

@@ -1,6 +1,7 @@
 """Cluster: the public face of one cluster; makes the clients that share it.
 
-What it knows of the cluster, and how, is the engine's matter.
+What it knows of the cluster, and how, is the engine's matter. Each kind of client is imported when
+the first one is made: few programs use all of them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, Unpack
 
-from aiokq.admin.client import Admin
-from aiokq.admin.values import AdminValues
 from aiokq.client.health import ClusterHealth, cluster_health
-from aiokq.client.registry import Registry
 from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
@@ -26,25 +24,25 @@ from aiokq.cluster.partition_records import PartitionRecords
 from aiokq.cluster.reading import DEFAULT_FETCH_BYTES
 from aiokq.cluster.targets import Leader, Role, Target
 from aiokq.cluster.values import ClusterValues
-from aiokq.consumer.consumer import Consumer
-from aiokq.consumer.values import ConsumerValues
 from aiokq.core.counters import ClientCounters
 from aiokq.core.errors import ConfigError
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
-from aiokq.producer.producer import Producer
-from aiokq.producer.values import ProducerValues
 from aiokq.wire import Request, Response
 
 if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
     from aiokq.admin.overrides import AdminOverrides
     from aiokq.admin.settings import AdminSettings
+    from aiokq.client.registry import Registry
     from aiokq.cluster.overrides import ClusterOverrides
     from aiokq.cluster.settings import ClusterSettings
+    from aiokq.consumer.consumer import Consumer
     from aiokq.consumer.handlers import RebalanceHandler
     from aiokq.consumer.overrides import ConsumerOverrides
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
+    from aiokq.producer.producer import Producer
     from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["Cluster", "PartitionLike"]
@@ -209,6 +207,8 @@ class Cluster:
     @property
     def registry(self) -> Registry:
         """The cluster as the tree that Kafka kept in ZooKeeper: read-only, with watches."""
+        from aiokq.client.registry import Registry
+
         return Registry(self._engine)
 
     async def refresh(self, *topics: str, timeout: float | None = None) -> ClusterMetadata:
@@ -236,6 +236,9 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
+        from aiokq.producer.producer import Producer
+        from aiokq.producer.values import ProducerValues
+
         values = merged(ProducerValues, self._settings, settings, dict(overrides))
         producer = Producer(_values=values, _engine=self._engine)
         self._producers.add(producer)
@@ -259,6 +262,9 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
+        from aiokq.consumer.consumer import Consumer
+        from aiokq.consumer.values import ConsumerValues
+
         values = merged(ConsumerValues, self._settings, settings, dict(overrides))
         consumer = Consumer(
             *topics,
@@ -279,6 +285,9 @@ class Cluster:
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
         """
+        from aiokq.admin.client import Admin
+        from aiokq.admin.values import AdminValues
+
         values = merged(AdminValues, self._settings, settings, dict(overrides))
         admin = Admin(_values=values, _engine=self._engine)
         self._admins.add(admin)

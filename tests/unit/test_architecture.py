@@ -267,7 +267,7 @@ def test_the_brokers_start_path_is_light():
 
 @pytest.mark.parametrize(
     "package",
-    ["assign", "client", "cluster", "connection", "consumer", "core", "group", "producer"],
+    ["admin", "assign", "client", "cluster", "connection", "consumer", "core", "group", "producer"],
 )
 def test_frozen_value_classes_are_compiled_late(package: str):
     """Half a millisecond a class, for a hundred of them, was a third of what an import took."""

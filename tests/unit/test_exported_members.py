@@ -135,6 +135,16 @@ def test_a_client_made_by_keywords_loads_no_pydantic(name: str):
     assert not [module for module in loaded if module.endswith(".settings")]
 
 
+def test_a_cluster_loads_the_clients_that_are_made_of_it():
+    """It loaded producer, consumer, groups and administration for whoever uses one of them."""
+    unused = ("aiokq.admin", "aiokq.assign", "aiokq.consumer", "aiokq.group", "aiokq.producer")
+    loaded = modules_after('from aiokq import Cluster; Cluster("h:1")')
+    assert not [module for module in loaded if module.startswith(unused)]
+    loaded = modules_after('from aiokq import Cluster; Cluster("h:1").producer()')
+    assert "aiokq.producer.producer" in loaded
+    assert not [module for module in loaded if module.startswith(unused[:-1])]
+
+
 def test_a_producer_loads_what_it_produces_with():
     """Each module costs a quarter of a millisecond, whether or not anything of it is used."""
     loaded = {m for m in modules_after('from aiokq import Producer; Producer("h:1")') if "." in m}
