@@ -3958,6 +3958,10 @@ def _open_next(cursor: Cursor) -> cython.int:
                 cursor.remaining = count
                 if not cython.compiled:
                     _decode_batch(cursor, count)
+        elif cursor.aborted is not None:
+            # A cursor may begin amid batches: a transaction that ended before must not hide what
+            # its producer wrote later.
+            _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
         if cursor.sub is not None:
             cursor.sub_at = at + total
         else:
@@ -4160,6 +4164,15 @@ def _skip_below(cursor: Cursor) -> cython.int:
 
 
 @cython.cfunc
+def _bad_record(cursor: Cursor, what: object) -> object:
+    """A record cannot be read: that is an error, unless all that is wanted was handed over."""
+    if cursor.position < cursor.stop:
+        _corrupt(cursor, what, None)
+    _end(cursor)
+    return None
+
+
+@cython.cfunc
 def _hand_over(cursor: Cursor) -> object:
     """The next record of the open batch; None where it lies beyond the stop offset."""
     if cython.compiled:
@@ -4167,10 +4180,10 @@ def _hand_over(cursor: Cursor) -> object:
         offset: cython.longlong
         record: Record
         if not aiokq_parse_record(cursor.record, cursor.record_end, cython.address(fields)):
-            _corrupt(cursor, "a malformed record", None)
+            return _bad_record(cursor, "a malformed record")
         offset = cursor.base_offset + fields.offset_delta
         if offset < cursor.position or fields.offset_delta > cursor.last_delta:
-            _corrupt(cursor, "record offsets that do not rise", None)
+            return _bad_record(cursor, "record offsets that do not rise")
         if offset >= cursor.stop:
             _pass(cursor, cursor.stop)
             _end(cursor)
@@ -4215,7 +4228,7 @@ def _hand_over(cursor: Cursor) -> object:
         return record
     else:
         if not cursor.ready:
-            _corrupt(cursor, cursor.ready_error, None)
+            return _bad_record(cursor, cursor.ready_error)
         record = cursor.ready.pop()
         if record is None:
             _pass(cursor, cursor.stop)
@@ -4627,6 +4640,9 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 cursor.last_offset = offset
                 cursor.last_epoch = cursor.epoch
                 cursor.position = offset + 1
+            if problem is not None and cursor.position >= cursor.stop:
+                problem = None  # as _bad_record() has it
+                _end(cursor)
             if cursor.remaining == 0 and cursor.opened:
                 _leave_batch(cursor)
         if problem is not None and rows == 0:

@@ -705,6 +705,35 @@ def test_what_was_only_fetched_ahead_of_a_truncation_is_dropped_quietly() -> Non
 # -- transactions
 
 
+@pytest.mark.parametrize("how", ["pause", "batches"])
+def test_a_transaction_that_was_aborted_before_hides_nothing_that_comes_later(how: str) -> None:
+    """What is read on from the middle of fetched records passes over the marker that ended it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        log = kafka.log("orders")
+        of_7: dict[str, Any] = {"attributes": 0x10, "producer_id": 7, "producer_epoch": 0}
+        log.append([b"a", b"b"], **of_7)
+        log.append_marker(ABORT, 7)
+        log.append([b"c", b"d"], **of_7)
+        log.append_marker(COMMIT, 7)
+        log.append([b"e"])
+        log.aborted = [(7, 0)]
+        async with consumer(world, kafka, "orders", isolation_level="read_committed") as c:
+            await asyncio.sleep(2)
+            assert (await c.getone()).value == b"c"
+            if how == "pause":
+                c.pause(T0)
+                c.resume(T0)
+                assert values(await read(c, 2)) == [b"d", b"e"]
+            else:
+                async for batch in c.batches():
+                    assert (len(batch), values(batch)) == (2, [b"d", b"e"])
+                    break
+
+    simulate(body)
+
+
 def test_read_committed_leaves_out_what_was_aborted_and_stops_at_what_is_open() -> None:
     """Three transactions: committed, aborted, open."""
 

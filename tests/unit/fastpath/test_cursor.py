@@ -243,7 +243,9 @@ def test_read_committed_hides_aborted_transactions(
     assert reading.position == 14
     assert [r.offset for r in cursor(data, aborted=[])] == [0, 1, 2, 3, 4, 5, 7, 8, 11, 12]
     assert [r.offset for r in cursor(data)] == [0, 1, 2, 3, 4, 5, 7, 8, 11, 12]
-    assert [r.offset for r in cursor(data, 3, aborted=[(7, 0), (8, 11)])] == [3, 4, 5, 7, 8]
+    for start, left in ((3, [3, 4, 5, 7, 8]), (7, [7, 8]), (8, [8]), (9, [])):
+        reading = cursor(data, start, aborted=[(7, 0), (8, 11)])
+        assert [r.offset for r in reading] == left, "transactions that ended before hide nothing"
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -342,6 +344,20 @@ def test_what_stands_before_a_bad_record_is_handed_over(
         reading.skip_batch()
         assert reading.position == 5
         assert list(reading) == []
+
+
+def test_damage_behind_the_stop_offset_is_not_met(encode: Make, cursor: Make) -> None:
+    """What is good of a batch that is cut short can be read, as often as one likes."""
+    data = bytearray(encode(simple(5)))
+    data[len(encode(simple(3)))] = 1  # the length of the fourth record
+    for stop in (1, 3):
+        reading = cursor(bytes(data), stop_offset=stop, check_crcs=False)
+        assert [r.offset for r in reading] == list(range(stop))
+        assert (reading.position, reading.exhausted) == (stop, True)
+        columns = cursor(bytes(data), stop_offset=stop, check_crcs=False)
+        assert (len(columns.columns()), columns.position, columns.exhausted) == (stop, stop, True)
+    with pytest.raises(CorruptRecord):
+        list(cursor(bytes(data), stop_offset=4, check_crcs=False))
 
 
 def test_headers_that_lie_are_corrupt(core: ModuleType, encode: Make, cursor: Make) -> None:
