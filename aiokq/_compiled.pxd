@@ -213,6 +213,7 @@ cdef class Cursor:
     cdef int time_type
     cdef bint bounded
     cdef bint check_crcs
+    cdef bint deferred
     cdef bint ended
     cdef bint opened
     cdef bint untimed

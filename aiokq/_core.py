@@ -3522,6 +3522,7 @@ class Cursor:
         "check_crcs",
         "codecs",
         "count",
+        "deferred",
         "ended",
         "epoch",
         "error",
@@ -3591,6 +3592,7 @@ class Cursor:
         self.ended = False
         self.partial = 0
         self.error = None
+        self.deferred = False
         self.source = memoryview(data).cast("B")
         if cython.compiled:
             if self.buffer != cython.NULL:
@@ -3637,6 +3639,12 @@ class Cursor:
         return self.ended
 
     @property
+    def raised(self):
+        """What was raised for the batch that comes next, and is raised again until that is skipped;
+        None while there is none."""
+        return None if self.deferred else self.error
+
+    @property
     def last_handed_offset(self):
         """Offset of the record handed over last, -1 before the first."""
         return self.last_offset
@@ -3681,7 +3689,8 @@ class Cursor:
                 out += _take(self, limit - len(out))
             except CorruptRecord:
                 if out:
-                    break  # met again by the next call
+                    self.deferred = True  # raised by the next call
+                    break
                 raise
         return out
 
@@ -3689,6 +3698,7 @@ class Cursor:
         """Passes over the current batch, or the one that CorruptRecord was raised for."""
         corrupt: cython.bint = self.error is not None
         self.error = None
+        self.deferred = False
         if self.opened:
             _leave_batch(self)
         elif not self.ended:
@@ -3748,6 +3758,8 @@ def _corrupt(cursor: Cursor, what: object, cause: object) -> object:
     )
     error.__cause__ = cause
     cursor.error = error
+    # Nothing more is there: a stream asks its source what to do about it.
+    cursor.remaining = 0
     raise copy_error(error)
 
 
@@ -3784,6 +3796,7 @@ def _take(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
             record = _hand_over(cursor)
         except CorruptRecord:
             if out:
+                cursor.deferred = True
                 break
             raise
         if record is not None:
@@ -3844,10 +3857,11 @@ def _open_next(cursor: Cursor) -> cython.int:
     hidden: cython.int
     if cython.compiled:
         p: cython.pointer(cython.const[cython.uchar])
+    if cursor.error is not None:
+        cursor.deferred = False
+        raise copy_error(cursor.error)
     if cursor.opened:
         _leave_batch(cursor)
-    if cursor.error is not None:
-        raise copy_error(cursor.error)
     while not cursor.ended:
         if cursor.position >= cursor.stop:
             _end(cursor)
@@ -4493,6 +4507,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
             except CorruptRecord:
                 if rows == 0:
                     raise
+                cursor.deferred = True
                 break
             taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
@@ -4741,6 +4756,7 @@ if not cython.compiled:
             except CorruptRecord:
                 if not records:
                     raise
+                cursor.deferred = True
                 break
         columns.count = len(records)
         names = columns.names
@@ -5337,7 +5353,8 @@ def _stream_next(stream: RecordStream) -> object:
     """The next record that is there, from this cursor or the next; None if there is none."""
     record: object
     while True:
-        if stream.cursor is not None:
+        # A cursor that has raised is not asked again: its source knows what to do about it.
+        if stream.cursor is not None and (stream.cursor.error is None or stream.cursor.deferred):
             record = _next_record(stream.cursor)
             if record is not None:
                 stream.in_hand = True

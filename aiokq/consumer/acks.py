@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from aiokq.consumer.batch import RecordBatch
+from aiokq.consumer.batch import RecordBatch, open_from
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,36 +27,60 @@ class Acks:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        # In the order in which they were handed over: the first one is the low watermark.
-        self._open: dict[TopicPartition, dict[int, None]] = {}
+        # In the order in which they were handed over: the first one is the low watermark. A record
+        # by its offset, a batch by its base offset, with the offset from which it is open.
+        self._open: dict[TopicPartition, dict[int, int | None]] = {}
 
     def handed(self, record: Record) -> None:
-        """The record was given to user code."""
-        self._hand(TopicPartition(record.topic, record.partition), record.offset)
+        """The record was given to user code, or what its deserializer raised was."""
+        self._hand(TopicPartition(record.topic, record.partition), record.offset, None)
 
     def handed_batch(self, batch: RecordBatch[Record]) -> None:
         """The batch was; it is acknowledged as a whole."""
-        self._hand(TopicPartition(batch.topic, batch.partition), batch.base_offset)
+        base = batch.base_offset
+        self._hand(TopicPartition(batch.topic, batch.partition), base, base)
 
-    def _hand(self, tp: TopicPartition, offset: int) -> None:
+    def _hand(self, tp: TopicPartition, offset: int, open_from: int | None) -> None:
         offsets = self._open.setdefault(tp, {})
         if offsets and offset <= next(reversed(offsets)):
             offsets.clear()  # reading went back: what was open comes again
-        offsets[offset] = None
+        offsets[offset] = open_from
 
     def done(self, item: Record | RecordBatch[Record]) -> None:
         """User code is done with it. Harmless twice, and for a partition that is gone.
 
+        A batch that was handed over up to an error is done up to there.
+
         Raises:
             TypeError: it is neither a record nor a batch.
         """
+        left: int | None = None
         try:
-            offset = item.base_offset if isinstance(item, RecordBatch) else item.offset
+            if is_batch := isinstance(item, RecordBatch):
+                offset, left = item.base_offset, open_from(item)
+                if item.next_offset == offset and left is None:
+                    return  # its records were all taken back: they come in other batches
+            else:
+                offset = item.offset
         except AttributeError as error:
             raise TypeError(f"ack() takes a record or a batch, not {item!r}") from error
         offsets = self._open.get(TopicPartition(item.topic, item.partition))
-        if offsets is not None and offset in offsets:
+        if offsets is None or offset not in offsets or is_batch is (offsets[offset] is None):
+            return  # the first record of a batch is not the batch
+        if left is None:
             del offsets[offset]
+        else:
+            offsets[offset] = left
+        self._changed()
+
+    def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
+        """The rest of the batch in work is handed over anew, from this position on.
+
+        What was acknowledged of the batch, or if it was nothing, that is all of it.
+        """
+        offsets = self._open.get(tp)
+        if offsets is not None and (offsets.get(base) == position or position == base in offsets):
+            del offsets[base]
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
@@ -67,4 +91,8 @@ class Acks:
     def first_open(self, tp: TopicPartition) -> int | None:
         """Offset of the first record that is not acknowledged; None if all are."""
         offsets = self._open.get(tp)
-        return next(iter(offsets)) if offsets else None
+        if not offsets:
+            return None
+        offset = next(iter(offsets))
+        left = offsets[offset]
+        return offset if left is None else left

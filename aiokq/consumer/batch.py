@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from aiokq.cluster.partition_records import arrow_batch
+from aiokq.consumer.portion import count
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
+    from aiokq.consumer.handover import Handover
     from aiokq.fastpath import Cursor, Record
 
-__all__ = ["RecordBatch"]
+__all__ = ["MakeDeserializer", "RecordBatch", "open_from"]
 
 R = TypeVar("R")
+
+MakeDeserializer: TypeAlias = "Callable[[Callable[[Record], None]], Callable[[Record], R]]"
+"""Makes what deserializes a record, and calls what it was given before it raises."""
 
 
 class RecordBatch(Generic[R]):
@@ -23,21 +29,27 @@ class RecordBatch(Generic[R]):
     Iterating it decodes records as they are asked for, each time anew; `records` decodes once and
     keeps them. The fetched bytes live as long as the batch does.
 
+    What a deserializer raises is raised for its record alone: asked again, the iteration goes on
+    behind it, and so does the next iteration, once; `records` then leaves that record out. When
+    the next batch is asked for instead, what was not handed over comes as a batch of its own, and
+    this one ends there.
+
     Attributes:
         topic: the topic.
         partition: its number.
         base_offset: the position before the batch; no record is older.
-        next_offset: the position after it.
         size: bytes as they were fetched.
     """
 
     __slots__ = (
         "_cursor",
-        "_deserialize",
+        "_decoded",
+        "_decoding",
+        "_deserializer",
+        "_handover",
         "_length",
         "_records",
         "base_offset",
-        "next_offset",
         "partition",
         "size",
         "topic",
@@ -47,47 +59,71 @@ class RecordBatch(Generic[R]):
         self,
         topic: str,
         partition: int,
-        data: memoryview,
         base_offset: int,
-        next_offset: int,
         *,
-        cursor: Callable[[], Cursor],
-        records: int | None,
-        deserialize: Callable[[Record], R] | None,
+        size: int,
+        handover: Handover,
+        cursor: Callable[[int, int | None], Cursor],
+        records: int,
+        deserializer: MakeDeserializer[R] | None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.base_offset = base_offset
-        self.next_offset = next_offset
-        self.size = len(data)
+        self.size = size
+        self._handover = handover
         self._cursor = cursor
-        self._deserialize = deserialize
+        self._deserializer = deserializer
         self._length = records
         self._records: tuple[R, ...] | None = None
+        self._decoded: list[R] = []
+        self._decoding: tuple[Cursor, Iterator[R], int | None] | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The position after it; while reading it has stopped at an error, after that record."""
+        return self._handover.position
 
     @property
     def records(self) -> Sequence[R]:
         """All records; decoded once.
 
         Raises:
-            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+            CorruptRecord: a batch of the log cannot be decoded. Asked again, it gives the records
+                before that.
+            whatever a deserializer raises. Asked again, it gives the others.
         """
         if self._records is None:
-            self._records = tuple(self)
-            self._length = len(self._records)
+            stop = self._handover.stop
+            if self._decoding is None or self._decoding[2] != stop:
+                cursor = self._cursor(self.base_offset, stop)
+                self._decoded = []
+                self._decoding = cursor, self._made(cursor, self._refused), stop
+            cursor, decoding, _ = self._decoding
+            try:
+                self._decoded.extend(decoding)  # keeps what came before it raises
+            except Exception:
+                if cursor.raised is not None:
+                    self._handover.met(cursor)
+                raise
+            self._records = tuple(self._decoded)
+            self._decoding = None
+            self._handover.handed_all(cursor)
         return self._records
 
     def __iter__(self) -> Iterator[R]:
         if self._records is not None:
             return iter(self._records)
-        if self._deserialize is not None:
-            return map(self._deserialize, self._cursor())
-        return cast("Iterator[R]", iter(self._cursor()))
+        handover = self._handover
+        cursor = self._cursor(handover.start(), handover.stop)
+        handover.begins(cursor)
+        return self._made(cursor, partial(self._raised, cursor))
 
     def __len__(self) -> int:
-        if self._length is None:
-            self._length = self._count()
-        return self._length
+        if self._records is not None:
+            return len(self._records)
+        stop = self._handover.stop
+        return self._length if stop is None else count(self._cursor(self.base_offset, stop)).records
 
     def __getitem__(self, index: int) -> R:
         return self.records[index]
@@ -108,15 +144,34 @@ class RecordBatch(Generic[R]):
                 timestampType, headers; in the order wanted, all by default.
 
         Raises:
-            CorruptRecord: a checksum does not fit, or a batch cannot be decoded.
+            CorruptRecord: a batch of the log cannot be decoded. Asked again, it gives the records
+                before that.
             ValueError: no such column.
         """
-        return arrow_batch(self._cursor(), columns)
+        cursor = self._cursor(self.base_offset, self._handover.stop)
+        try:
+            made = arrow_batch(cursor, columns)
+        except Exception:
+            if cursor.raised is not None:
+                self._handover.met(cursor)
+            raise
+        self._handover.handed_all(cursor)
+        return made
 
-    def _count(self) -> int:
-        """By decoding, where the headers do not tell."""
-        cursor = self._cursor()
-        count = len(cursor.columns(()))
-        while not cursor.exhausted:  # columns end before what the next call raises
-            count += len(cursor.columns(()))
-        return count
+    def _made(self, cursor: Cursor, failed: Callable[[Record], None]) -> Iterator[R]:
+        if self._deserializer is None:
+            return cast("Iterator[R]", cursor)
+        return map(self._deserializer(failed), cursor)
+
+    def _raised(self, cursor: Cursor, record: Record) -> None:
+        self._handover.raised(cursor, record.offset)
+
+    def _refused(self, record: Record) -> None:
+        self._handover.refused(record.offset)
+
+
+def open_from(batch: RecordBatch[R]) -> int | None:
+    """From where a batch that is acknowledged is open all the same: reading it stopped at an error,
+    and what is behind that has not been handed over. None if nothing is left."""
+    handover = batch._handover
+    return None if handover.whole else handover.position

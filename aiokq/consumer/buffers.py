@@ -7,15 +7,19 @@ which is freed with the last of them: that is what is counted.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.consumer.portion import Portion, portion
+from aiokq.consumer.portion import Portion, corrupt, count, portion
+from aiokq.core.types import TopicPartition
 from aiokq.fastpath import Cursor
 
 if TYPE_CHECKING:
+    from aiokq.consumer.outlet import TakenChunk
+    from aiokq.core.errors import KafkaError
     from aiokq.fastpath import Codecs
 
-__all__ = ["Buffers", "Chunk", "Extent", "Frame", "extent"]
+__all__ = ["Buffers", "Chunk", "Extent", "Frame", "Whole", "extent"]
 
 _LENGTH: Final = struct.Struct(">i").unpack_from
 _HEAD: Final = struct.Struct(">qiib").unpack_from
@@ -55,6 +59,23 @@ def extent(data: memoryview) -> Extent:
     return Extent(base_offset + _LAST_DELTA(data, last + 23)[0] + 1, epoch)
 
 
+class Whole(NamedTuple):
+    """What of a chunk can be handed over as a whole."""
+
+    data: memoryview
+    """Its batches, and perhaps those that were read before."""
+    next_offset: int
+    """The position behind it; where nothing can be handed over, that of the chunk."""
+    stop: int | None
+    """The same, if it ends amid its batches."""
+    records: int
+    """How many it has, by its headers where these tell."""
+    checked: bool
+    """Its checksums were verified."""
+    error: KafkaError | None
+    """Why it ends there, if what follows cannot be read."""
+
+
 class Frame:
     """The memory of one response; it lives as long as one of its chunks does.
 
@@ -78,11 +99,13 @@ class Chunk:
     Attributes:
         data: batches, the last one perhaps cut off.
         size: bytes of `data`.
-        end_offset: the position behind its last whole batch.
+        end_offset: the position behind its last whole batch, or where it is to end before that.
+        cut: it is to end there, amid its batches.
         cursor: made when the chunk is; its position is the partition's while it comes first.
+        counted: its records were counted as received, in a batch that was taken back.
     """
 
-    __slots__ = ("aborted", "cursor", "data", "end_offset", "frame", "size")
+    __slots__ = ("aborted", "counted", "cursor", "cut", "data", "end_offset", "frame", "size")
 
     def __init__(
         self,
@@ -91,6 +114,9 @@ class Chunk:
         cursor: Cursor,
         end_offset: int,
         aborted: list[tuple[int, int]] | None,
+        *,
+        cut: bool = False,
+        counted: bool = False,
     ) -> None:
         self.frame = frame
         self.end_offset = end_offset
@@ -98,7 +124,19 @@ class Chunk:
         self.size = len(data)
         self.cursor = cursor
         self.aborted = aborted
+        self.cut = cut
+        self.counted = counted
         frame.chunks += 1
+
+    @property
+    def received(self) -> int:
+        """Records that the cursor has handed over and nobody has counted."""
+        return 0 if self.counted else self.cursor.handed
+
+    @property
+    def stop(self) -> int | None:
+        """Where its cursors have to stop; None at the end of the bytes."""
+        return self.end_offset if self.cut else None
 
 
 class Buffers:
@@ -154,11 +192,13 @@ class Buffers:
         start_offset: int,
         aborted: list[tuple[int, int]] | None,
         *,
+        stop_offset: int | None = None,
         checked: bool = False,
     ) -> Cursor:
         """A cursor over fetched batches, as this consumer reads them.
 
         Args:
+            stop_offset: where to end, if not at the end of the bytes.
             checked: their checksums were verified.
         """
         return Cursor(
@@ -166,23 +206,89 @@ class Buffers:
             partition,
             data,
             start_offset=start_offset,
+            stop_offset=stop_offset,
             codecs=self._codecs,
             check_crcs=self._check_crcs and not checked,
             aborted=aborted,
         )
 
     def portion(self, chunk: Chunk) -> Portion:
-        """How much of what is left of a chunk can be handed over as a whole."""
+        """How much of what is left of a chunk has the right checksums."""
         return portion(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
 
-    def split(self, chunk: Chunk, size: int, position: int) -> None:
-        """The first bytes of a chunk were read as a whole, up to this position; it counts in full
-        until the rest is."""
+    def whole(self, chunk: Chunk) -> Whole:
+        """What is left of a chunk, as far as it can be handed over as a whole."""
+        good = self.portion(chunk)
+        data, end, stop, records = chunk.data, chunk.end_offset, chunk.stop, good.records
         cursor = chunk.cursor
-        chunk.data = chunk.data[size:]
-        chunk.cursor = self.cursor(
-            cursor.topic, cursor.partition, chunk.data, position, chunk.aborted
+        error: KafkaError | None = None
+        if good.beyond >= 0 and not chunk.cut:
+            tp = TopicPartition(cursor.topic, cursor.partition)
+            data, end = data[: good.size], good.next_offset
+            error = corrupt(tp, end, good.beyond)
+        if records is None or chunk.aborted or chunk.cut:
+            counted = count(self.again(chunk, cursor.position, data, checked=good.checked))
+            records = counted.records
+            if counted.error is not None:
+                end = stop = counted.next_offset
+                error = counted.error
+        return Whole(data, end, stop, records, good.checked, error)
+
+    def again(
+        self,
+        chunk: Chunk,
+        position: int,
+        data: memoryview | None = None,
+        *,
+        checked: bool = False,
+    ) -> Cursor:
+        """A new cursor over a chunk, that begins amid it.
+
+        Args:
+            data: not all of the chunk.
+        """
+        cursor = chunk.cursor
+        return self.cursor(
+            cursor.topic,
+            cursor.partition,
+            chunk.data if data is None else data,
+            position,
+            chunk.aborted,
+            stop_offset=chunk.stop,
+            checked=checked,
         )
+
+    def move(self, chunk: Chunk, position: int) -> int:
+        """Reading a chunk goes on there. Returns the records that it handed over before."""
+        received = chunk.received
+        chunk.cursor = self.again(chunk, position)
+        return received
+
+    def cursor_of(self, taken: TakenChunk, position: int, stop: int | None) -> Cursor:
+        """A new cursor over what was handed over as a whole.
+
+        Args:
+            stop: where to end, if before its own end.
+        """
+        return self.cursor(
+            *taken.tp,
+            taken.data,
+            position,
+            taken.aborted,
+            stop_offset=taken.stop if stop is None else stop,
+            checked=taken.checked,
+        )
+
+    def take_back(self, taken: TakenChunk, pieces: Iterable[tuple[int, int]]) -> list[Chunk]:
+        """Chunks of what was handed over as a whole and not read, in memory of their own."""
+        data = memoryview(bytes(taken.data))
+        frame = self.frame(len(data))
+        frame.own = True
+        chunks = []
+        for first, end in pieces:
+            cursor = self.cursor_of(taken._replace(data=data), first, end)
+            chunks.append(Chunk(frame, data, cursor, end, taken.aborted, cut=True, counted=True))
+        return chunks
 
     def release(self, chunk: Chunk) -> bool:
         """A chunk was read, or thrown away. Returns whether that opened the gate again."""
@@ -206,14 +312,10 @@ class Buffers:
 
         Returns whether that opened the gate again.
         """
-        data = memoryview(bytes(chunk.data))
-        own = self.frame(len(data))
+        chunk.data = memoryview(bytes(chunk.data))
+        own = self.frame(chunk.size)
         own.own = True
-        cursor = chunk.cursor
-        chunk.data = data
-        chunk.cursor = self.cursor(
-            cursor.topic, cursor.partition, data, cursor.position, chunk.aborted
-        )
+        chunk.cursor = self.again(chunk, chunk.cursor.position)
         opened = self.release(chunk)
         chunk.frame = own
         own.chunks += 1

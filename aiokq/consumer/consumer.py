@@ -77,7 +77,9 @@ class Consumer:
 
     An error about one partition is raised once, and the others go on when reading is taken up
     again: where it cannot mend itself, as with a corrupt batch, that partition waits for `seek()`
-    (`position()` tells where it stands). A topic that is subscribed to and does not exist is waited
+    (`position()` tells where it stands). What a deserializer raises counts as its record, handed
+    over and in work: reading goes on behind it. The error has the record as it was received, as
+    `record`. A topic that is subscribed to and does not exist is waited
     for, and logged; a partition that was assigned and does not exist is raised as
     `UnknownTopicOrPartition` each `default_api_timeout_ms`.
 
@@ -320,7 +322,8 @@ class Consumer:
         A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`, and is
         iterated for its records. It holds at most what one fetch brings of a partition
         (`max_partition_fetch_bytes`, or one batch of the log if that is larger); the position moves
-        behind it when it is handed over.
+        behind it when it is handed over. Where reading it stops at an error it counts up to there,
+        and the next batch is its rest, unless the same batch is read on.
 
         Raises (each step): as `getone`.
         """
@@ -546,6 +549,9 @@ class Consumer:
 
     def ack(self, item: Record | RecordBatch[Record]) -> None:
         """This record is finished, or this batch; in any order. Needs ``ack_mode="explicit"``.
+
+        A batch whose reading stopped at an error is finished up to there. A record that did not
+        deserialize is acknowledged by its error's `record`.
 
         What is committed is the offset of the first record of a partition that is not finished.
         Harmless twice, and for a partition that is another member's by now.

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from aiokq.consumer.values import ConsumerValues
     from aiokq.fastpath import Record
 
-__all__ = ["DeserializedRecord", "Deserializer", "Headers", "record_deserializer"]
+__all__ = [
+    "Deserialize",
+    "DeserializedRecord",
+    "Deserializer",
+    "Headers",
+    "MakeDeserializer",
+    "record_deserializer",
+]
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """Record headers: names with values, in order; a name may come twice."""
@@ -45,19 +53,30 @@ class DeserializedRecord(Generic[K, V]):
 
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
+Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
+"""What makes the record that a user gets."""
 
-def record_deserializer(
-    settings: ConsumerValues,
-) -> Callable[[Record], DeserializedRecord[object, object]] | None:
+MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
+"""Makes one; it calls what it was given before it raises."""
+
+
+def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
     """What is made of each record; None if there are no deserializers: it stays as it is.
 
-    A null stays None without asking the deserializer.
+    A null stays None without asking the deserializer. What a deserializer raises gets a note, and
+    the record as it was received as its attribute `record`.
     """
     key = _with_context(settings.key_deserializer)
     value = _with_context(settings.value_deserializer)
     if key is None and value is None:
         return None
+    return partial(_record_deserializer, key, value)
 
+
+def _record_deserializer(
+    key: _Plain | None, value: _Plain | None, failed: Callable[[Record], None]
+) -> Deserialize:
+    # hot: a closure; once per record, benchmarks/micro/consumer.py
     def deserialize(record: Record) -> DeserializedRecord[object, object]:
         topic, headers = record.topic, record.headers
         new_key: object = record.key
@@ -68,11 +87,16 @@ def record_deserializer(
             if value is not None and record.value is not None:
                 new_value = value(topic, headers, record.value)
         except Exception as error:
-            error.add_note(
+            failed(record)
+            raised = _not_an_end(error)
+            raised.add_note(
                 f"deserializing the record at offset {record.offset} of "
-                f"{topic}-{record.partition}; reading on begins with the record after it"
+                f"{topic}-{record.partition}; reading goes on without it"
             )
-            raise
+            raised.__dict__["record"] = record
+            if raised is error:
+                raise
+            raise raised from error
         return DeserializedRecord(
             topic,
             record.partition,
@@ -86,6 +110,13 @@ def record_deserializer(
         )
 
     return deserialize
+
+
+def _not_an_end(error: Exception) -> Exception:
+    """What ends a loop would pass for the end of the records."""
+    if isinstance(error, StopIteration | StopAsyncIteration):
+        return RuntimeError(f"a deserializer raised {type(error).__name__}")
+    return error
 
 
 def _with_context(deserializer: Deserializer | Callable[[bytes], object] | None) -> _Plain | None:

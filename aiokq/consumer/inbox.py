@@ -75,7 +75,7 @@ class Inbox:
         self._work = asyncio.Event()
         self.committed_at: Callable[[TopicPartition, int], None] = lambda tp, offset: None
         self.starved: Callable[[], None] = lambda: None
-        self._deserialize = record_deserializer(settings)
+        self._deserializer = record_deserializer(settings)
         self._forget_gauges: list[Callable[[], None]] = []
         self._discovery: Discovery | None = None
         self.positions = Positions()
@@ -166,7 +166,7 @@ class Inbox:
 
     def reader(self, outlet: Outlet) -> Reader:
         """What reads from an outlet."""
-        return Reader(outlet, self.buffers, self._deserialize, self._count, self._acks)
+        return Reader(outlet, self.buffers, self._deserializer, self._acks)
 
     # -- what a user does to a partition
 
@@ -193,7 +193,7 @@ class Inbox:
         for chunk in state.chunks:
             if chunk.frame.own:
                 continue  # paused before
-            self._count(chunk.cursor.handed)
+            self._count(chunk.received)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()
         self.fetcher.update(state)
@@ -324,7 +324,7 @@ class Inbox:
         """Records handed over of chunks that are not through yet; the others are counted."""
         # `chunks` is a deque that the loop may empty meanwhile: this runs in the exporter's thread.
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
-        return sum(chunk.cursor.handed for first in firsts for chunk in first)
+        return sum(chunk.received for first in firsts for chunk in first)
 
     # -- what happens to partitions
 
@@ -361,6 +361,10 @@ class Inbox:
         if self._acks is not None:
             self._acks.forget(state.tp)
 
+    def _taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
+        if self._acks is not None:
+            self._acks.taken_back(tp, base, position)
+
     # -- inside
 
     async def _end_with_cluster(self) -> None:
@@ -375,6 +379,7 @@ class Inbox:
             counted=self._count,
             opened=self.fetcher.opened,
             finished_some=self.work_changed,
+            taken_back=self._taken_back,
             closed_error=self.closed_error,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from aiokq.consumer.handover import Handover
 from aiokq.consumer.line import Line
 from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
@@ -37,17 +38,21 @@ class TakenChunk(NamedTuple):
     """What was handed over as a whole.
 
     Attributes:
-        records: how many; None if that is not known without decoding them.
+        stop: where it ends before its bytes do; None if it does not.
+        records: how many.
         checked: its checksums were verified.
+        handover: how far its reader gets.
     """
 
     tp: TopicPartition
     data: memoryview
     position: int
     next_offset: int
+    stop: int | None
     aborted: list[tuple[int, int]] | None
-    records: int | None
+    records: int
     checked: bool
+    handover: Handover
 
 
 class Outlet:
@@ -59,6 +64,8 @@ class Outlet:
         counted: called with the number of records that were handed over since.
         finished_some: called when records that were taken out of a reader's hand, or handed over
             together, are finished.
+        taken_back: called with the base offset of a batch that was not handed over as a whole, and
+            the position from which on it comes anew.
 
     Attributes:
         closed_error: gives what is raised after the end.
@@ -77,6 +84,7 @@ class Outlet:
         counted: Callable[[int], None],
         opened: Callable[[], None],
         finished_some: Callable[[], None] = lambda: None,
+        taken_back: Callable[[TopicPartition, int, int], None] = lambda tp, base, position: None,
         closed_error: Callable[[], Closed] = lambda: Closed("closed"),
     ) -> None:
         self.stream = RecordStream(self)
@@ -89,6 +97,7 @@ class Outlet:
         self._counted = counted
         self._opened = opened
         self._finished_some = finished_some
+        self._taken_back = taken_back
         self.closed_error = closed_error
         self._asked = 0
         self._line = Line()
@@ -194,6 +203,7 @@ class Outlet:
         limit: int,
         wanted: Collection[TopicPartition] = (),
         deserialize: Callable[[Record], object] | None = None,
+        handed: Callable[[Record], None] | None = None,
     ) -> dict[TopicPartition, list[Record]]:
         """Up to so many records that are there, by partition, each partition's in order.
 
@@ -201,6 +211,8 @@ class Outlet:
             wanted: only of these; of all if empty.
             deserialize: made of each record as it is taken. What it raises comes after the records
                 before: with the next call, unless there are none.
+            handed: called with each record that is handed over, and with that of a deserializer's
+                error.
 
         Raises:
             Closed: the consumer was closed.
@@ -208,7 +220,6 @@ class Outlet:
         """
         self._begin_batch()
         taken: dict[TopicPartition, list[Record]] = {}
-        failure: Exception | None = None
         for state in list(self._line):
             if limit <= 0:
                 break
@@ -223,15 +234,32 @@ class Outlet:
                 except KafkaError as error:
                     if not taken and not records:
                         raise self._park(state, error) from None
-                    limit = 0  # what was taken is handed over first; the error comes again
+                    # What was taken is handed over first; the error is met again by who asks next.
+                    self._counted(self._buffers.move(chunk, chunk.cursor.position))
+                    limit = 0
                     break
-                if deserialize is not None and some:
+                if some:
+                    self._hold(state, before)
+                if some and deserialize is not None:
+                    (record,) = some
                     try:
-                        some = [cast("Record", deserialize(some[0]))]
-                    except Exception as error:  # noqa: BLE001  the user's: raised to the reader
-                        failure, limit = error, 0
-                        self._errors.add_first(state.tp, error)
+                        some = [cast("Record", deserialize(record))]
+                    except Exception:
+                        if not taken and not records:
+                            self._line.had_turn(state)
+                            if handed is not None:
+                                handed(record)
+                            raise
+                        # Raised by the next call: until then it is not handed over.
+                        received = self._buffers.move(chunk, record.offset)
+                        self._counted(max(0, received - 1))
+                        if not records:
+                            self._let_go(state)
+                        limit = 0
                         break
+                if handed is not None:
+                    for record in some:
+                        handed(record)
                 records += some
                 limit -= len(some)
                 if chunk.cursor.exhausted or not some:
@@ -239,20 +267,16 @@ class Outlet:
                     self._drop_first(state)
             if records:
                 taken[state.tp] = records
-            if records or failure is not None:
-                self._hold(state, before)
                 self._line.had_turn(state)
             if not state.chunks:
                 self._line.leave(state)
-        if failure is not None and not taken:
-            self._raise_if_any()
         return taken
 
     def take_chunk(self) -> TakenChunk | None:
         """The rest of the next chunk, handed over as a whole; None if nothing is there.
 
-        It ends before a corrupt batch, which is raised when it comes first: what is good around it
-        is not lost with it.
+        It ends before what cannot be read, which is raised when it comes first: what is good around
+        it is not lost with it.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
@@ -270,22 +294,33 @@ class Outlet:
             return None
         chunk = state.chunks[0]
         position = chunk.cursor.position
-        good = self._buffers.portion(chunk)
-        if good.beyond < 0:
-            data, end = chunk.data, chunk.end_offset
+        whole = self._buffers.whole(chunk)
+        end = whole.next_offset
+        if whole.error is not None and end == position:
+            raise self._park(state, whole.error)
+        taken = TakenChunk(
+            state.tp,
+            whole.data,
+            position,
+            end,
+            whole.stop,
+            chunk.aborted,
+            whole.records,
+            whole.checked,
+            Handover(position, end),
+        )
+        if not chunk.counted:
+            self._counted(whole.records)
+        self._hold(state, position)
+        if whole.error is None:
             self._since_turn += chunk.size
-            self._hold(state, position)
             self._drop_first(state)
-        elif good.size:
-            data, end = chunk.data[: good.size], good.next_offset
-            self._hold(state, position)
-            self._buffers.split(chunk, good.size, end)
         else:
-            raise self._park(state, corrupt(state.tp, position, good.beyond))
+            self._counted(self._buffers.move(chunk, end))
+        state.batch = taken
         if state.readable:
             self._line.enter(state)
-        records = good.records if not chunk.aborted else None
-        return TakenChunk(state.tp, data, position, end, chunk.aborted, records, good.checked)
+        return taken
 
     def _begin_batch(self) -> None:
         self._leave_current()
@@ -307,11 +342,11 @@ class Outlet:
     def remove(self, state: PartitionState) -> None:
         """The partition's records leave elsewhere, or nowhere; what is buffered stays with it."""
         self.interrupt(state)
+        if state.held is not None:
+            self._let_go(state)
+            self._take_back(state)
         self._line.leave(state)
         self.states.pop(state.tp, None)
-        if state in self._held:
-            self._held.remove(state)
-            state.held = None
 
     def arrived(self, state: PartitionState) -> None:
         """Something is there for the partition, or it may be read again."""
@@ -328,34 +363,17 @@ class Outlet:
         if self.stream.in_hand:
             cursor = state.chunks[0].cursor
             self._hold(state, cursor.last_handed_offset)
-        self.stream.detach()
-        self._current = None
-        self._put_back(state)
+        self._leave_current()
 
     def drop(self, state: PartitionState) -> None:
         """Throw away what is buffered; the position stays, to be fetched again or to jump."""
         self.interrupt(state)
         position = state.position
+        state.batch = None
         while state.chunks:
             self._drop_first(state)
         state.fetch_offset = position
         self._line.leave(state)
-
-    def settle(self) -> None:
-        """Reading is taken up again: where it ended in a batch that cannot be read, that partition
-        waits for a seek(), and the others go on."""
-        state = self._current
-        if state is None or self.stream.in_hand:
-            return
-        # The stream raised to its reader, from the cursor: only asking shows whether it does again.
-        chunk = state.chunks[0]
-        probe = self._buffers.cursor(
-            state.tp.topic, state.tp.partition, chunk.data, chunk.cursor.position, chunk.aborted
-        )
-        try:
-            probe.take(1)
-        except KafkaError as error:
-            self._park(state, error)
 
     def report(self, error: KafkaError) -> None:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
@@ -446,33 +464,28 @@ class Outlet:
         self._consumed(state)
         return chunk
 
-    def _put_back(self, state: PartitionState) -> None:
-        state.in_hand = False
-        state.queued_bytes += state.chunks[0].size
-        if state.readable:
-            self._line.enter(state, first=True)
-
     def _finish_current(self) -> None:
-        """The cursor in hand is at its end."""
+        """The cursor in hand is at its end, or has raised."""
         state = self._current
         if state is None:
             return
         self._current = None
-        if not state.chunks[0].cursor.exhausted:
-            self._put_back(state)
-            return
         state.in_hand = False
-        state.queued_bytes += state.chunks[0].size
-        self._drop_first(state)
+        chunk = state.chunks[0]
+        state.queued_bytes += chunk.size
+        error = chunk.cursor.raised
+        if error is not None:
+            self._park(state, error)  # it was raised, from the stream itself
+            return
+        if chunk.cursor.exhausted:
+            self._drop_first(state)
         if state.readable:
-            self._line.enter(state)
+            self._line.enter(state, first=not chunk.cursor.exhausted)
 
     def _leave_current(self) -> None:
         """Another way of reading goes on from where the stream is."""
-        if self._current is not None:
-            self.stream.detach()
-            state, self._current = self._current, None
-            self._put_back(state)
+        self.stream.detach()
+        self._finish_current()
 
     def _park(self, state: PartitionState, error: KafkaError) -> KafkaError:
         chunk = state.chunks[0]
@@ -480,9 +493,14 @@ class Outlet:
         if good.beyond >= 0 and good.next_offset == chunk.cursor.position:
             error = corrupt(state.tp, good.next_offset, good.beyond)
         self.drop(state)
-        state.park(error)
-        logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)
+        self._rest(state, error)
         return copy_error(error)
+
+    def _rest(self, state: PartitionState, error: KafkaError) -> None:
+        """The partition waits for a seek()."""
+        state.park(error)
+        self._consumed(state)
+        logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)
 
     def _drop_first(self, state: PartitionState) -> None:
         chunk = state.chunks.popleft()
@@ -490,9 +508,9 @@ class Outlet:
         if not state.chunks:
             # What the cursor passed over behind the last record counts as read.
             state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
-        handed = chunk.cursor.handed
-        if handed:
-            self._counted(handed)
+        received = chunk.received
+        if received:
+            self._counted(received)
         if self._buffers.release(chunk):
             self._opened()
         self._consumed(state)
@@ -504,10 +522,34 @@ class Outlet:
 
     def _release_held(self) -> None:
         if self._held:
-            for state in self._held:
+            held, self._held = self._held, []
+            for state in held:
                 state.held = None
-            self._held.clear()
+                self._take_back(state)
             self._finished_some()
+
+    def _let_go(self, state: PartitionState) -> None:
+        self._held.remove(state)
+        state.held = None
+
+    def _take_back(self, state: PartitionState) -> None:
+        """What its reader did not get of the batch in work, as that raised, comes next."""
+        batch, state.batch = state.batch, None
+        rest = None if batch is None else batch.handover.close()
+        if batch is None or rest is None:
+            return
+        self._taken_back(state.tp, batch.position, rest.position)
+        if rest.unreadable is not None:
+            self.drop(state)
+            state.fetch_offset = rest.unreadable.offset
+            self._rest(state, rest.unreadable.error)
+        if rest.pieces:
+            chunks = self._buffers.take_back(batch, rest.pieces)
+            state.chunks.extendleft(reversed(chunks))
+            state.queued_bytes += sum(chunk.size for chunk in chunks)
+        self._line.leave(state)
+        if state.readable:
+            self._line.enter(state, first=True)
 
     def _raise_if_any(self) -> None:
         if self._closed:

@@ -38,10 +38,6 @@ class PendingErrors:
         self._errors.append((about, error))
         return True
 
-    def add_first(self, tp: TopicPartition, error: Exception) -> None:
-        """To be raised before all others."""
-        self._errors.appendleft((tp, error))
-
     def forget(self, tp: TopicPartition) -> None:
         """What is about this partition is history."""
         self._errors = deque(entry for entry in self._errors if entry[0] != tp)

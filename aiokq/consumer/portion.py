@@ -1,17 +1,18 @@
-"""Owns how much of a chunk can be handed over as a whole: up to a batch whose checksum is wrong."""
+"""Owns how much of a chunk can be handed over as a whole: up to what cannot be read."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.core.errors import CorruptRecord
+from aiokq.core.errors import CorruptRecord, KafkaError
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
+    from aiokq.fastpath import Cursor
 
-__all__ = ["Portion", "corrupt", "portion"]
+__all__ = ["Counted", "Portion", "corrupt", "count", "portion"]
 
 # base offset, length, magic, CRC, attributes, last offset delta, ..., count
 _HEADER: Final = struct.Struct(">qi4xbIhi30xi")
@@ -37,6 +38,20 @@ class Portion(NamedTuple):
     records: int | None
     checked: bool
     beyond: int
+
+
+class Counted(NamedTuple):
+    """How many records a cursor has left.
+
+    Attributes:
+        records: how many, up to what cannot be decoded.
+        next_offset: the position behind them.
+        error: what is raised behind them; None if the end is.
+    """
+
+    records: int
+    next_offset: int
+    error: KafkaError | None
 
 
 def portion(data: memoryview, start_offset: int, *, check_crcs: bool) -> Portion:
@@ -73,3 +88,14 @@ def corrupt(tp: TopicPartition, offset: int, beyond: int) -> CorruptRecord:
         f"seek(({tp.topic!r}, {tp.partition}), {beyond}) goes on behind it",
         topic_partition=tp,
     )
+
+
+def count(cursor: Cursor) -> Counted:
+    """Decodes all that is left, where the headers do not tell; the cursor is used up by that."""
+    records = 0
+    try:
+        while not cursor.exhausted:  # columns end before what the next call raises
+            records += len(cursor.columns(()))
+    except KafkaError as error:
+        return Counted(records, cursor.position, error)
+    return Counted(records, cursor.position, None)

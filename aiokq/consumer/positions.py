@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aiokq.connection.backoff import Backoff
     from aiokq.consumer.buffers import Chunk
-    from aiokq.consumer.outlet import Outlet
+    from aiokq.consumer.outlet import Outlet, TakenChunk
     from aiokq.core.errors import KafkaError
 
 __all__ = ["PartitionState", "Positions", "Stage", "Start"]
@@ -60,6 +60,9 @@ class PartitionState:
         paused: by the user; nothing is handed over or fetched.
         withheld: by the group, likewise: it is being taken or given up.
         queued_bytes: of the chunks, without the one in hand.
+        held: offset of the first record that was handed over and is not finished; None if the
+            outlet knows it, or there is none.
+        batch: what was handed over as a whole, while it is not finished.
         retry_at: loop time before which nothing is asked of a broker.
         error: why it is parked or was last refused.
     """
@@ -67,6 +70,7 @@ class PartitionState:
     __slots__ = (
         "_ready",
         "backoff",
+        "batch",
         "chunks",
         "error",
         "fetch_epoch",
@@ -118,6 +122,7 @@ class PartitionState:
         self.listed = False
         self.queued_bytes = 0
         self.held: int | None = None
+        self.batch: TakenChunk | None = None
         self.looking_up = -1
         self.retry_at = 0.0
         self.error: KafkaError | None = None
@@ -133,6 +138,9 @@ class PartitionState:
     @property
     def position(self) -> int:
         """Offset of the next record to hand over; -1 while it is not known."""
+        batch = self.batch
+        if batch is not None and (position := batch.handover.position) < batch.next_offset:
+            return position  # reading it stopped at an error
         return self.chunks[0].cursor.position if self.chunks else self.fetch_offset
 
     @property

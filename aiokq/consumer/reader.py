@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from aiokq.consumer.batch import RecordBatch
-from aiokq.core.errors import KafkaError
 from aiokq.fastpath import Record
 
 if TYPE_CHECKING:
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.buffers import Buffers
-    from aiokq.consumer.deserializers import DeserializedRecord
+    from aiokq.consumer.deserializers import Deserialize, MakeDeserializer
     from aiokq.consumer.outlet import Outlet, TakenChunk
     from aiokq.core.types import TopicPartition
 
-__all__ = ["AckedStream", "BatchStream", "DeserializedStream", "Reader"]
+    MakeRecord = Callable[[Callable[[Record], None]], Callable[[Record], Record]]
 
-Deserialize: TypeAlias = "Callable[[Record], DeserializedRecord[Any, Any]]"
+__all__ = ["AckedStream", "BatchStream", "DeserializedStream", "Reader"]
 
 
 class DeserializedStream:
@@ -41,7 +40,8 @@ class DeserializedStream:
 class AckedStream:
     """Records of a stream, each noted as handed over; they are finished when they are acknowledged.
 
-    No wait lies between the hand-over and the note: a cancelled one loses nothing.
+    It comes before the deserializers: a record that they raise for is handed over, too. No wait
+    lies between the hand-over and the note: a cancelled one loses nothing.
     """
 
     def __init__(self, stream: AsyncIterator[Record], handed: Callable[[Record], None]) -> None:
@@ -78,8 +78,7 @@ class Reader:
     """Reads from one outlet.
 
     Args:
-        deserialize: what is made of each record, if anything.
-        counted: told how many records were handed over in a batch.
+        deserializer: what is made of each record, if anything.
         acks: told of all that is handed over, if it is finished only when acknowledged.
     """
 
@@ -87,31 +86,30 @@ class Reader:
         self,
         outlet: Outlet,
         buffers: Buffers,
-        deserialize: Deserialize | None,
-        counted: Callable[[int], None],
+        deserializer: MakeDeserializer | None,
         acks: Acks | None = None,
     ) -> None:
         self.outlet = outlet
         self._buffers = buffers
-        self._deserialize = deserialize
-        self._counted = counted
-        self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
-        if deserialize is not None:
-            self.records = DeserializedStream(self.records, deserialize)
+        self._deserializer = deserializer
         self._acks = acks
+        self._handed = None if acks is None else acks.handed
+        self._deserialize: Deserialize | None = None
+        self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
         if acks is not None:
             self.records = AckedStream(self.records, acks.handed)
+        if deserializer is not None:
+            self._deserialize = deserializer(_nothing)
+            self.records = DeserializedStream(self.records, self._deserialize)
 
     def stream(self) -> AsyncIterator[Record]:
         """What `async for` iterates, one for all loops; one begins now."""
         self.outlet.readers.begins()
-        self.outlet.settle()
         return self.records
 
     def next(self) -> Awaitable[Record]:
         """The next record, for a single await."""
         self.outlet.readers.reads()
-        self.outlet.settle()
         return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
@@ -129,9 +127,7 @@ class Reader:
         outlet = self.outlet
         with outlet.reading():
             while True:
-                for records in outlet.take(1, wanted, self._deserialize).values():
-                    if self._acks is not None:
-                        self._acks.handed(records[0])
+                for records in outlet.take(1, wanted, self._deserialize, self._handed).values():
                     return records[0]
                 await outlet.wait_for(wanted)
 
@@ -148,25 +144,22 @@ class Reader:
         with outlet.reading():
             if outlet.turn_due:
                 await outlet.wait_for(())
-            taken = outlet.take(limit, wanted, self._deserialize)
+            take = partial(outlet.take, limit, wanted, self._deserialize, self._handed)
+            taken = take()
             if not taken and timeout <= 0:
                 # Who polls in a loop would keep the loop from ever fetching anything.
                 await asyncio.sleep(0)
-                taken = outlet.take(limit, wanted, self._deserialize)
+                taken = take()
             elif not taken:
                 deadline = asyncio.timeout(timeout)
                 try:
                     async with deadline:
                         while not taken:
                             await outlet.wait_for(wanted)
-                            taken = outlet.take(limit, wanted, self._deserialize)
+                            taken = take()
                 except TimeoutError:
                     if not deadline.expired():
                         raise
-            if self._acks is not None:
-                for records in taken.values():
-                    for record in records:
-                        self._acks.handed(record)
             return taken
 
     async def next_batch(self) -> RecordBatch[Record]:
@@ -183,37 +176,25 @@ class Reader:
                 if taken is None:
                     await outlet.wait_for(())
                     continue
+                if not taken.records:
+                    continue
                 batch = self._batch(taken)
-                try:
-                    count = len(batch)
-                except KafkaError:
-                    count = 0  # what can be read of it; then it raises this again
-                else:
-                    if not count:
-                        continue
-                    self._counted(count)
                 if self._acks is not None:
                     self._acks.handed_batch(batch)
                 return batch
 
     def _batch(self, taken: TakenChunk) -> RecordBatch[Record]:
-        tp = taken.tp
-        cursor = partial(
-            self._buffers.cursor,
-            tp.topic,
-            tp.partition,
-            taken.data,
-            taken.position,
-            taken.aborted,
-            checked=taken.checked,
-        )
+        # To a type checker a record is what it stands for: deserializers are settings, not types.
         return RecordBatch(
-            tp.topic,
-            tp.partition,
-            taken.data,
+            *taken.tp,
             taken.position,
-            taken.next_offset,
-            cursor=cursor,
+            size=len(taken.data),
+            handover=taken.handover,
+            cursor=partial(self._buffers.cursor_of, taken),
             records=taken.records,
-            deserialize=cast("Callable[[Record], Record] | None", self._deserialize),
+            deserializer=cast("MakeRecord | None", self._deserializer),
         )
+
+
+def _nothing(record: Record) -> None:
+    """What a record's deserializer raises needs no note where records come one by one."""

@@ -18,6 +18,7 @@ from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.broker_fetcher import BrokerFetcher
 from aiokq.consumer.inbox import Inbox
 from aiokq.consumer.positions import Start
+from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.subscription import Subscription
 from aiokq.consumer.values import ConsumerValues
 from aiokq.core.supervisor import Supervisor
@@ -111,6 +112,45 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
     return used / ROUNDS * 1e6, used / ROUNDS / (count * partitions) * 1e9
 
 
+async def hand_over(form: str, *, deserialized: bool) -> float:
+    """Nanoseconds per record, of taking 8,000 that are there out of the consumer in a loop."""
+    extra = {"value_deserializer": len} if deserialized else {}
+    settings = ConsumerValues.given({"auto_offset_reset": "earliest", **extra})
+    engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
+    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"))
+    inbox.fetcher.stop()
+    state = inbox._assigned(TopicPartition("topic", 0), Start.POLICY)
+    reader = inbox.reader(inbox.outlets.main)
+    data, count = chunk(1_000, 8)
+    best = float("inf")
+    for _ in range(ROUNDS // 10):
+        state.jump(0)
+        for _ in range(4):
+            frame = inbox.buffers.frame(len(data))
+            state.chunks.append(
+                inbox.buffers.chunk(frame, "topic", 0, memoryview(data), 0, count, None)
+            )
+            state.queued_bytes += len(data)
+        state.fetch_offset = count
+        inbox.outlets.main.arrived(state)
+        left = 4 * count
+        started = time.process_time()
+        if form == "records":
+            async for _ in reader.stream():
+                left -= 1
+                if not left:
+                    break
+        else:
+            async for batch in BatchStream(reader):
+                for _ in batch:
+                    left -= 1
+                if not left:
+                    break
+        best = min(best, time.process_time() - started)
+        inbox.outlets.main.drop(state)
+    return best / (4 * count) * 1e9
+
+
 async def main() -> None:
     print(f"{'partitions':>10} {'records each':>13} {'read':>5} {'us/fetch':>9} {'ns/record':>10}")
     for partitions, records, batches in ((1, 1_000, 8), (4, 1_000, 8), (4, 10, 1), (200, 1, 1)):
@@ -120,6 +160,11 @@ async def main() -> None:
                 f"{partitions:>10} {records * batches:>13} {'yes' if read else 'no':>5} "
                 f"{per_fetch:>9.1f} {per_record:>10.1f}"
             )
+    print(f"\n{'handed over':>12} {'deserialized':>13} {'ns/record':>10}")
+    for form in ("records", "batches"):
+        for deserialized in (False, True):
+            cost = await hand_over(form, deserialized=deserialized)
+            print(f"{form:>12} {'yes' if deserialized else 'no':>13} {cost:>10.1f}")
 
 
 if __name__ == "__main__":

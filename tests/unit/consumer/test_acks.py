@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from aiokq.consumer.acks import Acks
+from aiokq.consumer.batch import RecordBatch
+from aiokq.consumer.handover import Handover
 from aiokq.core.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -70,3 +72,16 @@ def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> N
     acks.forget(TP)
     assert acks.first_open(TP) is None
     assert len(changes) == 1
+
+
+def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
+    """Its offset is that of the batch, and what is behind it was committed."""
+    handover = Handover(3, 6)
+    batch = RecordBatch[Any](
+        "t", 0, 3, size=1, handover=handover, cursor=None, records=3, deserializer=None
+    )  # type: ignore[arg-type]
+    acks.handed_batch(batch)
+    acks.done(Handed(3))
+    assert acks.first_open(TP) == 3
+    acks.done(batch)
+    assert acks.first_open(TP) is None

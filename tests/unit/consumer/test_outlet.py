@@ -223,7 +223,7 @@ async def test_polling_without_a_timeout_lets_the_loop_run() -> None:
     """`while True: await consumer.getmany()` would keep what it waits for from coming."""
     world = World()
     state = world.partition(0)
-    reader = Reader(world.outlet, world.buffers, None, world._count)
+    reader = Reader(world.outlet, world.buffers, None)
     asyncio.get_running_loop().call_soon(world.fetched, state, 2)
     got: dict[TopicPartition, list[Record]] = {}
     for _ in range(3):

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from aiokq.core.errors import CorruptRecord
+
 Make = Callable[..., object]
 
 
@@ -110,6 +112,39 @@ async def test_it_waits_for_the_source(core: ModuleType, cursor_of: Make) -> Non
     source.close()
     await task
     assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("damage", ["crc", "record"])
+async def test_what_a_cursor_raises_is_raised_once_and_the_source_is_asked(
+    core: ModuleType, encode: Make, cursor: Make, cursor_of: Make, damage: str
+) -> None:
+    """A loop that went on with the same iterator met the same error for ever."""
+    data = bytearray(encode([(None, b"%d" % n, None, n) for n in range(3)]))
+    data[-3 if damage == "crc" else 61] ^= 0x40  # a value, or the first record's length
+    damaged = cursor(bytes(data), 0, check_crcs=damage == "crc")
+    source = Source(damaged, cursor_of(3, 5))
+    stream = core.RecordStream(source)
+    with pytest.raises(CorruptRecord):
+        await anext(stream)
+    assert isinstance(damaged.raised, CorruptRecord)  # type: ignore[attr-defined]
+    assert [(await anext(stream)).offset for _ in range(2)] == [3, 4]
+
+
+@pytest.mark.parametrize("before", ["take", "columns"])
+async def test_what_a_cursor_met_and_did_not_raise_is_raised_by_the_stream(
+    core: ModuleType, encode: Make, cursor: Make, cursor_of: Make, before: str
+) -> None:
+    """Who takes many gets what is good first, and the error with the next call, in any form."""
+    good = encode([(None, b"%d" % n, None, n) for n in range(2)])
+    data = bytearray(encode([(None, b"3", None, 3)], base_offset=2))
+    data[-2] ^= 1
+    damaged = cursor(good + bytes(data), 0)
+    taken = damaged.take(9) if before == "take" else damaged.columns()  # type: ignore[attr-defined]
+    assert (len(taken), damaged.raised) == (2, None)  # type: ignore[attr-defined]
+    stream = core.RecordStream(Source(damaged, cursor_of(3, 4)))
+    with pytest.raises(CorruptRecord):
+        await anext(stream)
+    assert (await anext(stream)).offset == 3
 
 
 @pytest.mark.parametrize("how", ["wait_for", "timeout", "cancel"])

@@ -1,0 +1,63 @@
+"""Any course of reading a damaged log, in any mix of forms, gives what the model says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.sim.reading_model import DAMAGES, END, Log
+from tests.sim.reading_world import MODES, Pair, simulate
+
+offsets = st.integers(0, END - 1)
+steps = st.one_of(
+    st.sampled_from(
+        [("one",), ("again",), ("on",), ("next_batch",), ("record",), ("iterate",), ("records",)]
+    ),
+    # What goes on within a batch is what is hardest: more of that.
+    st.sampled_from([("next_batch",), ("record",), ("record",), ("iterate",), ("records",)]),
+    st.sampled_from([("arrow",), ("commit",), ("wait",), ("pause",), ("resume",)]),
+    st.tuples(st.just("many"), st.integers(1, 5)),
+    st.tuples(st.just("ack"), st.integers(0, 20)),
+    st.tuples(st.just("seek"), offsets),
+)
+logs = st.builds(
+    Log,
+    st.frozensets(offsets, max_size=4),
+    st.sampled_from([None, None, *DAMAGES.values()]),
+)
+
+
+@settings(max_examples=150 if settings().max_examples <= 100 else settings().max_examples)
+@given(
+    log=logs,
+    mode=st.sampled_from(sorted(MODES)),
+    form=st.sampled_from(["consumer", "consumer", "stream"]),
+    part=st.sampled_from(["key", "value"]),
+    course=st.lists(steps, max_size=25),
+    end=st.sampled_from(["close", "exception", "crash"]),
+)
+@example(
+    log=Log(damage=DAMAGES["crc"]),
+    mode="auto",
+    form="consumer",
+    part="value",
+    course=[("many", 3), ("one",)],
+    end="close",
+)
+def test_whoever_reads_how_loses_nothing_and_commits_what_was_handed_over(
+    log: Log, mode: str, form: str, part: str, course: list[tuple[Any, ...]], end: str
+) -> None:
+    """Positions, records, errors and committed offsets, step by step; then a successor."""
+
+    async def body(pair: Pair) -> None:
+        for name, *args in course:
+            await pair.step(name, *args)
+        if end == "crash":
+            await pair.crash()
+        else:
+            await pair.close(normal=end == "close")
+        await pair.successor()
+
+    simulate(body, log, mode=mode, form=form, part=part)

@@ -1,0 +1,264 @@
+"""What a record or a batch that cannot be read costs: nothing but itself, whoever reads how."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from tests.sim.group_world import PROTOCOLS, World, until
+from tests.sim.group_world import read as read_group
+from tests.sim.group_world import simulate as simulate_group
+from tests.sim.reading_model import DAMAGES, END, NOTHING, OVER, Log
+from tests.sim.reading_world import MODES, OTHER, T0, Pair, simulate
+
+POISON = 3
+FORMS = ("async for", "async for again", "getone", "getmany", "for in batch", "records", "to_arrow")
+ERRORS = ("value", "key", *DAMAGES)
+WAYS = ("on", "seek", "close", "exception", "crash")
+
+
+async def read(pair: Pair, form: str) -> Any:
+    """Reads until something is wrong, or nothing is left. Returns what came last."""
+    while True:
+        if form == "async for":
+            outcome = await pair.step("on")
+        elif form == "async for again":
+            outcome = await pair.step("again")
+        elif form == "getone":
+            outcome = await pair.step("one")
+        elif form == "getmany":
+            outcome = await pair.step("many", 100)
+        else:
+            outcome = await pair.step("next_batch")
+            if outcome[0] == "batch":
+                outcome = await read_batch(pair, form)
+        if outcome[0] in ("poison", "corrupt") or outcome == NOTHING:
+            return outcome
+
+
+async def read_batch(pair: Pair, form: str) -> Any:
+    if form == "records":
+        return await pair.step("records")
+    if form == "to_arrow":
+        return await pair.step("arrow")
+    while True:
+        outcome = await pair.step("record")
+        if outcome == OVER or outcome[0] in ("poison", "corrupt"):
+            return outcome
+
+
+async def acknowledge(pair: Pair) -> None:
+    """All that was handed over, the errors included."""
+    for place in range(len(pair.given)):
+        await pair.step("ack", place)
+
+
+CASES = [
+    *itertools.product(["consumer"], FORMS, ERRORS, MODES),
+    *itertools.product(["stream"], ["async for", "for in batch", "records"], ERRORS, ["auto"]),
+]
+
+
+@pytest.mark.parametrize(("source", "form", "error", "mode"), CASES)
+def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
+    source: str, form: str, error: str, mode: str
+) -> None:
+    """The table of docs/guides/consuming.md: a batch with a record that did not deserialize was
+    committed whole, and its rest was never seen."""
+    damage = DAMAGES.get(error)
+    log = Log(frozenset() if damage else frozenset({POISON}), damage)
+    beyond = damage.beyond if damage else POISON + 1
+    good = set(log.good())
+    raw = form == "to_arrow" and not damage  # nothing is deserialized, nothing is wrong
+
+    async def body(pair: Pair, way: str) -> None:
+        outcome = await read(pair, form)
+        assert (outcome[0] == "nothing") is raw
+        await pair.step("commit" if mode == "manual" else "wait")
+        if way == "on":
+            await acknowledge(pair)
+            while await read(pair, form) != NOTHING:
+                await acknowledge(pair)
+            await acknowledge(pair)
+            assert pair.seen - log.poison == {n for n in good if not damage or n < damage.offset}
+            assert len(pair.errors) == (0 if raw else 1), "each is raised once"
+            await others_go_on(pair)
+            await pair.step("wait")
+            await pair.step("commit")
+            if mode != "none":
+                assert pair.committed == (damage.offset if damage else END)
+            await pair.close(normal=True)
+            return
+        if way == "seek":
+            await pair.step("seek", beyond)
+            assert await read(pair, form) == NOTHING
+            assert pair.seen >= {n for n in good if n >= beyond}
+            await pair.step("wait")
+            await pair.close(normal=True)
+            return
+        if way == "crash":
+            await pair.crash()
+        else:
+            await pair.close(normal=way == "close")
+        left = await pair.successor()
+        if mode == "auto" and not raw:
+            assert pair.seen | left >= good, "nothing is lost"
+
+    for way in WAYS:
+        simulate(
+            lambda pair, way=way: body(pair, way),  # type: ignore[misc]
+            log,
+            mode=mode,
+            form=source,
+            part="key" if error == "key" else "value",
+        )
+
+
+async def others_go_on(pair: Pair) -> None:
+    """A partition that rests holds up no other."""
+    pair.kafka.append("t", 1, b"100", b"101")
+    if pair.form == "stream":
+        return  # it is in the other stream
+    for offset in range(2):
+        record = await pair.consumer.getone()
+        assert (record.partition, record.offset) == (OTHER.partition, offset)
+        pair.model.ask()
+        if pair.mode == "explicit":
+            pair.consumer.ack(record)
+
+
+def poisoned(data: bytes) -> int:
+    """Deserializes all numbers but 3."""
+    if data == b"3":
+        raise ValueError("poison")
+    return int(data)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_a_rebalance_waits_for_a_record_whose_error_is_in_work(form: str, protocol: str) -> None:
+    """Who takes the partition over goes on behind it, with the rest of the batch."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.topic("other", 1)
+        await w.produce("t", range(6), 1)
+        options: dict[str, Any] = {"protocol": protocol, "value_deserializer": poisoned}
+        async with w.member("t", **options) as c:
+            await until(lambda: c.assignment())
+            await asyncio.sleep(2)
+            seen: list[int] = []
+
+            async def work() -> None:
+                if form == "record":
+                    async for record in c:
+                        seen.append(record.offset)
+                async for batch in c.batches():
+                    for record in batch:
+                        seen.append(record.offset)
+
+            with pytest.raises(ValueError):
+                await work()
+            assert seen == [0, 1, 2]
+            # Not by this task, which would finish nothing while it waits.
+            asyncio.get_running_loop().call_soon(c.subscribe, ["other"])
+            await asyncio.sleep(6)
+            assert await w.committed("t", 1) == [3 if form == "record" else 0], "it is in work"
+            reading = asyncio.create_task(c.getone())  # it is finished
+            async with w.member("t", **options) as other:
+                assert [record.offset for record in await read_group(other, 2)] == [4, 5]
+            reading.cancel()
+        assert await w.committed("t", 1) == [6]
+
+    simulate_group(body)
+
+
+def test_a_batch_that_a_thread_reads_counts_as_far_as_the_thread_got() -> None:
+    """Where the iteration runs does not matter to positions: nothing is told to the loop."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(6), 1)
+        async with w.member("t", value_deserializer=poisoned) as c:
+            await until(lambda: c.assignment())
+            await asyncio.sleep(2)
+            batches = c.batches()
+            batch = await anext(batches)
+            seen: list[int] = []
+
+            def work(batch: Any) -> None:
+                with contextlib.suppress(ValueError):
+                    for record in batch:
+                        seen.append(record.offset)
+
+            thread = threading.Thread(target=work, args=(batch,))
+            thread.start()
+            thread.join()
+            assert await c.position(T0) == batch.next_offset == 4
+            rest = await anext(batches)
+            work(rest)
+            work(batch)
+            assert (seen, len(batch)) == ([0, 1, 2, 4, 5], 4), "what was taken back is not there"
+
+    simulate_group(body)
+
+
+def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed() -> None:
+    """The next batch was handed over meanwhile; the worker goes on with its own."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(6), 1)
+        options: dict[str, Any] = {"value_deserializer": poisoned, "ack_mode": "explicit"}
+        async with w.member("t", **options) as c:
+            await until(lambda: c.assignment())
+            await asyncio.sleep(2)
+            batches = c.batches()
+            first = await anext(batches)
+            await w.produce("t", range(6, 8), 1)
+            second = await anext(batches)
+            c.ack(second)
+            seen: list[int] = []
+            for _ in range(2):
+                with contextlib.suppress(ValueError):
+                    for record in first:
+                        seen.append(record.offset)
+                c.ack(first)
+                await c.commit()
+                assert await w.committed("t", 1) == [4 if len(seen) == 3 else 8]
+            assert seen == [0, 1, 2, 4, 5]
+
+    simulate_group(body)
+
+
+@pytest.mark.parametrize("form", ["record", "many", "batch", "records"])
+def test_a_deserializer_that_raises_the_end_of_a_loop_ends_none(form: str) -> None:
+    """`next()` on something empty, in a deserializer, passed for the end of the batch."""
+
+    def broken(data: bytes) -> Any:
+        return next(iter(())) if data == b"3" else int(data)
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(6), 1)
+        async with w.member("t", group_id=None, value_deserializer=broken) as c:
+            await asyncio.sleep(2)
+            if form == "record":
+                reading: Any = read_group(c, 6)
+            elif form == "many":
+                await c.getmany(timeout=1)
+                reading = c.getmany(timeout=1)
+            else:
+                batch = await anext(aiter(c.batches()))
+                with pytest.raises(RuntimeError, match="StopIteration"):
+                    list(batch) if form == "batch" else batch.records
+                return
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await reading
+
+    simulate_group(body)
