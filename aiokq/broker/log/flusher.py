@@ -172,5 +172,7 @@ class Flusher:
                 pending.sync(self._files)
             except OSError as error:
                 log = pending.log
+                if log.is_closed and isinstance(error, FileNotFoundError):
+                    continue  # it was deleted meanwhile, and its directory renamed
                 return self._disk.refused(log.topic_partition, "flush failed", error, log.directory)
         return None

@@ -346,3 +346,27 @@ def test_checkpoints_are_written_while_it_runs_and_only_when_they_change():
             assert len(writes) == 3
 
     simulate(1, main)
+
+
+async def test_a_topic_that_is_deleted_while_it_is_synced_does_not_take_its_directory_offline():
+    """The directory whose new name was to be synced is gone by then: that is not the disk."""
+    broker = Broker()
+    disk = slow(broker)
+    async with broker:
+        await broker.create("t", flush_messages=1)
+        await broker.create("other", flush_messages=1)
+        disk.stands_still = True
+        producing = [
+            asyncio.ensure_future(broker.produce(topic, batch())) for topic in ("t", "other")
+        ]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        disk.stands_still = False
+        await broker.node.topics.delete(broker.node.topics.get("t"))
+        for sync in disk.waiting:
+            sync.set_result(None)
+        deleted, kept = await asyncio.gather(*producing)
+        assert deleted.error_code != 0
+        assert kept.error_code == 0
+        assert (await broker.produce("other", batch())).error_code == 0
+        assert broker.node.topics.partition("other", 0).log.recovery_point == 2
