@@ -15,7 +15,7 @@ from aiokq.cluster.view import ClusterView
 from aiokq.connection.node import Node, NodeState, NodeUp
 from aiokq.connection.pool import FramePool
 from aiokq.core.counters import ClientCounters
-from aiokq.core.environment import Environment
+from aiokq.core.environment import Address, Environment
 from aiokq.core.outages import Outages
 from aiokq.core.signal import Signal
 from aiokq.core.supervisor import Supervisor
@@ -24,7 +24,7 @@ __all__ = ["Peers"]
 
 
 class Peers:
-    """What all nodes of one cluster share: options, memory for large frames, who is told.
+    """What all nodes of one cluster share: options, memory for frames, addresses, who is told.
 
     Args:
         supervisor: attempts to connect are its children.
@@ -52,6 +52,7 @@ class Peers:
         self._lost = lost
         self._options = connection_options(settings)
         self._pool = FramePool()
+        self._spoken: set[Address] = set()
         self._states: Signal[int, NodeState] = Signal()
         self._states.subscribe(self._state_changed)
 
@@ -71,6 +72,7 @@ class Peers:
             state=self._states,
             on_throttle=self._throttled,
             outages=None if follows else self._outages,
+            spoken=self._spoken,
         )
 
     def _state_changed(self, node_id: int, state: NodeState) -> None:

@@ -98,6 +98,8 @@ class Node:
         pool: memory for large responses; one may serve many nodes.
         outages: logs that it cannot be reached, and that it can again; None for a node whose
             failures mean nothing that is not told of others.
+        spoken: addresses that have spoken Kafka; one set may serve many nodes. From then on,
+            closing on ApiVersions is passing trouble: it restarts, or a proxy stands before it.
 
     Attributes:
         last_error: why the last attempt failed or the last connection was lost; `None` after a
@@ -118,6 +120,7 @@ class Node:
         on_throttle: Callable[[Node, float], None] | None = None,
         pool: FramePool | None = None,
         outages: Outages | None = None,
+        spoken: set[Address] | None = None,
     ) -> None:
         self.node_id = node_id
         self.host = host
@@ -142,8 +145,7 @@ class Node:
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
-        self._negotiated = False
-        """Its address has spoken Kafka: from then on, closing on ApiVersions is passing trouble."""
+        self._spoken: set[Address] = set() if spoken is None else spoken
         self._last_address: Address | None = None
         self._shared = {purpose: Slot(self, purpose.value) for purpose in Purpose}
         self._dedicated: dict[DedicatedConnection, None] = {}
@@ -243,7 +245,6 @@ class Node:
         self.port = port
         self._introduced = False
         self._last_address = None
-        self._negotiated = False
         self._retry_at = 0.0
         self._backoff.reset()
         self._setup.reset()
@@ -368,7 +369,7 @@ class Node:
             self._last_address = address
             try:
                 async with asyncio.timeout(timeout):
-                    return await open_connection(
+                    connection = await open_connection(
                         address,
                         self._options,
                         host=host,
@@ -378,6 +379,8 @@ class Node:
                         on_throttle=lambda seconds: self.throttled(seconds * 1000),
                         pool=self._pool,
                     )
+                self._spoken.add(address)
+                return connection
             except TimeoutError as error:
                 # Of a request in the handshake, which tells its own limit; else of all of it.
                 told = error.message if isinstance(error, RequestTimeout) else None
@@ -388,7 +391,9 @@ class Node:
             except ClosedOnApiVersions as error:
                 self._closed_on_api_versions += 1
                 reasons.append(f"{address}: {error.message}")
-                if self._closed_on_api_versions > len(addresses) and not self._negotiated:
+                if self._closed_on_api_versions > len(addresses) and not (
+                    self._spoken.intersection(addresses)
+                ):
                     failure = too_old(self.name)
             except KafkaError as error:
                 reasons.append(f"{address}: {error.message}")
@@ -412,7 +417,6 @@ class Node:
         self._setup.reset()
         self._retry_at = 0.0
         self._closed_on_api_versions = 0
-        self._negotiated = True
         self.last_error = None
         self._open[connection] = None
         self._counters.connections_opened += 1

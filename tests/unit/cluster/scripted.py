@@ -41,6 +41,8 @@ class Mood(Enum):
     """Takes connections and requests, and answers nothing."""
     NOT_KAFKA = auto()
     """Answers everything with HTTP."""
+    CLOSING = auto()
+    """Takes connections, and closes each at its first request, as a proxy without a broker."""
 
 
 @dataclass
@@ -331,6 +333,9 @@ class _Transport(asyncio.Transport):
             if self._broker.mood is Mood.NOT_KAFKA:
                 self._receive(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 continue
+            if self._broker.mood is Mood.CLOSING:
+                self.lose(None)
+                return
             header, request = wire.decode_request(frame)
             response = cluster.answer(self._broker, request, header.api_version)
             if isinstance(response, Awaitable):

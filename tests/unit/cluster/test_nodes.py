@@ -12,8 +12,9 @@ from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.metadata import BrokerInfo
 from aiokq.cluster.nodes import Nodes
 from aiokq.connection.node import Node, Purpose
+from aiokq.core.errors import ConnectionLost
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.cluster.scripted import ScriptedCluster, make_engine, simulate
+from tests.unit.cluster.scripted import Mood, ScriptedCluster, make_engine, simulate
 from tests.unit.connection.support import BROKER, World, one_broker, produce
 
 
@@ -92,3 +93,22 @@ def test_while_it_closes_a_cluster_connects_to_nobody(monkeypatch: pytest.Monkey
         assert not any(broker.transports for broker in cluster.brokers.values())
 
     simulate(main)
+
+
+def test_a_broker_at_an_address_that_has_spoken_kafka_is_not_taken_for_an_old_one() -> None:
+    """It restarts behind its proxy after the bootstrap connection was closed: nobody had asked it
+    for its versions as a broker yet, and requests failed for good instead of being tried again."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        cluster.brokers[1].die(Mood.CLOSING)
+        for _ in range(4):
+            with pytest.raises(ConnectionLost, match="ApiVersions") as caught:
+                await engine.request(wire.MetadataRequest(topics=[]), node=1, timeout=5)
+            assert caught.value.retriable
+        cluster.brokers[1].revive()
+        await engine.request(wire.MetadataRequest(topics=[]), node=1, timeout=5)
+        await engine.close()
+
+    simulate(main, brokers=1)
