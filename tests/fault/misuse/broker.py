@@ -18,7 +18,7 @@ START_WITHIN = 60.0
 STOP_WITHIN = 60.0
 """Seconds: what a broker takes on a machine that has much else to do."""
 
-DISK_BYTES = 256 * 1024 * 1024
+DISK_BYTES = 512 * 1024 * 1024
 
 
 class SmallDisk:

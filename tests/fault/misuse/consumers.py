@@ -108,6 +108,7 @@ class Member:
         self._history = world.history.groups[plan.name]
         self._random = random
         self._leaving = ""
+        self._closing = False
         self._left = asyncio.Event()
         self._unfinished: list[Any] = []
         self._in_hand: dict[asyncio.Task[Any] | None, list[Any]] = {}
@@ -133,6 +134,7 @@ class Member:
 
     async def close(self) -> None:
         """By another task, while it reads."""
+        self._closing = True
         await self._consumer.close()
 
     async def run(self) -> None:
@@ -143,6 +145,13 @@ class Member:
             await self._consumer.close()
             await asyncio.sleep(0.2)
             return
+        try:
+            await self._life()
+        except aiokq.Closed:  # by another task, before it was entered
+            if not self._closing:
+                raise
+
+    async def _life(self) -> None:
         async with self._consumer:
             read = getattr(self, f"_{self._plan.style}")
             tasks = [asyncio.get_running_loop().create_task(each) for each in read()]
@@ -152,9 +161,7 @@ class Member:
             try:
                 await asyncio.wait([*tasks, left], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (*tasks, left):
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await _cancelled(*tasks, left)
             for task in tasks:
                 if not task.cancelled() and task.exception() is not None:
                     raise task.exception()  # type: ignore[misc]
@@ -292,6 +299,18 @@ class Member:
 
 def _records_of(item: Any) -> list[Any]:
     return list(item) if isinstance(item, aiokq.RecordBatch) else [item]
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended.
+
+    Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes with its result.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=1.0)
 
 
 def _look(future: asyncio.Future[None]) -> None:

@@ -13,7 +13,7 @@ from tests.fault.misuse.history import Sent, State
 from tests.fault.misuse.plan import TOPICS, ProducerPlan
 from tests.fault.misuse.world import TYPED, World
 
-BYTES_PER_SECOND = 1_000_000
+BYTES_PER_SECOND = 500_000
 """Of one producer: a round is about faults, not about throughput."""
 POISON = b"poison:"
 
@@ -191,9 +191,14 @@ class LoadProducer:
         for sent, delivery in zip(several, deliveries, strict=True):
             self._accepted(sent, delivery)
 
-    async def _one_send(self, producer: aiokq.Producer[Any, Any], patience: float | None) -> None:
-        sent, target = self._offer(ordered=False)
-        sent.accepted_at = sent.offered_at
+    async def _one_send(
+        self,
+        producer: aiokq.Producer[Any, Any],
+        sent: Sent,
+        target: dict[str, Any],
+        patience: float | None,
+    ) -> None:
+        sent.accepted_at = sent.offered_at = self._world.now()
         sent.limit = self._limit + self._block
         sent.state = State.ACCEPTED
         try:
@@ -222,7 +227,9 @@ class LoadProducer:
     ) -> None:
         while len(calls) >= 200:
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.get_running_loop().create_task(self._one_send(producer, patience))
+        sent, target = self._offer(ordered=False)
+        call = self._one_send(producer, sent, target, patience)
+        task = asyncio.get_running_loop().create_task(call)
         calls.add(task)
         task.add_done_callback(calls.discard)
 
