@@ -272,7 +272,7 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
             text += "".join(f", or {other.removeprefix('Input should ')}" for other in others)
             if field is not None and field.repr:
                 text += f", not {item['input']!r}"
-        line = text if not name or text.startswith(f"{name} is ") else f"{name}: {text}"
+        line = f"{name}: {text}" if name else text
         if line not in lines:
             lines.append(line)
     return ConfigError("; ".join(lines))
