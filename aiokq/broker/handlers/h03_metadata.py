@@ -77,7 +77,8 @@ async def _answer(
     version: int,
     operations: int,
 ) -> MetadataResponseTopic:
-    if asked.name is None:
+    # Java sends an empty name, not null, along with an id.
+    if asked.name is None or (version >= 12 and asked.topic_id != ZERO_UUID):
         if version < 12 or asked.topic_id == ZERO_UUID:
             return _refusal("" if version < 12 else None, asked.topic_id, InvalidRequest.code)
         topic = node.topics.by_id(asked.topic_id)
@@ -92,14 +93,18 @@ async def _answer(
             )
         except BrokerError as error:
             node.counters.errors[error.name] += 1
-            return _refusal(asked.name, ZERO_UUID, error.code)
+            return _refusal(asked.name, ZERO_UUID, error.code, operations)
         if topic is None:
-            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code)
+            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
     return _describe(topic, operations)
 
 
-def _refusal(name: str | None, topic_id: uuid.UUID, code: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+def _refusal(
+    name: str | None, topic_id: uuid.UUID, code: int, operations: int = NOT_ASKED
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=topic_id, topic_authorized_operations=operations
+    )
 
 
 def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:

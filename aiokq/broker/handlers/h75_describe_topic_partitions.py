@@ -68,7 +68,9 @@ def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except BrokerError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _describe(topic: Topic, first: int, stop: int) -> DescribeTopicPartitionsResponseTopic:

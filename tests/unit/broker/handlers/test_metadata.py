@@ -108,6 +108,9 @@ async def test_topics_can_be_asked_for_by_id_from_version_12_on():
         by_id = [wire.MetadataRequestTopic(name=None, topic_id=topic_id)]
         response = await broker.ask(wire.MetadataRequest(topics=by_id), 12)
         assert [t.name for t in response.topics] == ["t"]
+        as_java_does = [wire.MetadataRequestTopic(name="", topic_id=topic_id)]
+        response = await broker.ask(wire.MetadataRequest(topics=as_java_does), 12)
+        assert [t.name for t in response.topics] == ["t"]
         unknown = [wire.MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=9))]
         response = await broker.ask(wire.MetadataRequest(topics=unknown), 12)
         [topic] = response.topics
