@@ -89,7 +89,7 @@ def broker_settings() -> list[str]:
                 row.kind,
                 f"`{row.default}`",
                 _range(row.at_least, row.at_most, row.choices),
-                row.doc,
+                row.doc if row.has_effect else f"{row.doc} No effect yet.",
             )
             for row in SETTINGS.values()
         ),

@@ -12,12 +12,14 @@ from aiokq.broker.settings import BrokerSettings
 from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest
 
-__all__ = ["changed_configs"]
+__all__ = ["DELETE", "SET", "changed_configs"]
 
 SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
+
+_WORDS: Final = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 def changed_configs(
@@ -50,7 +52,9 @@ def changed_configs(
         elif operation in (APPEND, SUBTRACT):
             row = TOPIC_CONFIGS.get(name)
             if row is None or row.kind != "list":
-                raise InvalidConfiguration(f"{name} is no list: it can be set, not changed in part")
+                raise InvalidConfiguration(
+                    f"Can't {_WORDS[operation]} to key {name} because its type is not LIST."
+                )
             present = config_text(log_config(configs, settings), name).split(",")
             changed[name] = ",".join(_change(present, value.split(","), operation))
         else:

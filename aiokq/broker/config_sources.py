@@ -1,40 +1,59 @@
 """Settings as clients are shown them: value, type, and where it comes from (KIP-226, KIP-524).
 
 Owns no setting; the tables are `settings`, `topic_configs` and `group_configs`.
+
+Source: Kafka ``ConfigHelper.scala``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aiokq.broker.group_configs import GROUP_CONFIGS, GroupConfigs
+from aiokq.broker.loggers import logger_levels
 from aiokq.broker.settings import SETTINGS, BrokerSettings, Setting, SettingValue
 from aiokq.broker.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from aiokq.broker.node import BrokerNode
+
 __all__ = [
     "BROKER",
+    "BROKER_LOGGER",
+    "CLIENT_METRICS",
     "GROUP",
     "TOPIC",
     "ConfigEntry",
     "broker_config_entries",
     "check_broker_name",
     "group_config_entries",
+    "logger_entries",
     "topic_config_entries",
 ]
 
 # Types of resources
 TOPIC: Final = 2
 BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
 GROUP: Final = 32
+
+LISTENER: Final = "PLAINTEXT"
+"""The name of the one listener, and what Kafka calls one without TLS and SASL."""
 
 # Where a value comes from
 DYNAMIC_TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+DYNAMIC_BROKER_LOGGER_CONFIG: Final = 6
 DYNAMIC_GROUP_CONFIG: Final = 8
 
+Synonym: TypeAlias = tuple[str, str | None, int]
+"""Name, value and source of a setting that gives another its value."""
+
+UNKNOWN_TYPE: Final = 0
 _TYPES: Final = {
     "boolean": 1,
     "string": 2,
@@ -59,9 +78,9 @@ class ConfigEntry(NamedTuple):
     value: str | None
     source: int
     read_only: bool
-    synonyms: list[tuple[str, str | None, int]]
+    synonyms: list[Synonym]
     type: int
-    documentation: str
+    documentation: str | None
 
 
 def topic_config_entries(
@@ -70,85 +89,118 @@ def topic_config_entries(
     """All settings of a topic that was given these."""
     config = log_config(configs, settings)
     for name, row in TOPIC_CONFIGS.items():
-        synonyms: list[tuple[str, str | None, int]] = []
+        synonyms: list[Synonym] = []
         if name in configs:
             synonyms.append((name, config_text(config, name), DYNAMIC_TOPIC_CONFIG))
-        for server_name in row.server:
-            if server_name in settings.explicit:
-                value = _text(settings.value_of(server_name))
-                synonyms.append((server_name, value, STATIC_BROKER_CONFIG))
-        for server_name in row.server:
-            default = _text(SETTINGS[server_name].default)
-            if default is not None:
-                synonyms.append((server_name, default, DEFAULT_CONFIG))
-        source = synonyms[0][2] if synonyms else DEFAULT_CONFIG
-        yield ConfigEntry(
-            name, config_text(config, name), source, False, synonyms, _TYPES[row.kind], row.doc
-        )
+        synonyms += _server_synonyms(row.server, settings)
+        yield _entry(name, config_text(config, name), row, synonyms)
 
 
-def group_config_entries(
-    group_id: str, configs: GroupConfigs, settings: BrokerSettings
-) -> Iterator[ConfigEntry]:
+def _server_synonyms(names: Sequence[str], settings: BrokerSettings) -> list[Synonym]:
+    """What the broker's settings say, the first of which has the topic's setting's unit.
+
+    Others (`log.retention.hours`) are shown only behind that one, as in Kafka: whoever reads the
+    values takes them for equal in meaning.
+    """
+    found: list[Synonym] = []
+    for name in names:
+        if name in settings.explicit:
+            found.append((name, _text(settings.value_of(name)), STATIC_BROKER_CONFIG))
+    for name in names:
+        default = _text(SETTINGS[name].default)
+        if default is not None:
+            found.append((name, default, DEFAULT_CONFIG))
+    while found and found[0][0] != names[0]:
+        del found[0]
+    return found
+
+
+def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[ConfigEntry]:
     """All settings of a group, which need not exist."""
     given = configs.given(group_id)
-    for name, row in GROUP_CONFIGS.items():
-        server = _broker_entry(
-            SETTINGS[row.server],
-            settings.value_of(row.server),
-            explicit=row.server in settings.explicit,
-        )
-        synonyms, source = server.synonyms, server.source
-        if name in given:
-            synonyms, source = (
-                [(name, given[name], DYNAMIC_GROUP_CONFIG), *synonyms],
-                DYNAMIC_GROUP_CONFIG,
-            )
+    for name in GROUP_CONFIGS:
         value = str(configs.value(group_id, name))
-        yield ConfigEntry(name, value, source, False, synonyms, _TYPES["int"], row.doc)
+        source = DYNAMIC_GROUP_CONFIG if name in given else DEFAULT_CONFIG
+        yield _entry(name, value, GROUP_CONFIGS[name].setting, [(name, value, source)])
 
 
-def broker_config_entries(node_id: int, settings: BrokerSettings) -> Iterator[ConfigEntry]:
-    """All settings of a node; they are read when it starts, so all are read-only."""
-    own_id = str(node_id)
-    yield ConfigEntry(
-        "node.id",
-        own_id,
-        STATIC_BROKER_CONFIG,
-        True,
-        [("node.id", own_id, STATIC_BROKER_CONFIG)],
-        _TYPES["int"],
-        "The id of this node.",
+def broker_config_entries(node: BrokerNode) -> Iterator[ConfigEntry]:
+    """All settings of a node that have an effect; they are read when it starts: none may change."""
+    settings = node.settings
+    facts = {fact.name: (fact, value) for fact, value in _facts(node)}
+    for fact, value in facts.values():
+        synonyms: list[Synonym] = [(fact.name, value, STATIC_BROKER_CONFIG)]
+        yield _entry(fact.name, value, fact, synonyms, read_only=True)
+    for row, set_to in settings.rows():
+        if row.has_effect and row.name not in facts:
+            synonyms = _server_synonyms((row.name,), settings)
+            yield _entry(row.name, _text(set_to), row, synonyms, read_only=True)
+
+
+def _facts(node: BrokerNode) -> Iterator[tuple[Setting, str]]:
+    """What clients look up among the settings, though it is given otherwise than by `--set`."""
+
+    def fact(name: str, kind: str, doc: str) -> Setting:
+        return Setting(name, "", kind, None, doc)
+
+    own_id = str(node.node_id)
+    yield fact("node.id", "int", "The id of this node."), own_id
+    yield fact("broker.id", "int", "The id of this node, by its older name."), own_id
+    yield fact("process.roles", "list", "What this node is."), "broker,controller"
+    yield (
+        fact("listeners", "list", "Where this node listens."),
+        _endpoint(node.listener_host, node.listener_port),
     )
-    for row, value in settings.rows():
-        yield _broker_entry(row, value, explicit=row.name in settings.explicit)
+    yield (
+        fact("advertised.listeners", "list", "Where clients are told to connect to."),
+        _endpoint(node.advertised_host, node.advertised_port),
+    )
+    yield (
+        fact("listener.security.protocol.map", "string", "How each listener is secured."),
+        f"{LISTENER}:PLAINTEXT",
+    )
+    yield SETTINGS["log.dirs"], ",".join(directory.path for directory in node.log_directories)
 
 
-def _broker_entry(row: Setting, value: SettingValue, *, explicit: bool) -> ConfigEntry:
-    synonyms: list[tuple[str, str | None, int]] = []
-    if explicit:
-        synonyms.append((row.name, _text(value), STATIC_BROKER_CONFIG))
-    default = _text(row.default)
-    if default is not None:
-        synonyms.append((row.name, default, DEFAULT_CONFIG))
-    source = STATIC_BROKER_CONFIG if explicit else DEFAULT_CONFIG
-    return ConfigEntry(row.name, _text(value), source, True, synonyms, _TYPES[row.kind], row.doc)
+def _endpoint(host: str, port: int) -> str:
+    return f"{LISTENER}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def check_broker_name(name: str, node_id: int) -> bool:
-    """Whether a resource name is this node's; False for "", the default of all brokers.
+def logger_entries() -> Iterator[ConfigEntry]:
+    """The levels of this process' loggers."""
+    for name, level in logger_levels().items():
+        yield ConfigEntry(name, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, [], UNKNOWN_TYPE, None)
+
+
+def _entry(
+    name: str,
+    value: str | None,
+    row: Setting,
+    synonyms: list[Synonym],
+    *,
+    read_only: bool = False,
+) -> ConfigEntry:
+    source = synonyms[0][2] if synonyms else DEFAULT_CONFIG
+    return ConfigEntry(name, value, source, read_only, synonyms, _TYPES[row.kind], row.doc)
+
+
+def check_broker_name(name: str, node_id: int) -> None:
+    """Whether a resource name is this node's.
 
     Raises:
         InvalidRequest: another node's, or no number.
     """
-    if name == "":
-        return False
-    if name != str(node_id):
-        raise InvalidRequest(f"this is broker {node_id}, not {name!r}: ask that one")
-    return True
+    try:
+        number = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+    if number != node_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
 def _text(value: SettingValue) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):  # as Java writes them
+        return repr(value).replace("e+", "E").replace("e", "E")
     return None if value is None else str(value)

@@ -95,6 +95,10 @@ class GroupConfigs:
         """What was set for this group, by Kafka's names."""
         return self._configs.get(group_id, _NONE)
 
+    def group_ids(self) -> list[str]:
+        """The groups that were told anything, by name."""
+        return sorted(self._configs)
+
     def session_timeout_ms(self, group_id: str) -> int:
         """After how many milliseconds without a heartbeat a member of the group is fenced."""
         return self.value(group_id, _SESSION)

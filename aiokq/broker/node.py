@@ -127,7 +127,22 @@ class BrokerNode:
     def advertised_port(self) -> int:
         if self._advertise[1] is not None:
             return self._advertise[1]
+        return self.listener_port
+
+    @property
+    def listener_host(self) -> str:
+        """The address it listens on; "" for all."""
+        return self._host
+
+    @property
+    def listener_port(self) -> int:
+        """The port it listens on."""
         return self._port if self._server is None else self._server.port
+
+    @property
+    def log_directories(self) -> Sequence[LogDirectory]:
+        """Its log directories, those that failed too."""
+        return self.storage.directories.all
 
     def brokers(self) -> list[BrokerEndpoint]:
         """The live nodes of the cluster."""

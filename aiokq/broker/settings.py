@@ -19,6 +19,8 @@ SettingValue = bool | int | float | str | None
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
+_MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Setting:
@@ -27,13 +29,15 @@ class Setting:
     name: str
     field: str
     kind: str
-    """`boolean`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
+    """`boolean`, `short`, `int`, `long`, `double`, `string` or `list`: Kafka's words."""
     default: SettingValue
     doc: str
     at_least: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
     nullable: bool = False
+    has_effect: bool = True
+    """False: known and checked, so that a file of Kafka's can be used, and not shown to clients."""
 
     def parse(self, value: object) -> SettingValue:
         """Turn text or a Python value into this setting's type and check its range.
@@ -59,7 +63,7 @@ class Setting:
                 return text
             if isinstance(text, str) and text.lower() in ("true", "false"):
                 return text.lower() == "true"
-        elif self.kind in ("int", "long"):
+        elif self.kind in ("short", "int", "long"):
             if isinstance(text, int) and not isinstance(text, bool):
                 return text
             if isinstance(text, str):
@@ -84,7 +88,7 @@ class Setting:
     def _check_range(self, value: int | float) -> None:
         ceiling = self.at_most
         if ceiling is None and self.kind != "double":
-            ceiling = INT_MAX if self.kind == "int" else LONG_MAX
+            ceiling = _MOST[self.kind]
         if self.at_least is not None and value < self.at_least:
             raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
         if ceiling is not None and value > ceiling:
@@ -110,11 +114,12 @@ def _setting(
     at_most: float | None = None,
     choices: tuple[str, ...] = (),
     nullable: bool = False,
+    has_effect: bool = True,
 ) -> T:
     """A dataclass field that carries its row of the table; the field's name gives the setting's."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
-    row = (kind, doc, at_least, at_most, choices, nullable)
+    row = (kind, doc, at_least, at_most, choices, nullable, has_effect)
     field: T = dataclasses.field(default=default, metadata={"row": row})
     return field
 
@@ -148,7 +153,9 @@ class BrokerSettings:
         at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
-        False, "Let a replica that is not in sync lead when no other is left."
+        False,
+        "Let a replica that is not in sync lead when no other is left.",
+        has_effect=False,
     )
 
     # Where the data is
@@ -329,7 +336,7 @@ class BrokerSettings:
         50, "Partitions of __consumer_offsets when it is created.", at_least=1
     )
     offsets_topic_replication_factor: int = _setting(
-        3, "Replicas of __consumer_offsets, at most one per node.", at_least=1, at_most=32767
+        3, "Replicas of __consumer_offsets, at most one per node.", kind="short", at_least=1
     )
     offsets_topic_segment_bytes: int = _setting(
         104857600, "Segment size of __consumer_offsets.", at_least=1
@@ -380,7 +387,10 @@ class BrokerSettings:
         INT_MAX, "Most members of a consumer-protocol group.", at_least=1
     )
     transaction_max_timeout_ms: int = _setting(
-        900000, "Longest transaction timeout a producer may ask for.", at_least=1
+        900000,
+        "Longest transaction timeout a producer may ask for.",
+        at_least=1,
+        has_effect=False,
     )
 
     # aiokq's own
@@ -409,11 +419,21 @@ def _table() -> dict[str, Setting]:
     for field in dataclasses.fields(BrokerSettings):
         if "row" not in field.metadata:
             continue
-        kind, doc, at_least, at_most, choices, nullable = field.metadata["row"]
+        row = field.metadata["row"]
+        kind, doc, at_least, at_most, choices, nullable, has_effect = row
         name = field.name.replace("_", ".")
         default: SettingValue = getattr(BrokerSettings, field.name)
         table[name] = Setting(
-            name, field.name, kind, default, doc, at_least, at_most, choices, nullable
+            name,
+            field.name,
+            kind,
+            default,
+            doc,
+            at_least,
+            at_most,
+            choices,
+            nullable,
+            has_effect,
         )
     return table
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.settings import BrokerSettings
 
-__all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec"]
+__all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 
 MAX_PARTITIONS: Final = 10_000
 """Most partitions that one request makes, as in Kafka: more is refused with 44."""
@@ -65,10 +65,13 @@ class TopicLayouts:
                 PolicyViolation.
         """
         if spec.assignments is not None:
+            for brokers in spec.assignments.values():
+                check_replicas(brokers, self._node_id)
             if sorted(spec.assignments) != list(range(len(spec.assignments))):
-                raise InvalidReplicaAssignment("assigned partitions must be numbered from 0 on")
-            count = len(spec.assignments)
-            factor = self._check_assignments(list(spec.assignments.values()))
+                raise InvalidReplicaAssignment(
+                    "partitions should be a consecutive 0-based integer sequence"
+                )
+            count, factor = len(spec.assignments), 1
         else:
             count = self._settings.num_partitions if spec.partitions is None else spec.partitions
             factor = (
@@ -76,15 +79,20 @@ class TopicLayouts:
                 if spec.replication_factor is None
                 else spec.replication_factor
             )
+        if factor < 1:
+            raise InvalidReplicationFactor(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
         if count < 1:
-            raise InvalidPartitions(f"a topic has at least one partition, not {count}")
+            raise InvalidPartitions(
+                "Number of partitions was set to an invalid non-positive value."
+            )
         if count > MAX_PARTITIONS:
             raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request, not {count}")
-        if factor < 1:
-            raise InvalidReplicationFactor(f"a partition has at least one replica, not {factor}")
         if factor > 1:
             raise InvalidReplicationFactor(
-                f"replication factor {factor} needs {factor} live brokers, there is 1"
+                f"Unable to replicate the partition {factor} time(s): The target replication "
+                f"factor of {factor} cannot be reached because only 1 broker(s) are registered."
             )
         return count, factor
 
@@ -100,30 +108,43 @@ class TopicLayouts:
             BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation.
         """
         if count == present:
-            raise InvalidPartitions(f"{name} has {present} partitions already")
+            raise InvalidPartitions(f"Topic already has {present} partition(s).")
         if count < present:
             raise InvalidPartitions(
-                f"{name} has {present} partitions: they can only become more, not {count}"
+                f"The topic {name} currently has {present} partition(s); {count} would not be an "
+                "increase."
             )
         if count - present > MAX_PARTITIONS:
             raise PolicyViolation(f"at most {MAX_PARTITIONS} partitions per request")
         if assignments is not None:
             if len(assignments) != count - present:
                 raise InvalidReplicaAssignment(
-                    f"{len(assignments)} assignments for {count - present} new partitions"
+                    f"Attempted to add {count - present} additional partition(s), but only "
+                    f"{len(assignments)} assignment(s) were specified."
                 )
-            self._check_assignments(assignments)
+            for brokers in assignments:
+                check_replicas(brokers, self._node_id)
 
-    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> int:
-        """Each partition has distinct live replicas, all the same number of them: that number."""
-        for brokers in assignments:
-            if not brokers or len(set(brokers)) != len(brokers):
-                raise InvalidReplicaAssignment(
-                    f"replicas {list(brokers)} are none, or not distinct"
-                )
-            if len(brokers) != len(assignments[0]):
-                raise InvalidReplicaAssignment("every partition must have as many replicas")
-            unknown = [broker for broker in brokers if broker != self._node_id]
-            if unknown:
-                raise InvalidReplicaAssignment(f"there is no live broker {unknown[0]}")
-        return len(assignments[0]) if assignments else 1
+
+def check_replicas(brokers: Sequence[int], node_id: int) -> None:
+    """Whether a partition can be on these brokers: it can be on this node.
+
+    Raises:
+        InvalidReplicaAssignment: there is none, another one, or one twice.
+    """
+    if not brokers:
+        raise InvalidReplicaAssignment(
+            "The manual partition assignment includes an empty replica list."
+        )
+    previous: int | None = None
+    for broker in sorted(brokers):
+        if broker != node_id:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker}, but no such broker is "
+                "registered."
+            )
+        if broker == previous:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker} more than once."
+            )
+        previous = broker

@@ -27,18 +27,20 @@ def check_topic_name(name: str) -> None:
         InvalidTopic: with what is wrong, in words.
     """
     if not name:
-        raise InvalidTopic("a topic's name may not be empty")
+        raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
-        raise InvalidTopic(f"a topic may not be named {name!r}")
+        raise InvalidTopic("Topic name is invalid: '.' or '..' is not allowed")
     if name == CLUSTER_METADATA:
         raise InvalidTopic(f"a topic may not be named {name}: that is Apache Kafka's metadata")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopic(
-            f"a topic's name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_NAME_LENGTH}"
         )
     if not _LEGAL.fullmatch(name):
         raise InvalidTopic(
-            f"a topic's name has ASCII letters, digits, '.', '_' and '-' only: {name!r}"
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'"
         )
 
 

@@ -487,10 +487,10 @@ class TopicRegistry:
     def _check_new_name(self, name: str) -> None:
         check_topic_name(name)
         if name in self._topics:
-            raise TopicExists(f"topic {name!r} exists")
+            raise TopicExists(f"Topic '{name}' already exists.")
         other = colliding_topic(name, self._topics)
         if other is not None:
-            raise InvalidTopic(f"topic {name!r} differs from {other!r} only in '.' and '_'")
+            raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
 
     def _check_present(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is not topic:

@@ -72,11 +72,15 @@ APIS: Final = {
         Api(35, "DescribeLogDirs", 1, 4, "h35_describe_log_dirs"),
         Api(37, "CreatePartitions", 0, 3, "h37_create_partitions"),
         Api(42, "DeleteGroups", 0, 2, "h42_delete_groups"),
+        Api(43, "ElectLeaders", 0, 2, "h43_elect_leaders"),
         Api(44, "IncrementalAlterConfigs", 0, 1, "h44_incremental_alter_configs"),
+        Api(45, "AlterPartitionReassignments", 0, 1, "h45_alter_partition_reassignments"),
+        Api(46, "ListPartitionReassignments", 0, 0, "h46_list_partition_reassignments"),
         Api(47, "OffsetDelete", 0, 0, "h47_offset_delete"),
         Api(60, "DescribeCluster", 0, 2, "h60_describe_cluster"),
         Api(68, "ConsumerGroupHeartbeat", 0, 1, "h68_consumer_group_heartbeat"),
         Api(69, "ConsumerGroupDescribe", 0, 1, "h69_consumer_group_describe"),
+        Api(74, "ListConfigResources", 0, 1, "h74_list_config_resources"),
         Api(75, "DescribeTopicPartitions", 0, 0, "h75_describe_topic_partitions"),
     )
 }

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4: settings of topics, groups and brokers.
+"""DescribeConfigs (32), versions 1-4: settings of topics, groups, brokers and their loggers.
 
 Each with where its value comes from.
 
@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.config_sources import (
     BROKER,
+    BROKER_LOGGER,
     GROUP,
     TOPIC,
     ConfigEntry,
     broker_config_entries,
     check_broker_name,
     group_config_entries,
+    logger_entries,
     topic_config_entries,
 )
+from aiokq.broker.topic_names import check_topic_name
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from aiokq.wire.describe_configs import (
     DescribeConfigsRequest,
@@ -61,25 +64,32 @@ def _describe(
         return result
     names = resource.configuration_keys
     result.configs = [
-        _encode(entry, request) for entry in entries if names is None or entry.name in names
+        _encode(entry, request) for entry in entries if not names or entry.name in names
     ]
     return result
 
 
 def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     if resource.resource_type == TOPIC:
+        check_topic_name(resource.resource_name)
         topic = node.topics.get(resource.resource_name)
         if topic is None:
             raise UnknownTopicOrPartition()
         return topic_config_entries(topic.configs, node.settings)
     if resource.resource_type == BROKER:
-        if not check_broker_name(resource.resource_name, node.node_id):
+        if not resource.resource_name:
             return ()  # the cluster-wide dynamic settings, of which there are none
-        return broker_config_entries(node.node_id, node.settings)
+        check_broker_name(resource.resource_name, node.node_id)
+        return broker_config_entries(node)
+    if resource.resource_type == BROKER_LOGGER:
+        if not resource.resource_name:
+            raise InvalidRequest("Broker id must not be empty")
+        check_broker_name(resource.resource_name, node.node_id)
+        return logger_entries()
     if resource.resource_type == GROUP:
         if not resource.resource_name:
-            raise InvalidRequest("the group has no name")
-        return group_config_entries(resource.resource_name, node.group_configs, node.settings)
+            raise InvalidRequest("Group name must not be empty")
+        return group_config_entries(resource.resource_name, node.group_configs)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from aiokq.broker.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.core.errors import (
     BrokerError,
-    InvalidConfiguration,
     InvalidRequest,
     UnknownTopicOrPartition,
 )
@@ -83,20 +82,23 @@ async def alter(
     Raises:
         BrokerError: as `TopicRegistry.alter_configs` and `GroupConfigs.alter`;
         UnknownTopicOrPartition: there is no such topic.
-        InvalidConfiguration: a broker's settings, which change only with its start.
-        InvalidRequest: another type of resource, or another broker.
+        InvalidRequest: a broker's settings, which change only with its start; another broker, or
+            another type of resource.
     """
     if resource_type == TOPIC:
         topic = node.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition()
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
         await node.topics.alter_configs(topic, change, validate_only=validate_only)
     elif resource_type == GROUP:
         await node.group_configs.alter(name, change, validate_only=validate_only)
     elif resource_type == BROKER:
-        check_broker_name(name, node.node_id)
-        raise InvalidConfiguration(
-            "settings of a running broker cannot be changed: start it with --set name=value"
-        )
+        if name:
+            check_broker_name(name, node.node_id)
+        if names := ", ".join(change({})):
+            raise InvalidRequest(
+                f"Cannot update these configs dynamically: Set({names}): a broker reads its "
+                "settings when it starts, from --set name=value"
+            )
     else:
         raise InvalidRequest(f"resources of type {resource_type} have no settings here")

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from settings.
 
-v1  flexible. Settings of topics and groups take effect at once, a broker's are read when it starts.
+v1  flexible. Settings of topics and groups and the levels of loggers take effect at once, a
+broker's settings are read when it starts.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from aiokq.broker.config_changes import changed_configs
+from aiokq.broker.config_sources import BROKER_LOGGER, check_broker_name
 from aiokq.broker.handlers.h33_alter_configs import alter
+from aiokq.broker.loggers import alter_loggers
 from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -56,6 +59,10 @@ async def _alter(
     node: BrokerNode, resource: IncrementalAlterConfigsResource, *, validate_only: bool
 ) -> None:
     changes = [(change.name, change.config_operation, change.value) for change in resource.configs]
+    if resource.resource_type == BROKER_LOGGER:
+        check_broker_name(resource.resource_name, node.node_id)
+        alter_loggers(changes, validate_only=validate_only)
+        return
 
     def change(configs: Mapping[str, str]) -> dict[str, str]:
         return changed_configs(configs, changes, node.settings)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
 from aiokq import wire
+from aiokq.broker.settings import SETTINGS
 from tests.unit.broker.harness import Broker, batch
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -112,13 +114,157 @@ async def test_a_brokers_settings_are_all_there_and_read_only():
         assert all(config.read_only for config in result.configs)
 
 
+async def test_a_broker_says_where_it_is_and_what_it_stores_where():
+    """The names that clients look up, though they are given otherwise than by `--set`."""
+    async with Broker(directories=["/a", "/b"]) as broker:
+        result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
+        configs = {config.name: config for config in result.configs}
+        told = {
+            "node.id": ("0", 3),
+            "broker.id": ("0", 3),
+            "process.roles": ("broker,controller", 7),
+            "listeners": ("PLAINTEXT://127.0.0.1:0", 7),
+            "advertised.listeners": ("PLAINTEXT://127.0.0.1:0", 7),
+            "listener.security.protocol.map": ("PLAINTEXT:PLAINTEXT", 2),
+            "log.dirs": ("/a,/b", 7),
+        }
+        for name, (value, kind) in told.items():
+            config = configs[name]
+            assert (config.value, config.config_type, config.config_source) == (value, kind, 4)
+            assert [s.value for s in config.synonyms] == [value]
+        assert len(configs) == len(result.configs)  # each once
+
+
+async def test_a_setting_without_effect_is_not_shown():
+    """What a client reads there, it would rely on."""
+    async with Broker(transaction_max_timeout_ms=5) as broker:
+        names = {config.name for config in (await describe(broker, "0", kind=BROKER)).configs}
+        without = {name for name, row in SETTINGS.items() if not row.has_effect}
+        assert without == {"transaction.max.timeout.ms", "unclean.leader.election.enable"}
+        assert names.isdisjoint(without)
+        assert names > set(SETTINGS) - without
+
+
+async def test_an_empty_list_of_names_means_all():
+    """As null does, in Kafka."""
+    async with Broker() as broker:
+        await broker.create("t")
+        request = wire.DescribeConfigsRequest(
+            resources=[
+                wire.DescribeConfigsResource(
+                    resource_type=TOPIC, resource_name="t", configuration_keys=[]
+                )
+            ]
+        )
+        [result] = (await broker.ask(request, 4)).results
+        assert len(result.configs) == len((await describe(broker, "t")).configs)
+
+
+async def test_synonyms_of_a_topics_setting_begin_with_the_one_of_the_same_unit():
+    """`log.retention.hours` alone would read as if 168 were the value of `retention.ms`."""
+    async with Broker(log_retention_minutes=7) as broker:
+        await broker.create("t")
+        [plain] = (await describe(broker, "t", "retention.ms", include_synonyms=True)).configs
+        assert (plain.value, plain.synonyms) == ("420000", [])
+    async with Broker(log_retention_ms=60_000) as broker:
+        await broker.create("t", retention_ms=5)
+        [own] = (await describe(broker, "t", "retention.ms", include_synonyms=True)).configs
+        assert [(s.name, s.value, s.source) for s in own.synonyms] == [
+            ("retention.ms", "5", 1),
+            ("log.retention.ms", "60000", 4),
+            ("log.retention.hours", "168", 5),
+        ]
+
+
+@pytest.fixture
+def quiet_logger():
+    """A logger of aiokq that no other test looks at."""
+    made = logging.getLogger("aiokq.test.quiet")
+    yield made
+    made.setLevel(logging.NOTSET)
+
+
+async def test_loggers_are_told_and_changed_by_kafkas_levels(quiet_logger):
+    """Each has a level, its own or that of one above it; nothing outside of aiokq is told."""
+    async with Broker() as broker:
+        result = await describe(broker, "0", kind=LOGGER)
+        levels = {config.name: config.value for config in result.configs}
+        assert levels[quiet_logger.name] == levels["aiokq"]
+        assert all(name.split(".")[0] == "aiokq" for name in levels)
+        for word, level in (("TRACE", 5), ("WARN", 30), ("FATAL", 50)):
+            change = (quiet_logger.name, SET, word)
+            assert await alter(broker, "0", change, kind=LOGGER) == (0, None)
+            assert quiet_logger.level == level
+            [told] = (await describe(broker, "0", quiet_logger.name, kind=LOGGER)).configs
+            assert (told.value, told.config_source, told.read_only) == (word, 6, False)
+        change = (quiet_logger.name, DELETE, None)
+        assert await alter(broker, "0", change, kind=LOGGER) == (0, None)
+        assert quiet_logger.level == logging.NOTSET
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "value", "code"),
+    [
+        ("aiokq.test.quiet", SET, "LOUD", 40),
+        ("aiokq.test.quiet", SET, "info", 40),
+        ("aiokq.test.absent", SET, "INFO", 40),
+        ("root", SET, "INFO", 40),
+        ("", SET, "INFO", 40),
+        ("aiokq.test.quiet", APPEND, "INFO", 42),
+        ("aiokq.test.quiet", SUBTRACT, "INFO", 42),
+    ],
+)
+async def test_a_wrong_change_of_loggers_changes_none(quiet_logger, name, operation, value, code):
+    """All changes of a request are looked at before the first is made."""
+    async with Broker() as broker:
+        first = ("aiokq.broker", SET, "FATAL")
+        before = logging.getLogger("aiokq.broker").level
+        found, _ = await alter(broker, "0", first, (name, operation, value), kind=LOGGER)
+        assert found == code
+        assert logging.getLogger("aiokq.broker").level == before
+        assert await alter(broker, "0", first, kind=LOGGER, validate_only=True) == (0, None)
+        assert logging.getLogger("aiokq.broker").level == before
+        assert (await alter(broker, "7", first, kind=LOGGER))[0] == 42
+
+
+async def list_resources(broker, *types, version=1):
+    request = wire.ListConfigResourcesRequest(resource_types=list(types))
+    response = await broker.ask(request, version)
+    assert response.error_code == 0
+    return [(r.resource_type, r.resource_name) for r in response.config_resources]
+
+
+async def test_what_has_settings_is_listed_by_type():
+    """All types where none is named; groups only if they were told something."""
+    async with Broker() as broker:
+        await broker.create("b")
+        await broker.create("a")
+        change = ("consumer.session.timeout.ms", SET, "50000")
+        assert await alter(broker, "g", change, kind=GROUP) == (0, None)
+        everything = [(GROUP, "g"), (LOGGER, "0"), (BROKER, "0"), (TOPIC, "a"), (TOPIC, "b")]
+        assert await list_resources(broker) == everything
+        assert await list_resources(broker, TOPIC, GROUP) == [
+            (GROUP, "g"),
+            (TOPIC, "a"),
+            (TOPIC, "b"),
+        ]
+        assert await list_resources(broker, CLIENT_METRICS) == []
+        assert await list_resources(broker, version=0) == []
+        refused = await broker.ask(wire.ListConfigResourcesRequest(resource_types=[TOPIC, 3]), 1)
+        assert (refused.error_code, refused.config_resources) == (35, [])
+
+
 async def test_unknown_resources_are_refused():
     """3 for a topic, 42 for another broker or type; the brokers' default is empty."""
     async with Broker() as broker:
         assert (await describe(broker, "absent")).error_code == 3
         assert (await describe(broker, "5", kind=BROKER)).error_code == 42
         assert (await describe(broker, "x", kind=BROKER)).error_code == 42
-        assert (await describe(broker, "0", kind=8)).error_code == 42
+        assert (await describe(broker, "no/name")).error_code == 17
+        assert (await describe(broker, "", kind=LOGGER)).error_code == 42
+        assert (await describe(broker, "5", kind=LOGGER)).error_code == 42
+        assert (await describe(broker, "", kind=GROUP)).error_code == 42
+        assert (await describe(broker, "metrics", kind=CLIENT_METRICS)).error_code == 42
         result = await describe(broker, "", kind=BROKER)
         assert (result.error_code, result.configs) == (0, [])
 
@@ -185,11 +331,14 @@ async def test_validate_only_changes_nothing():
 
 
 async def test_settings_of_a_running_broker_cannot_be_changed():
-    """40, with what to do instead."""
+    """42, with what to do instead; nothing to change is no error."""
     async with Broker() as broker:
         code, message = await alter(broker, "0", ("num.partitions", SET, "2"), kind=BROKER)
-        assert code == 40
+        assert code == 42
+        assert "Set(num.partitions)" in message
         assert "--set" in message
+        assert await alter(broker, "0", ("num.partitions", DELETE, None), kind=BROKER) == (0, None)
+        assert (await alter(broker, "", ("num.partitions", SET, "2"), kind=BROKER))[0] == 42
         assert (await alter(broker, "7", ("num.partitions", SET, "2"), kind=BROKER))[0] == 42
         assert (await alter(broker, "absent", ("retention.ms", SET, "2")))[0] == 3
 
@@ -203,7 +352,8 @@ async def test_the_old_way_resets_what_it_does_not_name(version):
         assert broker.node.topics.get("t").configs == {"retention.ms": "7"}
         assert await replace(broker, "t", {"retention.ms": "x"}, version=version) == 40
         assert await replace(broker, "absent", {}, version=version) == 3
-        assert await replace(broker, "0", {}, kind=BROKER, version=version) == 40
+        assert await replace(broker, "0", {}, kind=BROKER, version=version) == 0
+        assert await replace(broker, "0", {"a": "b"}, kind=BROKER, version=version) == 42
 
 
 async def test_a_resource_named_twice_is_42():
@@ -236,7 +386,6 @@ async def test_changes_made_at_the_same_time_are_all_kept():
         }
 
 
-GROUP = 32
 SESSION = "consumer.session.timeout.ms"
 
 
@@ -247,19 +396,19 @@ async def test_a_groups_settings_are_changed_and_shown_with_their_source():
         assert result.error_code == 0
         found = {config.name: config for config in result.configs}
         assert set(found) == {SESSION, "consumer.heartbeat.interval.ms"}
-        assert (found[SESSION].value, found[SESSION].config_source) == ("50000", 4)
-        assert found["consumer.heartbeat.interval.ms"].config_source == 5
+        assert (found[SESSION].value, found[SESSION].config_source) == ("50000", 5)
+        assert [(s.name, s.value, s.source) for s in found[SESSION].synonyms] == [
+            (SESSION, "50000", 5)
+        ]
         assert await alter(broker, "g", (SESSION, SET, "60000"), kind=GROUP) == (0, None)
         [config] = (await describe(broker, "g", SESSION, kind=GROUP, include_synonyms=True)).configs
         assert (config.value, config.config_source, config.read_only) == ("60000", 8, False)
         assert [(s.name, s.value, s.source) for s in config.synonyms] == [
             (SESSION, "60000", 8),
-            ("group.consumer.session.timeout.ms", "50000", 4),
-            ("group.consumer.session.timeout.ms", "45000", 5),
         ]
         assert await alter(broker, "g", (SESSION, DELETE, None), kind=GROUP) == (0, None)
         [config] = (await describe(broker, "g", SESSION, kind=GROUP)).configs
-        assert (config.value, config.config_source) == ("50000", 4)
+        assert (config.value, config.config_source) == ("50000", 5)
 
 
 async def test_the_older_request_replaces_a_groups_settings():

@@ -1,0 +1,103 @@
+"""ElectLeaders (43), versions 0-2: make the preferred replica lead, or any that lives.
+
+A partition of one node has one replica: it leads, or nobody can until the node has its log again.
+
+v1  election type, and an error for the whole request (KIP-460)   v2  flexible
+
+Source: Kafka ``ReplicationControlManager.electLeaders``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import (
+    BrokerError,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidRequest,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.elect_leaders import (
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+async def handle(
+    node: BrokerNode, request: ElectLeadersRequest, call: Call
+) -> ElectLeadersResponse:
+    """Tell of each partition why there is nothing to elect.
+
+    Asked for all partitions, those that have the leader they should have are left out.
+    """
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return _refuse_all(
+            request, InvalidRequest(f"Unknown election type {request.election_type}")
+        )
+    response = ElectLeadersResponse(error_code=0)
+    for topic, partitions in _asked(node, request):
+        result = ReplicaElectionResult(topic=topic)
+        for partition in partitions:
+            error = _elect(node, topic, partition, request.election_type)
+            if request.topic_partitions is None and isinstance(error, ElectionNotNeeded):
+                continue
+            node.counters.errors[error.name] += 1
+            result.partition_result.append(_result(partition, error))
+        response.replica_election_results.append(result)
+    return response
+
+
+def _asked(node: BrokerNode, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+    if request.topic_partitions is None:
+        for topic in node.topics.sorted():
+            yield topic.name, list(range(len(topic.partitions)))
+    else:
+        for asked in request.topic_partitions:
+            yield asked.topic, asked.partitions
+
+
+def _elect(node: BrokerNode, name: str, index: int, election_type: int) -> BrokerError:
+    topic = node.topics.get(name)
+    if topic is None:
+        return UnknownTopicOrPartition(f"No such topic as {name}")
+    partition = topic.partition(index)
+    if partition is None:
+        return UnknownTopicOrPartition(f"No such partition as {name}-{index}")
+    if partition.is_online:
+        return ElectionNotNeeded()
+    if election_type == PREFERRED:
+        return PreferredLeaderNotAvailable()
+    return EligibleLeadersNotAvailable()
+
+
+def _refuse_all(request: ElectLeadersRequest, error: BrokerError) -> ElectLeadersResponse:
+    """As Kafka does: the error for the request, and again for each partition."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=asked.topic,
+                partition_result=[_result(index, error) for index in asked.partitions],
+            )
+            for asked in request.topic_partitions or ()
+        ],
+    )
+
+
+def _result(partition: int, error: BrokerError) -> ElectLeadersPartitionResult:
+    return ElectLeadersPartitionResult(
+        partition_id=partition, error_code=error.code, error_message=error.message
+    )

@@ -1,0 +1,76 @@
+"""AlterPartitionReassignments (45), versions 0-1: put partitions on other brokers.
+
+One node has all there is: a partition may be assigned to where it is, which is done at once.
+
+v1  may the number of replicas change (KIP-860)? With one broker it cannot
+
+Source: Kafka ``ReplicationControlManager.alterPartitionReassignments``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.topic_layout import check_replicas
+from aiokq.core.errors import BrokerError, NoReassignmentInProgress, UnknownTopicOrPartition
+from aiokq.wire.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+
+async def handle(
+    node: BrokerNode, request: AlterPartitionReassignmentsRequest, call: Call
+) -> AlterPartitionReassignmentsResponse:
+    """Check each partition's new replicas; there is nothing to move."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=0,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_alter(node, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _alter(
+    node: BrokerNode, name: str, asked: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    response = ReassignablePartitionResponse(
+        partition_index=asked.partition_index, error_code=0, error_message=None
+    )
+    try:
+        _check(node, name, asked)
+    except BrokerError as error:
+        node.counters.errors[error.name] += 1
+        response.error_code, response.error_message = error.code, error.message
+    return response
+
+
+def _check(node: BrokerNode, name: str, asked: ReassignablePartition) -> None:
+    """Refuse what is no assignment of this partition.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such partition.
+        NoReassignmentInProgress: one is to be cancelled.
+        InvalidReplicaAssignment: the replicas are none, named twice, or no brokers.
+    """
+    topic = node.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
+    if topic.partition(asked.partition_index) is None:
+        raise UnknownTopicOrPartition(f"Unable to find partition {name}:{asked.partition_index}.")
+    if asked.replicas is None:
+        raise NoReassignmentInProgress()
+    check_replicas(asked.replicas, node.node_id)

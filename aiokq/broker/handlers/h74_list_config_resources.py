@@ -1,0 +1,58 @@
+"""ListConfigResources (74), versions 0-1: what there is that has settings (KIP-1142).
+
+v0  client metrics only, of which there are none   v1  any types; none given means all
+
+Source: Kafka ``KafkaApis.handleListConfigResources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from aiokq.core.errors import UnsupportedVersion
+from aiokq.wire.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.node import BrokerNode
+
+TYPES: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+"""In the order of Kafka's answer."""
+
+
+async def handle(
+    node: BrokerNode, request: ListConfigResourcesRequest, call: Call
+) -> ListConfigResourcesResponse:
+    """Every resource of the types that are asked for."""
+    if call.version == 0:
+        return ListConfigResourcesResponse(error_code=0)
+    wanted = set(request.resource_types or TYPES)
+    if not wanted.issubset(TYPES):
+        node.counters.errors[UnsupportedVersion.name] += 1
+        return ListConfigResourcesResponse(error_code=UnsupportedVersion.code)
+    return ListConfigResourcesResponse(
+        error_code=0,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in TYPES
+            if resource_type in wanted
+            for name in _names(node, resource_type)
+        ],
+    )
+
+
+def _names(node: BrokerNode, resource_type: int) -> Iterator[str]:
+    if resource_type == GROUP:
+        yield from node.group_configs.group_ids()
+    elif resource_type in (BROKER_LOGGER, BROKER):
+        for broker in node.brokers():
+            yield str(broker.node_id)
+    elif resource_type == TOPIC:
+        for topic in node.topics.sorted():
+            yield topic.name
