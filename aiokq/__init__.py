@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from aiokq.admin.log_dirs import BrokerLogDirs, LogDirDescription, ReplicaInfo
     from aiokq.admin.offsets import OffsetListing
     from aiokq.admin.partitions import NewPartitions, PartitionsCreated
+    from aiokq.admin.placement import LeaderElected, PartitionReassigned, Reassignment
     from aiokq.admin.records import RecordsDeleted
     from aiokq.admin.results import ItemResult, Results
     from aiokq.admin.settings import AdminSettings
@@ -215,6 +216,7 @@ __all__ = [
     "GroupState",
     "GroupType",
     "ItemResult",
+    "LeaderElected",
     "LogDirDescription",
     "MemberDescription",
     "MemberRemoved",
@@ -223,7 +225,9 @@ __all__ = [
     "OffsetListing",
     "PartitionDescription",
     "PartitionLag",
+    "PartitionReassigned",
     "PartitionsCreated",
+    "Reassignment",
     "RecordsDeleted",
     "ReplicaInfo",
     "ResetTo",
@@ -310,6 +314,7 @@ _HOMES = {
     "aiokq.admin.offsets": ["OffsetListing"],
     "aiokq.admin.partitions": ["NewPartitions", "PartitionsCreated"],
     "aiokq.admin.log_dirs": ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo"],
+    "aiokq.admin.placement": ["LeaderElected", "PartitionReassigned", "Reassignment"],
     "aiokq.admin.records": ["RecordsDeleted"],
     "aiokq.admin.results": ["ItemResult", "Results"],
     "aiokq.admin.settings": ["AdminSettings"],

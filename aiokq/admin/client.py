@@ -20,6 +20,7 @@ from aiokq.admin.config_types import (
     ChangeLike,
     ConfigDescription,
     ConfigResource,
+    ConfigResourceType,
     ConfigsAltered,
     ResourceLike,
 )
@@ -27,6 +28,7 @@ from aiokq.admin.group_calls import GroupCalls
 from aiokq.admin.log_dirs import BrokerLogDirs
 from aiokq.admin.offsets import OffsetListing
 from aiokq.admin.partitions import NewPartitions, PartitionsCreated
+from aiokq.admin.placement_calls import PlacementCalls
 from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
@@ -51,8 +53,8 @@ P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
-class Admin(GroupCalls):
-    """Manages topics, configs, offsets, records and consumer groups of a cluster.
+class Admin(GroupCalls, PlacementCalls):
+    """Manages topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
     `async with Admin("host:9092") as admin:` opens a cluster of its own; `cluster.admin()` shares
     one. Calls about several things give `Results`: one result per thing, each with an ``error``
@@ -333,6 +335,19 @@ class Admin(GroupCalls):
             engine, changes, validate_only=validate_only, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
+
+    async def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = (), *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """What there is that has configs (Kafka 4.1; before, of client metrics only).
+
+        Topics and brokers are listed whether or not they were told anything, groups only if they
+        were.
+
+        Args:
+            types: of the resources wanted; none for all.
+        """
+        return await configs.list_config_resources(self._check(), types, timeout=timeout)
 
     # -- the cluster, its offsets and records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokq.admin.config_types import (
     OWN_SOURCE,
@@ -18,21 +18,31 @@ from aiokq.admin.config_types import (
     as_resource,
 )
 from aiokq.admin.results import Results
-from aiokq.admin.retrying import per_item
+from aiokq.admin.retrying import per_item, repeated
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import frozen_map
 from aiokq.cluster.targets import ANY, Target
-from aiokq.core.errors import ConfigError, KafkaError, error_for
+from aiokq.core.errors import (
+    ConfigError,
+    KafkaError,
+    UnsupportedVersion,
+    error_for,
+    raise_for,
+)
 from aiokq.wire.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResult,
 )
+from aiokq.wire.list_config_resources import ListConfigResourcesRequest
 
-__all__ = ["by_node", "describe_configs"]
+__all__ = ["by_node", "describe_configs", "list_config_resources"]
 
+
+_FIRST_WITH_TYPES: Final = 1
+"""The version of ListConfigResources that lists more than client metrics."""
 
 Outcome = TypeVar("Outcome")
 Ask: TypeAlias = Callable[
@@ -128,6 +138,35 @@ async def describe_configs(
             for resource, outcome in outcomes.items()
         }
     )
+
+
+async def list_config_resources(
+    engine: ClusterEngine, types: Iterable[ConfigResourceType], *, timeout: float | None
+) -> list[ConfigResource]:
+    """See `Admin.list_config_resources`."""
+    wanted = sorted({int(kind) for kind in types})
+
+    def request(version: int) -> ListConfigResourcesRequest:
+        if version >= _FIRST_WITH_TYPES:
+            return ListConfigResourcesRequest(resource_types=wanted)
+        if wanted != [ConfigResourceType.CLIENT_METRICS]:
+            raise UnsupportedVersion(
+                "this broker lists client metrics only; Kafka 4.1 lists the others",
+                api="ListConfigResources",
+            )
+        return ListConfigResourcesRequest()
+
+    async def ask(remaining: float) -> list[ConfigResource]:
+        response = await engine.router.request(
+            request, ListConfigResourcesRequest, ANY, timeout=remaining
+        )
+        raise_for(response.error_code, api="ListConfigResources")
+        return [
+            ConfigResource(ConfigResourceType(found.resource_type), found.resource_name)
+            for found in response.config_resources
+        ]
+
+    return await repeated(engine, ask, api="ListConfigResources", timeout=timeout)
 
 
 def _described(

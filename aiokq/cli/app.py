@@ -32,6 +32,7 @@ from aiokq.cli.log import log
 from aiokq.cli.log_dirs import log_dirs
 from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
+from aiokq.cli.partitions import partitions
 from aiokq.cli.produce import produce
 from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
@@ -129,6 +130,7 @@ def broker(ctx: typer.Context) -> None:
 
 
 app.add_typer(topics, name="topics")
+app.add_typer(partitions, name="partitions")
 app.command(
     epilog=examples(
         "seq 1000 | aiokq produce numbers -b 127.0.0.1:9092",

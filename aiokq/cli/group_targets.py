@@ -90,7 +90,7 @@ def check_given(
 
 
 def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
-    """What `--topic` names: `orders`, or `orders:0,1`.
+    """Topics and partitions that are named: `orders`, or `orders:0,1`.
 
     Raises:
         typer.BadParameter: the numbers are none.
@@ -101,14 +101,14 @@ def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
     for text in texts:
         topic, colon, numbers = text.partition(":")
         if not topic:
-            raise typer.BadParameter(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}")
+            raise typer.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1")
         if not colon:
             named.append(topic)
             continue
         for number in numbers.split(","):
             partition = _number(number, MAX_PARTITION)
             if partition is None:
-                raise typer.BadParameter(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}")
+                raise typer.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1")
             named.append(TopicPartition(topic, partition))
     return named
 

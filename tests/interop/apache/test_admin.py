@@ -142,6 +142,35 @@ async def test_partitions_are_added(apache, admin, topic):
     await eventually(all_grown)
 
 
+async def test_leaders_are_elected_and_partitions_reassigned(apache, admin, topic):
+    """On one node: there is nothing to elect, and a partition may be put where it is."""
+    await create_topic(apache, topic, 2)
+    for kind in ("preferred", "unclean"):
+        elected = await admin.elect_leaders([(topic, 0), (topic, 9)], election_type=kind)
+        assert isinstance(elected[topic, 0].error, errors.ElectionNotNeeded)
+        assert isinstance(elected[topic, 9].error, errors.UnknownTopicOrPartition)
+    assert not any(tp.topic == topic for tp in await admin.elect_leaders())
+    done = await admin.alter_partition_reassignments({(topic, 0): [1], (topic, 1): [9]})
+    assert done[topic, 0].error is None
+    assert isinstance(done[topic, 1].error, errors.InvalidReplicaAssignment)
+    done = await admin.alter_partition_reassignments({(topic, 0): None})
+    assert isinstance(done[topic, 0].error, errors.NoReassignmentInProgress)
+    assert await admin.list_partition_reassignments([(topic, 0)]) == {}
+
+
+async def test_what_has_configs_is_listed(apache, admin, topic):
+    """By type; topics and brokers whether or not they were told anything."""
+    await create_topic(apache, topic)
+
+    async def listed() -> None:
+        kinds = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
+        found = await admin.list_config_resources(kinds)
+        assert ConfigResource(ConfigResourceType.TOPIC, topic) in found
+        assert ConfigResource(ConfigResourceType.BROKER, "1") in found
+
+    await eventually(listed)
+
+
 async def test_configs_are_changed_one_by_one(apache, admin, topic):
     """Set, append, subtract and delete; what is not named stays; who says what is told."""
     await create_topic(apache, topic, cleanup_policy="delete")

@@ -170,7 +170,7 @@ def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:
         (["--to-earliest", "--to-latest", "--all-topics"], "not several"),
         (["--to-earliest"], "for what? give either --topic or --all-topics"),
         (["--to-earliest", "--all-topics", "--topic", "t"], "for what?"),
-        (["--to-earliest", "--topic", "t:x"], "--topic takes TOPIC or TOPIC:0,1"),
+        (["--to-earliest", "--topic", "t:x"], "is neither TOPIC nor TOPIC:0,1"),
         (["--by-duration", "1h", "--all-topics"], "is no duration"),
         (["--to-datetime", "then", "--all-topics"], "is no time"),
         (["--to-latest", "--all-topics", "--dry-run", "--execute"], "exclude each other"),

@@ -1,0 +1,233 @@
+"""`aiokq partitions`: who leads partitions, and which brokers have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.administering import Administering, administering
+from aiokq.cli.examples import examples
+from aiokq.cli.group_targets import named_partitions
+from aiokq.cli.output import Json, Output, error_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokq.admin.client import Admin
+    from aiokq.admin.placement import ElectionType, LeaderElected, Reassignment
+    from aiokq.core.errors import KafkaError
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["partitions"]
+
+partitions = typer.Typer(
+    no_args_is_help=True, help="Elect leaders, and put partitions on other brokers."
+)
+
+Named = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC[:PARTITION]",
+        help="A topic, or partitions of it (orders:0,1). Default: all.",
+        show_default=False,
+    ),
+]
+
+# -- elect
+
+
+@partitions.command(
+    epilog=examples("aiokq partitions elect", "aiokq partitions elect orders:0 --unclean --json")
+)
+@administering
+def elect(
+    call: Administering,
+    named: Named = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="Let any live replica lead where there is no leader; records that it lacks are "
+            "lost.",
+        ),
+    ] = False,
+) -> None:
+    """Make the preferred replica of partitions their leader."""
+    kind: ElectionType = "unclean" if unclean else "preferred"
+
+    async def run(admin: Admin) -> None:
+        wanted = await _expanded(admin, named)
+        _show(call.out, await admin.elect_leaders(wanted, election_type=kind))
+
+    call.run(run)
+
+
+def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
+    from aiokq.core.errors import ElectionNotNeeded
+
+    documents: list[Json] = []
+    for tp, outcome in elected.items():
+        as_it_was = isinstance(outcome.error, ElectionNotNeeded)
+        error = None if as_it_was else outcome.error
+        documents.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "elected": outcome.error is None,
+                "error": error_json(error),
+            }
+        )
+        if error is not None:
+            out.problem(str(tp), error)
+        elif not out.as_json:
+            out.line(f"{tp}: {'has the leader it should have' if as_it_was else 'leader elected'}")
+    if out.as_json:
+        out.document(documents)
+
+
+# -- reassign, reassignments
+
+
+@partitions.command(
+    epilog=examples(
+        "aiokq partitions reassign orders:0=1,2,3 orders:1=2,3,1",
+        "aiokq partitions reassign --cancel orders:0",
+    )
+)
+@administering
+def reassign(
+    call: Administering,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC:PARTITION=BROKER[,BROKER...]",
+            help="The brokers that a partition is to be on, the preferred leader first.",
+            show_default=False,
+        ),
+    ] = None,
+    cancel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cancel", metavar="TOPIC:PARTITION", help="End what is under way; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Put partitions on other brokers; the records are copied after the command has ended."""
+    wanted = _assigned(assignments or [], cancel or [])
+
+    async def run(admin: Admin) -> None:
+        done = await admin.alter_partition_reassignments(wanted)
+        documents: list[Json] = []
+        for tp, outcome in done.items():
+            documents.append(_document(tp, outcome.error))
+            if outcome.error is not None:
+                call.out.problem(str(tp), outcome.error)
+            elif not call.out.as_json:
+                call.out.line(f"{tp}: {'cancelled' if wanted[tp] is None else 'reassigned'}")
+        if call.out.as_json:
+            call.out.document(documents)
+
+    call.run(run)
+
+
+def _document(tp: TopicPartition, error: KafkaError | None) -> Json:
+    return {"topic": tp.topic, "partition": tp.partition, "error": error_json(error)}
+
+
+@partitions.command(
+    epilog=examples("aiokq partitions reassignments", "aiokq partitions reassignments orders")
+)
+@administering
+def reassignments(call: Administering, named: Named = None) -> None:
+    """List partitions that are on their way to other brokers."""
+
+    async def run(admin: Admin) -> None:
+        found = await admin.list_partition_reassignments(await _expanded(admin, named))
+        _list(call.out, found)
+
+    call.run(run)
+
+
+def _list(out: Output, found: Mapping[TopicPartition, Reassignment]) -> None:
+    if out.as_json:
+        out.document(
+            [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "replicas": each.replicas,
+                    "adding": each.adding_replicas,
+                    "removing": each.removing_replicas,
+                }
+                for tp, each in sorted(found.items())
+            ]
+        )
+        return
+    out.table(
+        ("topic", "partition", "replicas", "adding", "removing"),
+        [
+            (
+                tp.topic,
+                tp.partition,
+                _ids(each.replicas),
+                _ids(each.adding_replicas),
+                _ids(each.removing_replicas),
+            )
+            for tp, each in sorted(found.items())
+        ],
+    )
+
+
+def _ids(brokers: Sequence[int]) -> str | None:
+    return ",".join(map(str, brokers)) or None
+
+
+# -- what is named
+
+
+async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
+    """Each partition that is meant; None for all of the cluster."""
+    from aiokq.core.types import TopicPartition
+
+    if not named:
+        return None
+    wanted = named_partitions(named)
+    topics = [each for each in wanted if isinstance(each, str)]
+    described = await admin.describe_topics(topics, raise_errors=True) if topics else {}
+    found: list[TopicPartition] = []
+    for each in wanted:
+        if isinstance(each, str):
+            found += [TopicPartition(each, p.partition) for p in described[each].partitions]
+        else:
+            found.append(each)
+    return list(dict.fromkeys(found))
+
+
+def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition, list[int] | None]:
+    """By partition its brokers; None where a reassignment is to be cancelled.
+
+    Raises:
+        typer.BadParameter: nothing is given, or what is given cannot be read.
+    """
+    if not assignments and not cancel:
+        raise typer.BadParameter("give TOPIC:PARTITION=BROKER[,BROKER...], or --cancel")
+    wanted: dict[TopicPartition, list[int] | None] = {}
+    for text in assignments:
+        name, equals, brokers = text.partition("=")
+        ids = brokers.split(",")
+        if not equals or not all(part.strip().isdecimal() for part in ids):
+            raise typer.BadParameter(f"{text!r} is no TOPIC:PARTITION=BROKER[,BROKER...]")
+        for tp in _only_partitions(name):
+            wanted[tp] = [int(part) for part in ids]
+    for text in cancel:
+        for tp in _only_partitions(text):
+            wanted[tp] = None
+    return wanted
+
+
+def _only_partitions(text: str) -> list[TopicPartition]:
+    found = named_partitions([text])
+    if any(isinstance(each, str) for each in found):
+        raise typer.BadParameter(f"{text!r} names no partition: write TOPIC:PARTITION")
+    return [each for each in found if not isinstance(each, str)]
