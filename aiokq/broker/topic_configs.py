@@ -311,7 +311,7 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     for name, text in configs.items():
         row = TOPIC_CONFIGS.get(name)
         if row is None:
-            unknown = f"unknown topic config name: {name!r}"
+            unknown = f"Unknown topic config name: {name}"
             raise InvalidConfiguration(ConfigError.unknown(unknown, name, TOPIC_CONFIGS).message)
         if text is None:
             raise InvalidConfiguration(f"null value not supported for topic config {name}")

@@ -93,7 +93,7 @@ def test_values_are_typed() -> None:
         ("preallocate", "yes", "boolean"),
         ("message.timestamp.type", "createtime", "CreateTime"),
         ("segment.ms", None, "null value"),
-        ("remote.storage.enable", "true", "unknown topic config"),
+        ("remote.storage.enable", "true", "Unknown topic config"),
     ],
 )
 def test_what_kafka_refuses_is_refused(name: str, value: str | None, complaint: str) -> None:
