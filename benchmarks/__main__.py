@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark
 
-SUITES = ("mock", "embedded", "broker", "log", "groups", "spark", "micro")
+SUITES = ("mock", "embedded", "sizes", "broker", "log", "groups", "spark", "micro")
 
 
 def main() -> None:
@@ -36,6 +36,8 @@ def main() -> None:
                     made = clients.against_mock(options.records, options.rounds, status.update)
                 case "embedded":
                     made = clients.against_embedded(options.records, options.rounds, status.update)
+                case "sizes":
+                    made = clients.by_size(options.records, options.rounds, status.update)
                 case "broker":
                     made = broker.under_raw_load(options.megabytes, options.rounds, status.update)
                 case "log":

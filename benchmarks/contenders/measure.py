@@ -29,6 +29,7 @@ class Load:
     defaults: bool
     shape: str
     loop: str
+    buffer_bytes: int | None
 
     @property
     def value(self) -> bytes:
@@ -46,6 +47,7 @@ def arguments() -> Load:
     parser.add_argument("--topic", default="bench")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--buffer-bytes", type=int, help="of records held; the client's own if not")
     parser.add_argument("--batch-bytes", type=int, default=131_072)
     parser.add_argument("--linger-ms", type=int, default=5)
     parser.add_argument("--acks", default="1")

@@ -80,6 +80,8 @@ async def run(load: Load) -> None:
             "acks": "all" if load.acks in ("all", "-1") else int(load.acks),
             "enable_idempotence": load.idempotence,
         }
+        if load.buffer_bytes is not None:
+            options["buffer_memory"] = load.buffer_bytes
         if load.shape == "tasks":
             options["linger_when_awaited"] = False  # a service that waits, as by default
     produce = SHAPES[load.shape]

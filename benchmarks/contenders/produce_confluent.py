@@ -10,7 +10,10 @@ from benchmarks.contenders.measure import Load, arguments, measured
 def settings(load: Load) -> dict[str, Any]:
     if load.defaults:
         return {"bootstrap.servers": load.bootstrap}
-    return {
+    held = {}
+    if load.buffer_bytes is not None:
+        held["queue.buffering.max.kbytes"] = load.buffer_bytes // 1024
+    return held | {
         "bootstrap.servers": load.bootstrap,
         "partitioner": "murmur2_random",
         "linger.ms": load.linger_ms,

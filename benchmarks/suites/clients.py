@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from benchmarks import servers
 from benchmarks.report import Section
@@ -13,6 +14,7 @@ from benchmarks.rounds import Contender, Result, run_rounds
 Progress = Callable[[str], None]
 
 COLUMNS = ("client", "records/s", "x confluent", "x aiokafka", "CPU ns/record", "+-")
+MIB = 1024 * 1024
 PURE = (("AIOKQ_PURE", "1"),)
 
 
@@ -35,13 +37,56 @@ def _rows(section: Section, results: Sequence[Result], confluent: str, aiokafka:
         section.bars.append((result.label, result.rate / 1e6))
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the values are. The larger they are, the fewer records make a round.
+
+    Attributes:
+        buffer_bytes: most that a client which can be told may hold; each one's own if not given.
+    """
+
+    value_bytes: int
+    suffix: str = ""
+    words: str = ""
+    buffer_bytes: int | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        given: tuple[str, ...] = ("--value-bytes", str(self.value_bytes))
+        if self.buffer_bytes is not None:
+            given += ("--buffer-bytes", str(self.buffer_bytes))
+        return given
+
+    def records(self, of_100_bytes: int) -> int:
+        """Ten times the bytes at most; whole thousands, as `send_many` sends them."""
+        share = {100: 1, 1_000: 4, 10_000: 25}[self.value_bytes]
+        return max(1, of_100_bytes // share // 1_000) * 1_000
+
+
+SMALL = Size(100)
+LARGER = (
+    Size(1_000, "-1kb", ", 1 KB records", 64 * MIB),
+    Size(10_000, "-10kb", ", 10 KB records", 64 * MIB),
+)
+"""What most users have."""
+
+
 def produce(
-    server: servers.Server, where: str, name: str, records: int, rounds: int, progress: Progress
+    server: servers.Server,
+    where: str,
+    name: str,
+    records: int,
+    rounds: int,
+    progress: Progress,
+    *,
+    value: Size = SMALL,
+    settings: Sequence[bool] = (False, True),
 ) -> list[Section]:
-    """With equal settings on all sides, and with each client's own defaults."""
+    """With equal settings on all sides (False), and with each client's own defaults (True)."""
     sections = []
-    for own_defaults in (False, True):
-        common: tuple[str, ...] = ("--topic", f"produce-{own_defaults}")
+    for own_defaults in settings:
+        common: tuple[str, ...] = ("--topic", f"produce-{own_defaults}{value.suffix}")
+        common += value.arguments
         common += ("--defaults",) if own_defaults else ("--acks", "1")
 
         def size(count: int, common: tuple[str, ...] = common) -> tuple[str, ...]:
@@ -84,10 +129,15 @@ def produce(
             else "batch 128 KiB, linger 5 ms, acks=1, no idempotence on all sides; aiokq's 1,000 "
             "tasks with linger_when_awaited=False: 5 ms are then the most that they wait."
         )
+        if value.buffer_bytes is not None:
+            conditions += (
+                f" {value.buffer_bytes // MIB} MiB of records in aiokq and confluent-kafka at "
+                "most; aiokafka has no such limit."
+            )
         section = Section(
-            f"{name}-{'defaults' if own_defaults else 'equal'}",
-            f"Produce to {where}" + (", own defaults" if own_defaults else ""),
-            f"100-byte values, 10-byte keys, {records:,} records. {conditions} "
+            f"{name}-{'defaults' if own_defaults else 'equal'}{value.suffix}",
+            f"Produce to {where}{value.words}" + (", own defaults" if own_defaults else ""),
+            f"{value.value_bytes:,}-byte values, 10-byte keys, {records:,} records. {conditions} "
             f"Median of {rounds} interleaved rounds, client on one core, server on the other.",
             COLUMNS,
             unit="million records/s",
@@ -99,13 +149,21 @@ def produce(
 
 
 def consume(
-    server: servers.Server, where: str, name: str, records: int, rounds: int, progress: Progress
+    server: servers.Server,
+    where: str,
+    name: str,
+    records: int,
+    rounds: int,
+    progress: Progress,
+    *,
+    value: Size = SMALL,
 ) -> list[Section]:
-    topic = "consume"
+    topic = f"consume{value.suffix}"
     progress(f"filling {topic}")
     subprocess.run(
         [sys.executable, "-m", "benchmarks.contenders.produce_confluent"]
-        + ["--bootstrap", server.bootstrap, "--topic", topic, "--records", str(records)],
+        + ["--bootstrap", server.bootstrap, "--topic", topic, "--records", str(records)]
+        + ["--value-bytes", str(value.value_bytes)],
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -137,10 +195,10 @@ def consume(
         ),
     ]
     section = Section(
-        f"{name}-consume",
-        f"Consume from {where}",
-        f"100-byte values, 10-byte keys, {records:,} records in 4 partitions, CRC checked, value "
-        f"touched; confluent-kafka with queues enlarged. Median of {rounds} interleaved rounds.",
+        f"{name}-consume{value.suffix}",
+        f"Consume from {where}{value.words}",
+        f"{value.value_bytes:,}-byte values, 10-byte keys, {records:,} records in 4 partitions, "
+        f"CRC checked, value touched; confluent-kafka with queues enlarged. Median of {rounds} interleaved rounds.",
         COLUMNS,
         unit="million records/s",
     )
@@ -163,3 +221,32 @@ def against_embedded(records: int, rounds: int, progress: Progress) -> list[Sect
         where = "aiokq's broker"
         sections = produce(server, where, "embedded-produce", records, rounds, progress)
         return sections + consume(server, where, "embedded", records, rounds, progress)
+
+
+def by_size(records: int, rounds: int, progress: Progress) -> list[Section]:
+    """The same contenders with larger records, on aiokq's broker.
+
+    What is produced is deleted while it goes on: gigabytes in the page cache would be written out
+    in the middle of somebody's round.
+    """
+    where = "aiokq's broker"
+    made: list[Section] = []
+    for value in LARGER:
+        count = value.records(records)
+        few = ("log.segment.bytes=33554432", "log.retention.bytes=67108864")
+        few += ("log.retention.check.interval.ms=2000", "log.segment.delete.delay.ms=0")
+        options = [part for setting in few for part in ("--set", setting)]
+        with servers.embedded(*options) as server:
+            made += produce(
+                server,
+                where,
+                "embedded-produce",
+                count,
+                rounds,
+                progress,
+                value=value,
+                settings=[False],
+            )
+        with servers.embedded() as server:
+            made += consume(server, where, "embedded", count, rounds, progress, value=value)
+    return made
