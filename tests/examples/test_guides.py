@@ -8,10 +8,12 @@ the page names; console blocks run in one directory, with the output compared li
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import io
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +40,20 @@ def blocks(path: Path, language: str) -> list[str]:
     return [code for name, code in BLOCK.findall(path.read_text()) if name == language]
 
 
+def is_program(code: str) -> bool:
+    return "\nasyncio.run(" in code
+
+
+def is_test_file(code: str) -> bool:
+    return "import pytest_asyncio\n" in code
+
+
+def lines_of(page: str) -> list[str]:
+    """The blocks that are typed one after the other."""
+    codes = blocks(GUIDES / page, "python")
+    return [code for code in codes if not is_program(code) and not is_test_file(code)]
+
+
 def expected(code: str) -> list[str]:
     """What the comments behind prints promise; `, then` where a loop prints again."""
     return [line for promise in PRINTS.findall(code) for line in promise.split(", then ")]
@@ -60,7 +76,7 @@ async def evaluate(code: CodeType, namespace: dict[str, Any]) -> None:
         await result
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(GUIDES / page, "python")])
+@pytest.mark.parametrize("page", [page for page in PAGES if lines_of(page)])
 async def test_the_python_of_a_guide_runs_as_it_stands(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,8 +85,84 @@ async def test_the_python_of_a_guide_runs_as_it_stands(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     with mock.patch.dict(os.environ, clean, clear=True):  # a page may set variables
         async with aiokq.EmbeddedCluster() as kafka:
-            codes = blocks(GUIDES / page, "python")
+            codes = lines_of(page)
             await run_python([code.replace(ADDRESS, kafka.bootstrap_servers) for code in codes])
+
+
+INI = "[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
+TEST_FILES = [
+    (page, number)
+    for page in PAGES
+    for number, code in enumerate(filter(is_test_file, blocks(GUIDES / page, "python")))
+]
+
+
+@pytest.mark.parametrize(("page", "number"), TEST_FILES)
+def test_the_test_files_of_a_guide_pass(page: str, number: int, tmp_path: Path) -> None:
+    """With the modes and scopes of pytest-asyncio that the page speaks of."""
+    code = list(filter(is_test_file, blocks(GUIDES / page, "python")))[number]
+    (tmp_path / "test_guide.py").write_text(code)
+    (tmp_path / "pytest.ini").write_text(INI)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_guide.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\d+ passed in", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("when", ["a record is in work", "there is nothing to do"])
+async def test_the_service_of_the_shutdown_guide_ends_as_it_says(
+    when: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """Containers are stopped by a signal, many times a day, in the middle of something."""
+    (code,) = filter(is_program, blocks(GUIDES / "shutdown.md", "python"))
+    records = 20 if when == "a record is in work" else 2
+    async with aiokq.EmbeddedCluster() as kafka, aiokq.Cluster(kafka.bootstrap_servers) as cluster:
+        async with cluster.producer() as producer:
+            await producer.send_many("orders", [(None, b"%d" % each) for each in range(records)])
+        program = tmp_path / "service.py"
+        program.write_text(code.replace(ADDRESS, kafka.bootstrap_servers))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", str(program)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdout is not None
+        said: list[str] = []
+        try:
+            async with asyncio.timeout(60):
+                while said[-1:] != ["handled 1"]:
+                    line = await process.stdout.readline()
+                    assert line, "it ended by itself"
+                    said.append(line.decode().strip())
+                process.send_signal(number)
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert (process.returncode, err.decode()) == (0, "")
+        said += out.decode().splitlines()
+        handled = [line for line in said if line.startswith("handled")]
+        assert said == ["ready", *(f"handled {each}" for each in range(len(handled))), "closed"]
+        if when == "a record is in work":
+            assert len(handled) < records
+        async with cluster.admin() as admin:
+            committed = (await admin.list_group_offsets(["billing"]))["billing"].offsets
+            assert committed[aiokq.TopicPartition("orders", 0)].offset == len(handled)
+            (group,) = (await admin.describe_groups(["billing"])).values()
+            assert not group.members
+        ends = await cluster.offsets(("invoices", 0), "latest")
+        assert ends is not None
+        assert ends.offset == len(handled)
 
 
 def free_port() -> int:
