@@ -198,7 +198,8 @@ def consume(
         f"{name}-consume{value.suffix}",
         f"Consume from {where}{value.words}",
         f"{value.value_bytes:,}-byte values, 10-byte keys, {records:,} records in 4 partitions, "
-        f"CRC checked, value touched; confluent-kafka with queues enlarged. Median of {rounds} interleaved rounds.",
+        "CRC checked, value touched; confluent-kafka with queues enlarged. "
+        f"Median of {rounds} interleaved rounds.",
         COLUMNS,
         unit="million records/s",
     )
