@@ -275,16 +275,48 @@ class Producer:
     ) -> RecordMetadata:
         """Sends a record and waits until it is acknowledged.
 
+        ::
+
+            metadata = await producer.send(
+                "orders",
+                b'{"amount": 9.5}',
+                key=b"customer-7",
+                headers=[("source", b"web"), ("trace", None)],
+            )
+            print(metadata.topic, metadata.partition, metadata.offset)
+
         Cancelled while it waits for room: not accepted. Cancelled later: accepted, and delivered
         or failed without you. Who has to know which uses `enqueue`.
 
-        Args: as `SendNowait`.
+        Args:
+            topic: name of the topic. One that does not exist is created, where the brokers and
+                `allow_auto_create_topics` allow it.
+            value: the content: bytes, bytearray or memoryview, or what `value_serializer` takes.
+                None deletes the key from a compacted topic. A str has to be encoded.
+            key: picks the partition, as Java does (murmur2): records of one key stay in order.
+                Bytes, or what `key_serializer` takes. None spreads the records evenly.
+            partition: number of the partition; overrides key and `partitioner`.
+            timestamp_ms: milliseconds since 1970, what the record says of its time; the time of
+                this call if not given. A topic with `message.timestamp.type=LogAppendTime`
+                overwrites it.
+            headers: (name, value) pairs, with names as str and values as bytes or None. Their
+                order is kept, and a name may come twice.
+
+        Returns:
+            RecordMetadata: where the record is: topic, partition, offset (-1 with acks=0) and
+            timestamp_ms.
 
         Raises:
-            BufferFull: no room for max_block_ms.
-            KafkaError: why the record was not delivered; `may_have_been_written` says whether it
-                may be in the log all the same.
-            others: as `SendNowait`.
+            BufferFull: no room in buffer_memory for max_block_ms.
+            RecordTooLarge: more than max_request_size, or than buffer_memory; from a broker, more
+                than the topic's max.message.bytes.
+            UnknownTopicOrPartition: the topic did not come to exist within max_block_ms, or has
+                no such partition.
+            InvalidTopic: the name cannot be a topic's.
+            TypeError: a key or value that is no bytes, and no serializer makes it some.
+            Closed: the producer is not started, or closed.
+            KafkaError: why the record was not delivered within delivery_timeout_ms;
+                `may_have_been_written` says whether it may be in the log all the same.
         """
         # No check of the loop here: get_running_loop() alone takes as long as the append (before
         # Python 3.12 it asks for the process id). _check_loop does it per batch, a hook per fork.
@@ -310,11 +342,11 @@ class Producer:
 
         A CancelledError raised in here means that the record was not accepted.
 
-        Args: as `SendNowait`.
+        Args: as `send`.
 
         Raises:
-            BufferFull: no room for max_block_ms.
-            others: as `SendNowait`.
+            BufferFull: no room in buffer_memory for max_block_ms.
+            others: as `send`, but for why a record was not delivered: its Delivery raises that.
         """
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -257,6 +259,19 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, shell: Shell) ->
                 for line in output
             )
             assert re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)), (command, lines)
+
+
+async def test_the_example_of_send_runs_as_it_stands() -> None:
+    """It is what an editor shows first."""
+    text = inspect.cleandoc(str(aiokq.Producer.send.__doc__))
+    (example,) = re.findall(r"^::\n\n((?:    .*\n)+)", text, re.MULTILINE)
+    async with aiokq.EmbeddedCluster() as kafka, aiokq.Producer(kafka.bootstrap_servers) as made:
+        out = io.StringIO()
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(textwrap.dedent(example), "example", "exec", flags)
+        with contextlib.redirect_stdout(out):
+            await evaluate(code, {"producer": made})
+    assert out.getvalue() == "orders 0 0\n"
 
 
 def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:

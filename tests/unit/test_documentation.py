@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")],
+    [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ],
 )
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("0*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
