@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from aiokq.admin.results import Results
@@ -21,6 +20,7 @@ from aiokq.core.errors import (
     error_for,
     raise_for,
 )
+from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.wire.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -60,7 +60,7 @@ _ANSWERS: Final = (
 """What an election came to: Kafka calls these retriable, but nobody would wait for another."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderElected:
     """Outcome for one partition.
 
@@ -72,7 +72,7 @@ class LeaderElected:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionReassigned:
     """Outcome for one partition: its reassignment was begun, or cancelled."""
 
@@ -80,7 +80,7 @@ class PartitionReassigned:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reassignment:
     """A partition on its way to other brokers.
 
