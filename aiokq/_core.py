@@ -37,6 +37,7 @@ Benchmark: benchmarks/micro/core.py.
 from __future__ import annotations
 
 import asyncio
+import operator
 import re
 import struct
 import time
@@ -209,6 +210,15 @@ def partition_for_key(key, partitions):
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+def _int_of(value, name, bits):
+    """The number, if it is an int of so many bits: what is kept in C, in both builds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is an int, not {value!r}")
+    if value.bit_length() >= bits and value != -(1 << bits - 1):
+        raise ValueError(f"{name}={value}: it is from -2**{bits - 1} to 2**{bits - 1} - 1")
+    return value
+
+
 # ---------------------------------------------------------------- deliveries
 
 
@@ -230,9 +240,9 @@ class RecordMetadata:
 
     def __init__(self, topic, partition, offset, timestamp_ms):
         self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
+        self.partition = _int_of(partition, "partition", 32)
+        self.offset = _int_of(offset, "offset", 64)
+        self.timestamp_ms = _int_of(timestamp_ms, "timestamp_ms", 64)
 
     def _values(self):
         return (self.topic, self.partition, self.offset, self.timestamp_ms)
@@ -1339,7 +1349,7 @@ class Deliveries:
         at: cython.Py_ssize_t
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(self.filled))]
-        index = index.__index__()
+        index = operator.index(index)
         if not -self.filled <= index < self.filled:
             raise IndexError("there are not so many deliveries")
         at = index
@@ -1789,7 +1799,7 @@ class RecordColumns:
     def record(self, index):
         """A row as (key, value, headers, timestamp_ms, partition), None for what it has not."""
         n: cython.Py_ssize_t
-        index = index.__index__()
+        index = operator.index(index)
         if not 0 <= index < self.count:
             raise IndexError("there are not so many rows")
         n = index
@@ -1810,7 +1820,7 @@ class RecordColumns:
 
     def size(self, index):
         """Bytes of key, value and headers of a row, as `Accumulator.room` counts them."""
-        index = index.__index__()
+        index = operator.index(index)
         if not 0 <= index < self.count:
             raise IndexError("there are not so many rows")
         return _row_size(self, index)
@@ -3426,14 +3436,14 @@ class Record:
         leader_epoch=-1,
     ):
         self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
-        self.timestamp_type = timestamp_type
+        self.partition = _int_of(partition, "partition", 32)
+        self.offset = _int_of(offset, "offset", 64)
+        self.timestamp_ms = _int_of(timestamp_ms, "timestamp_ms", 64)
+        self.timestamp_type = _int_of(timestamp_type, "timestamp_type", 32)
         self.key = key
         self.value = value
         self.headers = tuple(headers)
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = _int_of(leader_epoch, "leader_epoch", 32)
 
     def _values(self):
         return (

@@ -37,6 +37,7 @@ from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.given import combined
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
+from aiokq.core import limits
 from aiokq.core.errors import Closed
 from aiokq.core.types import TopicPartition
 
@@ -68,6 +69,7 @@ class Admin(GroupCalls, PlacementCalls):
     - RequestTimeout: nothing succeeded in time; the cause says why;
     - UnsupportedVersion: the broker is too old for it;
     - ConfigError: the arguments contradict each other;
+    - ValueError, TypeError: a number is past its range (seconds are finite), or none;
     - Closed, WrongLoop: not started, closed, or used from elsewhere.
 
     Args:
@@ -161,7 +163,8 @@ class Admin(GroupCalls, PlacementCalls):
     def __repr__(self) -> str:
         return f"<Admin of {self._engine.settings.client_id}>"
 
-    def _check(self) -> ClusterEngine:
+    def _check(self, timeout: float | None) -> ClusterEngine:
+        limits.seconds(timeout)
         if self._closed:
             raise Closed("this Admin is closed: make a new one")
         if not self._started:
@@ -196,7 +199,7 @@ class Admin(GroupCalls, PlacementCalls):
         Returns:
             By name, what was created.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         items = [new_topics] if isinstance(new_topics, NewTopic | str) else list(new_topics)
         wanted = [
             NewTopic(item, num_partitions, replication_factor, configs=configs)
@@ -222,7 +225,7 @@ class Admin(GroupCalls, PlacementCalls):
             By what was given; the error is UnknownTopicOrPartition, UnknownTopicId,
             TopicDeletionDisabled ...
         """
-        engine = self._check()
+        engine = self._check(timeout)
         items = [topics] if isinstance(topics, str | UUID) else topics
         results = await topic_calls.delete_topics(engine, items, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
@@ -235,7 +238,9 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             internal: list Kafka's own as well (``__consumer_offsets``).
         """
-        return await topic_calls.list_topics(self._check(), internal=internal, timeout=timeout)
+        return await topic_calls.list_topics(
+            self._check(timeout), internal=internal, timeout=timeout
+        )
 
     async def describe_topics(
         self,
@@ -252,7 +257,7 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             topics: names; None for all topics.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         names = [topics] if isinstance(topics, str) else topics
         results = await topic_calls.describe_topics(engine, names, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
@@ -273,7 +278,7 @@ class Admin(GroupCalls, PlacementCalls):
             topic_partitions: by topic the number of partitions afterwards.
             validate_only: check only.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         results = await partition_calls.create_partitions(
             engine, topic_partitions, validate_only=validate_only, timeout=timeout
         )
@@ -299,7 +304,7 @@ class Admin(GroupCalls, PlacementCalls):
             include_synonyms: give the values that would hold otherwise, too.
             include_documentation: give Kafka's description of each, too.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         results = await configs.describe_configs(
             engine,
             [config_resources]
@@ -330,7 +335,7 @@ class Admin(GroupCalls, PlacementCalls):
                 to delete, or a ConfigChange (``append`` and ``subtract`` are for lists).
             validate_only: check only.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         results = await config_changes.alter_configs(
             engine, changes, validate_only=validate_only, timeout=timeout
         )
@@ -347,7 +352,7 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             types: of the resources wanted; none for all.
         """
-        return await configs.list_config_resources(self._check(), types, timeout=timeout)
+        return await configs.list_config_resources(self._check(timeout), types, timeout=timeout)
 
     # -- the cluster, its offsets and records
 
@@ -361,7 +366,7 @@ class Admin(GroupCalls, PlacementCalls):
                 (Kafka 4.0).
         """
         return await cluster_calls.describe_cluster(
-            self._check(), include_fenced_brokers=include_fenced_brokers, timeout=timeout
+            self._check(timeout), include_fenced_brokers=include_fenced_brokers, timeout=timeout
         )
 
     async def describe_log_dirs(
@@ -376,8 +381,10 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             node_ids: of the brokers; None for all that are in service.
         """
-        engine = self._check()
-        if node_ids is None:
+        engine = self._check(timeout)
+        if node_ids is not None:
+            node_ids = [limits.count(node, "node_ids", 0) for node in node_ids]
+        else:
             found = await cluster_calls.describe_cluster(
                 engine, include_fenced_brokers=False, timeout=timeout
             )
@@ -400,7 +407,7 @@ class Admin(GroupCalls, PlacementCalls):
                 "earliest", "latest", "max_timestamp", "earliest_local" or "latest_tiered".
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         results = await offset_calls.list_offsets(
             engine,
             {TopicPartition.of(tp): spec for tp, spec in partitions.items()},
@@ -421,7 +428,7 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             before: per partition the first offset to keep; "latest" deletes all that is readable.
         """
-        engine = self._check()
+        engine = self._check(timeout)
         results = await record_calls.delete_records(
             engine,
             {TopicPartition.of(tp): offset for tp, offset in before.items()},

@@ -41,7 +41,7 @@ class GroupCalls(ABC):
     """
 
     @abstractmethod
-    def _check(self) -> ClusterEngine:
+    def _check(self, timeout: float | None) -> ClusterEngine:
         """The engine, if this may be used here and now."""
 
     async def list_groups(
@@ -61,7 +61,7 @@ class GroupCalls(ABC):
                 they are in ``.errors``, and the groups of these brokers are missing.
         """
         found = await listings.list_groups(
-            self._check(), states=states, types=types, timeout=timeout
+            self._check(timeout), states=states, types=types, timeout=timeout
         )
         return found.raise_for_errors() if raise_errors else found
 
@@ -82,7 +82,7 @@ class GroupCalls(ABC):
             By group id; the error is GroupIdNotFound, GroupAuthorization ...
         """
         results = await groups.describe_groups(
-            self._check(),
+            self._check(timeout),
             _each(group_ids),
             include_authorized_operations=include_authorized_operations,
             timeout=timeout,
@@ -101,7 +101,9 @@ class GroupCalls(ABC):
         Returns:
             By group id; the error is GroupNotEmpty, GroupIdNotFound ...
         """
-        results = await groups.delete_groups(self._check(), _each(group_ids), timeout=timeout)
+        results = await groups.delete_groups(
+            self._check(timeout), _each(group_ids), timeout=timeout
+        )
         return results.raise_for_errors() if raise_errors else results
 
     async def remove_members(
@@ -131,7 +133,7 @@ class GroupCalls(ABC):
             GroupIdNotFound: there is no such group.
         """
         results = await members.remove_members(
-            self._check(),
+            self._check(timeout),
             group_id,
             None if member_ids is None else _each(member_ids),
             group_instance_ids=_each(group_instance_ids),
@@ -160,7 +162,7 @@ class GroupCalls(ABC):
             By group id. A group that does not exist has committed nothing, and is no error.
         """
         results = await group_offsets.list_group_offsets(
-            self._check(), group_ids, require_stable=require_stable, timeout=timeout
+            self._check(timeout), group_ids, require_stable=require_stable, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -183,7 +185,7 @@ class GroupCalls(ABC):
             By partition; the error is GroupNotEmpty, UnknownTopicOrPartition ...
         """
         results = await group_offsets.alter_group_offsets(
-            self._check(),
+            self._check(timeout),
             group_id,
             {
                 TopicPartition.of(tp): OffsetAndMetadata(offset)
@@ -210,7 +212,7 @@ class GroupCalls(ABC):
             GroupIdNotFound ...
         """
         results = await group_offsets.delete_group_offsets(
-            self._check(),
+            self._check(timeout),
             group_id,
             [TopicPartition.of(tp) for tp in partitions],
             timeout=timeout,
@@ -246,7 +248,13 @@ class GroupCalls(ABC):
             UnknownTopicOrPartition: a topic given by name does not exist.
         """
         results = await group_reset.reset_group_offsets(
-            self._check(), group_id, to, partitions, dry_run=dry_run, live=live, timeout=timeout
+            self._check(timeout),
+            group_id,
+            to,
+            partitions,
+            dry_run=dry_run,
+            live=live,
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -289,7 +297,7 @@ class GroupCalls(ABC):
             RequestTimeout: it could not be done in time.
         """
         results = await group_rewind.rewind_group(
-            self._check(), group_id, to, partitions, timeout=timeout
+            self._check(timeout), group_id, to, partitions, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -318,7 +326,7 @@ class GroupCalls(ABC):
             GroupNotEmpty ...
         """
         results = await imports.import_group_offsets(
-            self._check(),
+            self._check(timeout),
             groups,
             overwrite=overwrite,
             clip=clip,
@@ -341,7 +349,7 @@ class GroupCalls(ABC):
             isolation_level: with "read_committed", the end is the last stable offset.
         """
         results = await lags.group_lag(
-            self._check(), _each(group_ids), isolation_level=isolation_level, timeout=timeout
+            self._check(timeout), _each(group_ids), isolation_level=isolation_level, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 

@@ -20,6 +20,7 @@ from aiokq.cluster.group_offsets import (
     fetched_offsets,
 )
 from aiokq.cluster.metadata import frozen_map
+from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
     FencedMemberEpoch,
@@ -55,7 +56,6 @@ GroupsLike = (
 )
 """A group, groups, or for each the partitions wanted (None: all it has)."""
 
-MAX_OFFSET: Final = 2**63 - 1
 HAS_MEMBERS: Final = (
     UnknownMemberId,
     IllegalGeneration,
@@ -155,8 +155,7 @@ def check_offset(offset: int, what: str) -> None:
     Raises:
         ConfigError: there cannot.
     """
-    if not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET:
-        raise ConfigError(f"{what}: {offset!r} is no offset: they are 0 to 2**63 - 1")
+    limits.offset(offset, f"{what}: offset", error=ConfigError)
 
 
 async def alter_group_offsets(
@@ -176,6 +175,8 @@ async def alter_group_offsets(
         if not isinstance(offset, OffsetAndMetadata):
             raise ConfigError(f"{tp}: {offset!r} is neither an offset nor an OffsetAndMetadata")
         check_offset(offset.offset, str(tp))
+        if offset.leader_epoch is not None:
+            limits.count(offset.leader_epoch, f"{tp}: leader_epoch", -1, error=ConfigError)
 
     async def ask(
         node: int, asked: Mapping[TopicPartition, OffsetAndMetadata], remaining: float

@@ -20,6 +20,7 @@ from aiokq.admin.groups import describe_groups
 from aiokq.admin.log_offsets import log_offsets, partitions_of
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -35,7 +36,7 @@ __all__ = [
 
 How = Literal["earliest", "latest", "current", "offset", "timestamp", "duration", "shift"]
 
-MAX_TIME: Final = 2**63 - 1
+MAX_TIME: Final = limits.INT64_MAX
 """Of what a request has room for."""
 
 
@@ -55,10 +56,10 @@ class ResetTo:
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
             raise ConfigError(f"{self.how!r} is none of {', '.join(get_args(How))}")
-        if self.how == "timestamp" and not 0 <= self.value <= MAX_TIME:
-            raise ConfigError(f"{self.value} is no time: times are milliseconds since 1970")
-        if self.how == "duration" and self.value < 0:
-            raise ConfigError(f"{self.value} ms is no duration to go back by")
+        low = 0
+        if self.how == "shift":
+            low = -limits.INT64_MAX
+        limits.whole(self.value, f"the {self.how} to reset to", low, MAX_TIME, error=ConfigError)
 
     @classmethod
     def earliest(cls) -> ResetTo:
@@ -134,6 +135,7 @@ async def reset_group_offsets(
 ) -> Results[TopicPartition, GroupOffsetReset]:
     """See `Admin.reset_group_offsets`."""
     engine.bind()
+    partitions = _checked(to, partitions)
     deadline = Deadline(engine, timeout)
     if not (live and dry_run):
         await _check_empty(engine, group_id, deadline.left())
@@ -161,13 +163,29 @@ async def reset_targets(
         ConfigError: partitions are given twice, or a target is none.
         UnknownTopicOrPartition: a topic given by name does not exist.
     """
+    named = _checked(to, partitions)
     if isinstance(to, Mapping):
-        if partitions is not None:
-            raise ConfigError("the mapping says which partitions: leave partitions out")
         return {TopicPartition.of(tp): ResetTo.of(where) for tp, where in to.items()}
     where = ResetTo.of(to)
-    named = None if partitions is None else list(partitions)
     return dict.fromkeys(await _partitions(engine, group_id, named, deadline), where)
+
+
+def _checked(
+    to: ResetToLike | Mapping[TopicPartition, ResetToLike],
+    partitions: Iterable[str | TopicPartition] | None,
+) -> list[str | TopicPartition] | None:
+    """The partitions, if all that is given says something; before anything is asked."""
+    if not isinstance(to, Mapping):
+        ResetTo.of(to)
+    elif partitions is not None:
+        raise ConfigError("the mapping says which partitions: leave partitions out")
+    else:
+        for tp, where in to.items():
+            TopicPartition.of(tp)
+            ResetTo.of(where)
+    if partitions is None:
+        return None
+    return [each if isinstance(each, str) else TopicPartition.of(each) for each in partitions]
 
 
 async def planned_resets(

@@ -8,6 +8,7 @@ from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
+from aiokq.core import limits
 from aiokq.core.errors import KafkaError, error_for
 from aiokq.core.frozen import frozen
 from aiokq.wire.create_partitions import (
@@ -27,10 +28,19 @@ class NewPartitions:
         total_count: partitions afterwards, the present ones included.
         assignments: the brokers of each new one, preferred leader first; the controller's choice
             if not given.
+
+    Raises:
+        ValueError, TypeError: a number is past its range, or none.
     """
 
     total_count: int
     assignments: Sequence[Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        limits.count(self.total_count, "total_count")
+        for nodes in self.assignments or ():
+            for node in nodes:
+                limits.count(node, "assignments", 0)
 
 
 @frozen
@@ -51,7 +61,7 @@ async def create_partitions(
 ) -> Results[str, PartitionsCreated]:
     """See `Admin.create_partitions`."""
     wanted = {
-        name: NewPartitions(value) if isinstance(value, int) else value
+        name: value if isinstance(value, NewPartitions) else NewPartitions(value)
         for name, value in topics.items()
     }
 

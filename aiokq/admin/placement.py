@@ -10,6 +10,7 @@ from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
+from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
     ElectionNotNeeded,
@@ -159,6 +160,9 @@ async def alter_partition_reassignments(
     timeout: float | None,
 ) -> Results[TopicPartition, PartitionReassigned]:
     """See `Admin.alter_partition_reassignments`."""
+    for brokers in reassignments.values():
+        for node in brokers or ():
+            limits.count(node, "reassignments", 0)
 
     async def attempt(
         left: Mapping[TopicPartition, Sequence[int] | None], remaining: float

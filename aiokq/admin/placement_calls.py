@@ -30,7 +30,7 @@ class PlacementCalls(ABC):
     """
 
     @abstractmethod
-    def _check(self) -> ClusterEngine:
+    def _check(self, timeout: float | None) -> ClusterEngine:
         """The engine, if this may be used here and now."""
 
     async def elect_leaders(
@@ -56,7 +56,7 @@ class PlacementCalls(ABC):
         """
         wanted = None if partitions is None else [TopicPartition.of(tp) for tp in partitions]
         results = await placement.elect_leaders(
-            self._check(), wanted, election_type=election_type, timeout=timeout
+            self._check(timeout), wanted, election_type=election_type, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -84,7 +84,7 @@ class PlacementCalls(ABC):
             InvalidReplicationFactor, UnknownTopicOrPartition ...
         """
         results = await placement.alter_partition_reassignments(
-            self._check(),
+            self._check(timeout),
             {TopicPartition.of(tp): brokers for tp, brokers in reassignments.items()},
             allow_replication_factor_change=allow_replication_factor_change,
             timeout=timeout,
@@ -103,4 +103,6 @@ class PlacementCalls(ABC):
             partitions: to ask about; None for all of the cluster.
         """
         wanted = None if partitions is None else [TopicPartition.of(tp) for tp in partitions]
-        return await placement.list_partition_reassignments(self._check(), wanted, timeout=timeout)
+        return await placement.list_partition_reassignments(
+            self._check(timeout), wanted, timeout=timeout
+        )

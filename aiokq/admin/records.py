@@ -11,6 +11,7 @@ from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import no_such_partition
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError, KafkaError, LeaderNotAvailable, error_for
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
@@ -44,8 +45,10 @@ async def delete_records(
     """See `Admin.delete_records`."""
     wanted: dict[TopicPartition, int] = {}
     for tp, offset in before.items():
-        if offset != "latest" and (isinstance(offset, str) or offset < 0):
+        if isinstance(offset, str) and offset != "latest":
             raise ConfigError(f"{tp}: {offset!r} is no offset: use one from 0 on, or 'latest'")
+        if not isinstance(offset, str):
+            limits.offset(offset, f"{tp}: offset (or 'latest')", error=ConfigError)
         wanted[TopicPartition.of(tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset
 
     async def attempt(left: Mapping[TopicPartition, int], remaining: float) -> Outcomes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from aiokq.admin.results import Results
@@ -14,6 +16,7 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
 from aiokq.cluster.targets import ANY, CONTROLLER
+from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
     KafkaError,
@@ -62,6 +65,9 @@ PAGE = 2000
 """Partitions per page of a description; Kafka's own limit."""
 
 
+BROKERS_DEFAULT: Final = -1
+
+
 @frozen
 class NewTopic:
     """A topic to be created.
@@ -72,6 +78,9 @@ class NewTopic:
         replication_factor: copies of each; -1 for the broker's ``default.replication.factor``.
         assignments: instead of both, the brokers of each partition, preferred leader first.
         configs: topic configs by Kafka's names (``retention.ms``).
+
+    Raises:
+        ValueError, TypeError: a number is past its range, or none.
     """
 
     name: str
@@ -79,6 +88,18 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] | None = None
     configs: Mapping[str, str | int | float | bool | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_partitions != BROKERS_DEFAULT:
+            limits.count(self.num_partitions, "num_partitions")
+        if self.replication_factor != BROKERS_DEFAULT:
+            limits.whole(self.replication_factor, "replication_factor", 1, limits.INT16_MAX)
+        for partition, nodes in (self.assignments or {}).items():
+            limits.partition(partition, "partition of assignments")
+            for node in nodes:
+                limits.count(node, "node of assignments", 0)
+        for value in (self.configs or {}).values():
+            config_text(value)
 
 
 @frozen
@@ -141,7 +162,13 @@ class TopicDescription:
 
 
 def config_text(value: str | int | float | bool | None) -> str | None:
-    """A config value as Kafka writes it."""
+    """A config value as Kafka writes it.
+
+    Raises:
+        ValueError: NaN or infinity.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no value of a config")
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

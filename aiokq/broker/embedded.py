@@ -23,7 +23,7 @@ from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
-from aiokq.core import forks
+from aiokq.core import forks, limits
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition, WrongLoop
 from aiokq.core.supervisor import shielded
@@ -86,6 +86,8 @@ class EmbeddedCluster:
         restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
     ) -> None:
+        limits.count(brokers, "brokers", error=ConfigError)
+        limits.whole(port, "port", 0, 65535, error=ConfigError)
         if brokers != 1:
             raise ConfigError(
                 f"an embedded cluster has one broker, not {brokers!r}: brokers do not replicate yet"
@@ -151,6 +153,8 @@ class EmbeddedCluster:
         Raises:
             BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
         """
+        if partitions is not None:
+            limits.count(partitions, "partitions")
         spec = TopicSpec(name=name, partitions=partitions, configs=dict(configs or {}))
         await self._on_loop(functools.partial(self._create, spec))
 
@@ -195,10 +199,18 @@ class EmbeddedCluster:
 
         Args:
             timeout: seconds to wait; None waits for ever.
+
+        Raises:
+            ValueError, TypeError: the timeout is no finite number of seconds.
         """
         if self._forked:
             coro.close()
         self._refuse_forked()
+        try:
+            limits.seconds(timeout)
+        except (TypeError, ValueError):
+            coro.close()
+            raise
         if self._loop is None or self._thread is None:
             coro.close()
             raise Closed("run() is for a cluster that was entered with `with`, while it runs")

@@ -19,11 +19,12 @@ from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.given import combined, merged
 from aiokq.cluster.metadata import ClusterMetadata
-from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
+from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
 from aiokq.cluster.partition_records import PartitionRecords
 from aiokq.cluster.reading import DEFAULT_FETCH_BYTES
-from aiokq.cluster.targets import Leader, Role, Target
+from aiokq.cluster.targets import Coordinator, Leader, Role, Target
 from aiokq.cluster.values import ClusterValues
+from aiokq.core import limits
 from aiokq.core.counters import ClientCounters
 from aiokq.core.errors import ConfigError
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
@@ -221,6 +222,7 @@ class Cluster:
         Raises:
             UnknownTopicOrPartition: a topic that does not exist.
         """
+        limits.seconds(timeout)
         for topic in topics:
             await self._engine.topic(topic, timeout=timeout, create=False)
         await self._engine.refresh([*topics] if topics else None)
@@ -319,6 +321,7 @@ class Cluster:
             FieldNotSupported: no version that both sides have carries all that the message sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
+        limits.seconds(timeout)
         if not isinstance(message, Request):
             raise TypeError(f"{message!r} is no request: they are in aiokq.wire")
         target: int | Target
@@ -330,8 +333,10 @@ class Cluster:
             target = Role(node)
         elif isinstance(node, tuple):
             target = Leader(TopicPartition.of(node))
-        else:
+        elif isinstance(node, Role | Leader | Coordinator):
             target = node
+        else:
+            target = limits.count(node, "node", 0)
         return await self._engine.request(message, node=target, timeout=timeout)
 
     async def fetch(
@@ -365,6 +370,12 @@ class Cluster:
             UnknownTopicOrPartition: no such topic, after the timeout; no such partition, at once.
             RequestTimeout: no leader answered in time; the cause says why.
         """
+        limits.offset(offset)
+        limits.count(max_bytes, "max_bytes", 0)
+        limits.count(max_wait_ms, "max_wait_ms", 0)
+        if stop is not None:
+            limits.offset(stop, "stop")
+        limits.seconds(timeout)
         return await self._engine.reader.fetch(
             TopicPartition.of(partition),
             offset,
@@ -403,6 +414,11 @@ class Cluster:
         Raises:
             KafkaError: as `fetch`.
         """
+        for spec in (start, stop):
+            if spec is not None:
+                offset_spec(spec)
+        limits.count(max_bytes, "max_bytes", 0)
+        limits.seconds(timeout)
         return self._engine.reader.read(
             TopicPartition.of(partition),
             start,
@@ -438,6 +454,7 @@ class Cluster:
             KafkaError: as `fetch`.
         """
         tp = TopicPartition.of(partition)
+        limits.seconds(timeout)
         found = await self._engine.reader.offsets(
             [tp], timestamp, isolation_level=isolation_level, timeout=timeout
         )

@@ -25,7 +25,8 @@ from aiokq.client.registry_tree import (
 )
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import ClusterMetadata
-from aiokq.core.errors import Closed, ConfigError, GroupIdNotFound, NoNode, RequestTimeout
+from aiokq.core import limits
+from aiokq.core.errors import Closed, GroupIdNotFound, NoNode, RequestTimeout
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
@@ -125,10 +126,10 @@ class Registry:
 
         Raises:
             KafkaError, ValueError: as `get`, but for NoNode.
-            ConfigError: the interval is not above 0.
+            ValueError: also for an interval that is not above 0.
         """
-        if interval is not None and interval <= 0:
-            raise ConfigError(f"interval={interval} s: it must be above 0")
+        limits.seconds(interval, "interval", positive=True)
+        limits.seconds(timeout)
         watch = RegistryWatch(self, self._engine, parse_path(path), interval, timeout)
         try:
             await watch.start()
@@ -147,6 +148,7 @@ class Registry:
 
     async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
         """The node as the cluster says now; None if there is none."""
+        limits.seconds(timeout)
         engine = self._engine
         engine.bind()
         total = engine.settings.default_api_timeout if timeout is None else timeout

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from aiokq.cluster.events import Event, EventKey
+from aiokq.core import limits
 from aiokq.core.errors import Closed
 from aiokq.core.signal import Signal
 
@@ -19,6 +20,9 @@ class EventStream:
     Subscribed when made. Holds at most ``limit`` events that were not taken yet; then the oldest
     is dropped and counted in ``dropped``. Ends when it or its cluster is closed, after what it
     still holds. Several tasks may iterate one stream; each event goes to one of them.
+
+    Raises:
+        ValueError, TypeError: the limit is no number from 1 on.
     """
 
     def __init__(
@@ -28,6 +32,7 @@ class EventStream:
         limit: int = 10_000,
         on_drop: Callable[[], None] | None = None,
     ) -> None:
+        limits.count(limit, "limit")
         self.dropped = 0
         """How many events were dropped because nobody took them in time."""
         self._limit = limit

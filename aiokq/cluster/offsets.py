@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aiokq.cluster.concurrently import concurrently
+from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
     KafkaError,
@@ -71,6 +72,7 @@ def offset_spec(value: OffsetSpec) -> int:
             known = ", ".join(map(repr, SPECIAL))
             raise ConfigError(f"{value!r} is no offset: use a time in ms, or one of {known}")
         return SPECIAL[value]
+    limits.whole(value, "a time", -limits.INT64_MAX, limits.INT64_MAX, error=ConfigError)
     if value < min(SPECIAL.values()):
         raise ConfigError(
             f"{value} is no time: times are milliseconds since 1970; use 'earliest' or 'latest' "

@@ -16,6 +16,7 @@ from aiokq.cluster.rules import (
     upper_case,
 )
 from aiokq.core.errors import ConfigError
+from aiokq.core.limits import INT32_MAX, INT64_MAX
 from aiokq.core.settings import Settings
 
 __all__ = ["ClusterSettings", "SecurityProtocol"]
@@ -45,20 +46,28 @@ class ClusterSettings(ClusterRules, Settings):
     )
 
     request_timeout_ms: int = Field(
-        default=30_000, ge=1, description="How long a request may wait for its response."
+        default=30_000,
+        ge=1,
+        le=INT32_MAX,
+        description="How long a request may wait for its response.",
     )
     default_api_timeout_ms: int = Field(
         default=60_000,
         ge=1,
+        le=INT32_MAX,
         description="Limit of calls that take no timeout or are given none, retries included.",
     )
     bootstrap_timeout_ms: int = Field(
         default=10_000,
         ge=0,
+        le=INT64_MAX,
         description="How long entering waits for the first metadata; 0 does not wait.",
     )
     metadata_max_age_ms: int = Field(
-        default=300_000, ge=1, description="Metadata is asked for again when it is this old."
+        default=300_000,
+        ge=1,
+        le=INT64_MAX,
+        description="Metadata is asked for again when it is this old.",
     )
     allow_auto_create_topics: bool = Field(
         default=True,
@@ -72,30 +81,52 @@ class ClusterSettings(ClusterRules, Settings):
     metadata_recovery_rebootstrap_trigger_ms: int = Field(
         default=300_000,
         ge=0,
+        le=INT64_MAX,
         description="Start over with bootstrap_servers when metadata could not be had for this "
         "long (KIP-1102).",
     )
 
     retry_backoff_ms: int = Field(
-        default=100, ge=0, description="Pause before a request is tried again, the first time."
+        default=100,
+        ge=0,
+        le=INT64_MAX,
+        description="Pause before a request is tried again, the first time.",
     )
     retry_backoff_max_ms: int = Field(
-        default=1_000, ge=0, description="Longest such pause; it doubles each time (KIP-580)."
+        default=1_000,
+        ge=0,
+        le=INT64_MAX,
+        description="Longest such pause; it doubles each time (KIP-580).",
     )
     reconnect_backoff_ms: int = Field(
-        default=50, ge=0, description="Pause before a broker is connected to again, the first time."
+        default=50,
+        ge=0,
+        le=INT64_MAX,
+        description="Pause before a broker is connected to again, the first time.",
     )
     reconnect_backoff_max_ms: int = Field(
-        default=1_000, ge=0, description="Longest such pause; it doubles each time."
+        default=1_000,
+        ge=0,
+        le=INT64_MAX,
+        description="Longest such pause; it doubles each time.",
     )
     socket_connection_setup_timeout_ms: int = Field(
-        default=10_000, ge=1, description="How long opening a connection may take, at first."
+        default=10_000,
+        ge=1,
+        le=INT64_MAX,
+        description="How long opening a connection may take, at first.",
     )
     socket_connection_setup_timeout_max_ms: int = Field(
-        default=30_000, ge=1, description="The same after several failures (KIP-601)."
+        default=30_000,
+        ge=1,
+        le=INT64_MAX,
+        description="The same after several failures (KIP-601).",
     )
     connections_max_idle_ms: int = Field(
-        default=540_000, ge=0, description="Unused connections are closed after this; 0 never."
+        default=540_000,
+        ge=0,
+        le=INT64_MAX,
+        description="Unused connections are closed after this; 0 never.",
     )
 
     security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(
@@ -130,6 +161,7 @@ class ClusterSettings(ClusterRules, Settings):
     loop_stall_ms: int = Field(
         default=1000,
         ge=0,
+        le=INT64_MAX,
         description="Report the event loop as stalled (LoopStalled, with the stack) when it "
         "runs nothing for this long. It is watched, by a thread, where a group has a member, and "
         "otherwise if this is set; 0 never watches it.",

@@ -71,20 +71,26 @@ class ClusterValues(ClusterRules, Values):
         "bootstrap_servers": Row(text_or_texts, (), before=no_mapping, after=readable_addresses),
         "client_id": Row(text, "aiokq"),
         "client_rack": Row(text, ""),
-        "request_timeout_ms": Row(integer, 30000, at_least=1),
-        "default_api_timeout_ms": Row(integer, 60000, at_least=1),
-        "bootstrap_timeout_ms": Row(integer, 10000, at_least=0),
-        "metadata_max_age_ms": Row(integer, 300000, at_least=1),
+        "request_timeout_ms": Row(integer, 30000, at_least=1, at_most=2147483647),
+        "default_api_timeout_ms": Row(integer, 60000, at_least=1, at_most=2147483647),
+        "bootstrap_timeout_ms": Row(integer, 10000, at_least=0, at_most=9223372036854775807),
+        "metadata_max_age_ms": Row(integer, 300000, at_least=1, at_most=9223372036854775807),
         "allow_auto_create_topics": Row(boolean, True),
         "metadata_recovery_strategy": Row(choice, "rebootstrap", choices=("none", "rebootstrap")),
-        "metadata_recovery_rebootstrap_trigger_ms": Row(integer, 300000, at_least=0),
-        "retry_backoff_ms": Row(integer, 100, at_least=0),
-        "retry_backoff_max_ms": Row(integer, 1000, at_least=0),
-        "reconnect_backoff_ms": Row(integer, 50, at_least=0),
-        "reconnect_backoff_max_ms": Row(integer, 1000, at_least=0),
-        "socket_connection_setup_timeout_ms": Row(integer, 10000, at_least=1),
-        "socket_connection_setup_timeout_max_ms": Row(integer, 30000, at_least=1),
-        "connections_max_idle_ms": Row(integer, 540000, at_least=0),
+        "metadata_recovery_rebootstrap_trigger_ms": Row(
+            integer, 300000, at_least=0, at_most=9223372036854775807
+        ),
+        "retry_backoff_ms": Row(integer, 100, at_least=0, at_most=9223372036854775807),
+        "retry_backoff_max_ms": Row(integer, 1000, at_least=0, at_most=9223372036854775807),
+        "reconnect_backoff_ms": Row(integer, 50, at_least=0, at_most=9223372036854775807),
+        "reconnect_backoff_max_ms": Row(integer, 1000, at_least=0, at_most=9223372036854775807),
+        "socket_connection_setup_timeout_ms": Row(
+            integer, 10000, at_least=1, at_most=9223372036854775807
+        ),
+        "socket_connection_setup_timeout_max_ms": Row(
+            integer, 30000, at_least=1, at_most=9223372036854775807
+        ),
+        "connections_max_idle_ms": Row(integer, 540000, at_least=0, at_most=9223372036854775807),
         "security_protocol": Row(
             choice,
             "PLAINTEXT",
@@ -100,7 +106,7 @@ class ClusterValues(ClusterRules, Values):
         "ssl_keyfile": Row(text, None, optional=True),
         "ssl_password": Row(secret, None, optional=True),
         "ssl_check_hostname": Row(boolean, True),
-        "loop_stall_ms": Row(integer, 1000, at_least=0),
+        "loop_stall_ms": Row(integer, 1000, at_least=0, at_most=9223372036854775807),
     }
 
     @staticmethod

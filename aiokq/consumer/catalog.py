@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
 from aiokq.consumer.limit import Limit
 from aiokq.consumer.subscription import Partition, checked_partition, checked_topic
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError, KafkaError, RequestTimeout
 from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Catalog"]
 
 P = TypeVar("P", bound=tuple[str, int])
-
-_LATEST_TIME: Final = 2**63 - 1
 
 
 class Catalog:
@@ -115,7 +114,7 @@ class Catalog:
 def _checked_time(timestamp_ms: int) -> int:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise TypeError(f"a time is an int, milliseconds since 1970, not {timestamp_ms!r}")
-    if not 0 <= timestamp_ms <= _LATEST_TIME:
+    if not 0 <= timestamp_ms <= limits.INT64_MAX:
         raise ConfigError(
             f"{timestamp_ms} is no time: times are milliseconds since 1970; beginning_offsets() "
             "and end_offsets() find the ends of the log"

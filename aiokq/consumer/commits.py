@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from aiokq.consumer.subscription import checked_partition
 from aiokq.consumer.turns import Turn, Turns
+from aiokq.core import limits
 from aiokq.core.errors import (
     Closed,
     CommitFailed,
@@ -37,8 +38,6 @@ logger = logging.getLogger("aiokq.consumer")
 TROUBLE: Final = "commit failed"
 
 P = TypeVar("P", bound=tuple[str, int])
-
-_LAST_OFFSET = 2**63 - 1
 
 
 class _Gone(NamedTuple):
@@ -319,10 +318,9 @@ def checked_offsets(
         wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if not isinstance(wanted, OffsetAndMetadata) or isinstance(offset, bool):
             raise TypeError(f"an offset is an int or an OffsetAndMetadata, not {offset!r}")
-        if not 0 <= wanted.offset <= _LAST_OFFSET:
-            raise ConfigError(
-                f"{wanted.offset} is no offset of {tp}: those of a log are 0 to 2**63 - 1"
-            )
+        limits.offset(wanted.offset, f"offset of {tp}", error=ConfigError)
+        if wanted.leader_epoch is not None:
+            limits.count(wanted.leader_epoch, f"leader_epoch of {tp}", -1, error=ConfigError)
         checked[tp] = wanted
     return checked
 

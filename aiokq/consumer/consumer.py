@@ -28,6 +28,7 @@ from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.streams import Stream
 from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
 from aiokq.consumer.values import ConsumerValues
+from aiokq.core import limits
 from aiokq.core.errors import Closed, ConfigError, copy_error
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import (
@@ -59,8 +60,6 @@ CLOSE_TIMEOUT: Final = 5.0
 
 CLOSE_WITHIN: Final = 30.0
 """Seconds that finishing, committing and leaving the group may take, as in Java."""
-
-_LAST_OFFSET: Final = 2**63 - 1
 
 
 class Consumer:
@@ -204,6 +203,7 @@ class Consumer:
             timeout: seconds that this may take, also if the coordinator is gone; a few more for
                 tasks and sockets to end.
         """
+        limits.seconds(timeout)
         if self._binding.forked:
             return
         if self._closing is not None:
@@ -311,9 +311,10 @@ class Consumer:
             KafkaError: as `getone`.
         """
         self._check_readable()
-        limit = self._settings.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise ConfigError(f"max_records={limit}: at least 1")
+        limits.seconds(timeout)
+        limit = self._settings.max_poll_records
+        if max_records is not None:
+            limit = limits.count(max_records, "max_records", error=ConfigError)
         return await self._reader.many(self._assigned_of(partitions), timeout, limit)
 
     def batches(self) -> BatchStream:
@@ -468,8 +469,7 @@ class Consumer:
                 f"an offset is an int, not {offset!r}: seek_to_beginning() and seek_to_end() go to "
                 "the ends of the log, offsets_for_times() finds the offset of a time"
             )
-        if not 0 <= offset <= _LAST_OFFSET:
-            raise ConfigError(f"{offset} is no offset: those of a log are 0 to 2**63 - 1")
+        limits.offset(offset, error=ConfigError)
         (state,) = self._states([partition])
         self._inbox.seek(state, offset)
 
@@ -505,6 +505,7 @@ class Consumer:
             NoOffsetForPartition: there is none, and auto_offset_reset is "none".
             ConfigError: the partition is not assigned.
         """
+        limits.seconds(timeout)
         (state,) = self._states([partition])
         await self._inbox.await_positions([state], timeout)
         return state.position
@@ -532,6 +533,7 @@ class Consumer:
             RequestTimeout: not in time; it may have worked.
             ConfigError: there is no `group_id`.
         """
+        limits.seconds(timeout)
         await self._in_group("commit()").commit(offsets, timeout)
 
     def commit_nowait(
@@ -569,6 +571,7 @@ class Consumer:
             BrokerError: refused, GroupAuthorization for one.
             ConfigError: there is no `group_id`.
         """
+        limits.seconds(timeout)
         tp = checked_partition(partition)
         found = await self._in_group("committed()").committed([tp], timeout)
         stored = found[tp]
@@ -628,6 +631,7 @@ class Consumer:
         Raises:
             RequestTimeout: no answer in time; the cause says why.
         """
+        limits.seconds(timeout)
         self._check_open()
         return await self._catalog.topics(timeout)
 
@@ -654,6 +658,7 @@ class Consumer:
                 and does not have the partition.
             KafkaError: of the first partition that has an error.
         """
+        limits.seconds(timeout)
         self._check_open()
         return await self._catalog.ends(partitions, "earliest", timeout)
 
@@ -664,6 +669,7 @@ class Consumer:
 
         Raises: as `beginning_offsets`.
         """
+        limits.seconds(timeout)
         self._check_open()
         return await self._catalog.ends(partitions, "latest", timeout)
 
@@ -677,6 +683,7 @@ class Consumer:
 
         Raises: as `beginning_offsets`; ConfigError for what is no time.
         """
+        limits.seconds(timeout)
         self._check_open()
         return await self._catalog.times(timestamps, timeout)
 
@@ -693,6 +700,7 @@ class Consumer:
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
+        limits.seconds(timeout)
         self._check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:

@@ -17,6 +17,7 @@ from aiokq.consumer.rules import (
     known_policy,
     one_or_several,
 )
+from aiokq.core.limits import INT32_MAX, INT64_MAX
 
 __all__ = ["ConsumerSettings"]
 
@@ -53,34 +54,42 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     fetch_min_bytes: int = Field(
         default=1,
         ge=0,
+        le=INT32_MAX,
         description="Bytes that a broker waits for, up to fetch_max_wait_ms, before it answers.",
     )
     fetch_max_wait_ms: int = Field(
         default=500,
         ge=0,
+        le=INT32_MAX,
         description="How long a broker may hold a fetch while there are fewer than "
         "fetch_min_bytes.",
     )
     fetch_max_bytes: int = Field(
         default=52_428_800,
         ge=0,
+        le=INT32_MAX,
         description="Bytes of records in one response. A first batch that is larger comes all "
         "the same (KIP-74).",
     )
     max_partition_fetch_bytes: int = Field(
         default=1_048_576,
         ge=0,
+        le=INT32_MAX,
         description="Bytes of one partition in one response, likewise; a partition that has as "
         "much waiting is not fetched further.",
     )
     queued_max_bytes: int = Field(
         default=67_108_864,
         ge=1,
+        le=INT64_MAX,
         description="Bytes fetched ahead, over all partitions, while user code runs; one response "
         "per broker may come on top. Not Kafka's: librdkafka's queued.max.messages.kbytes.",
     )
     max_poll_records: int = Field(
-        default=500, ge=1, description="Most records that `getmany` returns unless told otherwise."
+        default=500,
+        ge=1,
+        le=INT32_MAX,
+        description="Most records that `getmany` returns unless told otherwise.",
     )
 
     exclude_internal_topics: bool = Field(
@@ -130,24 +139,28 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     session_timeout_ms: int = Field(
         default=45_000,
         ge=1,
+        le=INT32_MAX,
         description="A member that is not heard of for so long is expelled. Classic protocol; "
         "with the consumer protocol the broker's setting counts.",
     )
     heartbeat_interval_ms: int = Field(
         default=3_000,
         ge=1,
+        le=INT32_MAX,
         description="How often a member says that it lives, and hears of rebalances. Classic "
         "protocol; with the consumer protocol the broker's setting counts.",
     )
     max_poll_interval_ms: int = Field(
         default=300_000,
         ge=1,
+        le=INT32_MAX,
         description="A member of which nobody asks for records for so long leaves its group, and "
         "joins again when it is read from again.",
     )
     rebalance_timeout_ms: int | None = Field(
         default=None,
         ge=1,
+        le=INT32_MAX,
         description="How long the group waits for its members in a rebalance: records in work and "
         "rebalance handlers must be done by then. max_poll_interval_ms if not given, as in Java.",
     )
@@ -158,7 +171,10 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         "nothing to commit to: true is refused then, if given.",
     )
     auto_commit_interval_ms: int = Field(
-        default=5_000, ge=1, description="How often finished records are committed."
+        default=5_000,
+        ge=1,
+        le=INT32_MAX,
+        description="How often finished records are committed.",
     )
     ack_mode: Literal["implicit", "explicit"] = Field(
         default="implicit",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aiokq.consumer.reader import BatchStream, Reader
+from aiokq.core import limits
 from aiokq.core.errors import Closed, ConfigError, KafkaError
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from aiokq.fastpath import Record
 
 __all__ = ["Outlets", "Stream"]
+
+
+MAX_STREAMS: Final = 10_000
+"""Each has memory of its own; no consumer has so many tasks."""
 
 
 class Stream:
@@ -94,8 +99,7 @@ class Outlets:
         Raises:
             ConfigError: there are streams already, or none are wanted.
         """
-        if count < 1:
-            raise ConfigError(f"streams({count}): at least one is needed")
+        limits.whole(count, "count", 1, MAX_STREAMS, error=ConfigError)
         if self._split:
             raise ConfigError("this consumer has streams already: close them first")
         self._split = [self._make() for _ in range(count)]

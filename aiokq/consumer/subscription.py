@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError, InvalidTopic
 from aiokq.core.types import TopicFilter, TopicPartition
 
@@ -14,8 +15,6 @@ __all__ = ["Mode", "Partition", "Subscription", "checked_partition", "checked_to
 
 Partition: TypeAlias = TopicPartition | tuple[str, int]
 """A partition as arguments take it."""
-
-_LAST_PARTITION: Final = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
@@ -200,19 +199,20 @@ def checked_partition(tp: Partition) -> TopicPartition:
 
     Raises:
         TypeError: it is none.
+        ValueError: the number is no partition's.
     """
     if (
         not isinstance(tp, tuple)
         or len(tp) != 2
         or not isinstance(tp[1], int)
         or isinstance(tp[1], bool)
-        or not 0 <= tp[1] <= _LAST_PARTITION
     ):
         raise TypeError(
             f"a partition is a (topic, number) tuple or TopicPartition, not {tp!r}; assign(), "
             "beginning_offsets() and end_offsets() take a list of them, the others one or several"
         )
-    return TopicPartition(checked_topic(tp[0]), tp[1])
+    topic = checked_topic(tp[0])
+    return TopicPartition(topic, limits.partition(tp[1], f"partition of {topic!r}"))
 
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

@@ -63,12 +63,12 @@ class ConsumerValues(ConsumerRules, ClusterValues):
             choice, "read_uncommitted", choices=("read_uncommitted", "read_committed")
         ),
         "check_crcs": Row(boolean, True),
-        "fetch_min_bytes": Row(integer, 1, at_least=0),
-        "fetch_max_wait_ms": Row(integer, 500, at_least=0),
-        "fetch_max_bytes": Row(integer, 52428800, at_least=0),
-        "max_partition_fetch_bytes": Row(integer, 1048576, at_least=0),
-        "queued_max_bytes": Row(integer, 67108864, at_least=1),
-        "max_poll_records": Row(integer, 500, at_least=1),
+        "fetch_min_bytes": Row(integer, 1, at_least=0, at_most=2147483647),
+        "fetch_max_wait_ms": Row(integer, 500, at_least=0, at_most=2147483647),
+        "fetch_max_bytes": Row(integer, 52428800, at_least=0, at_most=2147483647),
+        "max_partition_fetch_bytes": Row(integer, 1048576, at_least=0, at_most=2147483647),
+        "queued_max_bytes": Row(integer, 67108864, at_least=1, at_most=9223372036854775807),
+        "max_poll_records": Row(integer, 500, at_least=1, at_most=2147483647),
         "exclude_internal_topics": Row(boolean, True),
         "key_deserializer": Row(
             instance, None, optional=True, types=(Deserializer,), takes_callables=True
@@ -93,12 +93,12 @@ class ConsumerValues(ConsumerRules, ClusterValues):
             before=one_or_several,
             after=known_assignors,
         ),
-        "session_timeout_ms": Row(integer, 45000, at_least=1),
-        "heartbeat_interval_ms": Row(integer, 3000, at_least=1),
-        "max_poll_interval_ms": Row(integer, 300000, at_least=1),
-        "rebalance_timeout_ms": Row(integer, None, optional=True, at_least=1),
+        "session_timeout_ms": Row(integer, 45000, at_least=1, at_most=2147483647),
+        "heartbeat_interval_ms": Row(integer, 3000, at_least=1, at_most=2147483647),
+        "max_poll_interval_ms": Row(integer, 300000, at_least=1, at_most=2147483647),
+        "rebalance_timeout_ms": Row(integer, None, optional=True, at_least=1, at_most=2147483647),
         "enable_auto_commit": Row(boolean, True),
-        "auto_commit_interval_ms": Row(integer, 5000, at_least=1),
+        "auto_commit_interval_ms": Row(integer, 5000, at_least=1, at_most=2147483647),
         "ack_mode": Row(choice, "implicit", choices=("implicit", "explicit")),
     }
 

@@ -106,6 +106,7 @@ class Settings(Rules, BaseModel):
         arbitrary_types_allowed=True,
         use_attribute_docstrings=True,
         hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
     _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
@@ -201,6 +202,8 @@ class Settings(Rules, BaseModel):
             field = cls.model_fields.get(name)
             if isinstance(value, str) and field is not None and is_list(field.annotation):
                 split[name] = split_list(value)
+            elif isinstance(value, bool) and field is not None and _is_number(field.annotation):
+                split[name] = str(value)  # pydantic takes it for 0 or 1, and does not take its text
         return split
 
     @model_validator(mode="wrap")
@@ -276,6 +279,11 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
         if line not in lines:
             lines.append(line)
     return ConfigError("; ".join(lines))
+
+
+def _is_number(annotation: object) -> bool:
+    """Whether a type takes a number and no bool."""
+    return annotation in (int, float) or annotation == int | None
 
 
 def is_list(annotation: object) -> bool:

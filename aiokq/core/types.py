@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
+from aiokq.core import limits
 from aiokq.core.frozen import frozen
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -31,16 +32,19 @@ class TopicPartition(NamedTuple):
 
         Raises:
             TypeError: it is no (topic, partition).
+            ValueError: the number is no partition's.
         """
         if (
             not isinstance(value, tuple)
             or len(value) != 2
             or not isinstance(value[0], str)
             or not isinstance(value[1], int)
+            or isinstance(value[1], bool)
         ):
             raise TypeError(
                 f"{value!r} is no partition: write (topic, number), as in ('orders', 0)"
             )
+        limits.partition(value[1], f"partition of {value[0]!r}")
         return cls(*value)
 
 

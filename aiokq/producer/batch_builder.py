@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from aiokq.core import limits
 from aiokq.core.types import Buffer
 from aiokq.producer.serializers import Headers
 
@@ -29,6 +30,7 @@ class BatchBuilder:
     __slots__ = ("_closed", "_limit", "_records", "_size")
 
     def __init__(self, limit: int) -> None:
+        limits.count(limit, "limit", 0)
         self._limit = limit
         self._records: list[BuiltRecord] = []
         self._size = HEADER_SIZE
@@ -45,7 +47,10 @@ class BatchBuilder:
 
         Raises:
             TypeError: a key or value that is not bytes-like.
+            ValueError: a timestamp that no record can have.
         """
+        if timestamp_ms is not None:
+            limits.timestamp_ms(timestamp_ms)
         size = record_size(key, value, headers)
         if self._closed or self._size + size > self._limit:
             return False

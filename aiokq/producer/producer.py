@@ -14,6 +14,7 @@ from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
 from aiokq.cluster.given import combined
+from aiokq.core import limits
 from aiokq.core.errors import (
     BufferFull,
     Closed,
@@ -182,6 +183,7 @@ class Producer:
         Raises:
             WrongLoop: it belongs to another loop, and is still open there.
         """
+        limits.seconds(timeout)
         if self._binding.forked:
             return CloseReport()
         if self._loop is not None:
@@ -454,6 +456,7 @@ class Producer:
             UnknownTopicOrPartition: no such topic or partition.
         """
         self._check_open()
+        limits.partition(partition)
         batch.close()
         if not len(batch):
             raise ConfigError("the batch is empty: append records to it first")

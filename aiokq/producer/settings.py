@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from aiokq.cluster.settings import ClusterSettings
+from aiokq.core.limits import INT32_MAX, INT64_MAX
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptor
 from aiokq.producer.partitioner import Partitioner, PartitionFunction
@@ -53,12 +54,14 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     batch_size: int = Field(
         default=131_072,
         ge=0,
+        le=INT32_MAX,
         description="Bytes, before compression, at which a batch is full; 0 sends each record "
         "as a batch of its own.",
     )
     linger_ms: float = Field(
         default=5.0,
         ge=0,
+        le=INT64_MAX,
         description="How long a batch that is not full waits for more records; 0 sends at the "
         "next turn of the event loop. Unset, at most a quarter of a delivery_timeout_ms that is "
         "set.",
@@ -75,11 +78,13 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     buffer_memory: int = Field(
         default=33_554_432,
         ge=1,
+        le=INT64_MAX,
         description="Bytes of records that may be unacknowledged; then `send` and `enqueue` wait.",
     )
     max_block_ms: int = Field(
         default=60_000,
         ge=0,
+        le=INT64_MAX,
         description="How long a call waits for room in buffer_memory, and how long records wait "
         "for a topic that the cluster does not know. Unset, at most a delivery_timeout_ms that is "
         "set.",
@@ -87,11 +92,13 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     max_request_size: int = Field(
         default=1_048_576,
         ge=1,
+        le=INT32_MAX,
         description="Bytes of record batches in one request; also of the largest record.",
     )
     delivery_timeout_ms: int = Field(
         default=120_000,
         ge=1,
+        le=INT32_MAX,
         description="From the moment a record is accepted to its delivery or failure. Where it is "
         "set, those of the others that are not give way: linger_ms is at most a quarter of it, a "
         "Produce request waits for its response at most half of the rest (100 ms at least), and "
@@ -107,6 +114,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     max_in_flight_requests_per_connection: int = Field(
         default=5,
         ge=1,
+        le=INT32_MAX,
         description="Produce requests a broker may owe an answer for.",
     )
     enable_idempotence: bool = Field(
@@ -118,6 +126,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     metadata_max_idle_ms: int = Field(
         default=300_000,
         ge=5_000,
+        le=INT64_MAX,
         description="How long a topic's metadata is kept current without a record for it.",
     )
     transactional_id: Annotated[str | None, AfterValidator(no_transactions_yet)] = Field(
@@ -160,6 +169,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     partitioner_availability_timeout_ms: int = Field(
         default=0,
         ge=0,
+        le=INT64_MAX,
         description="Records without a key avoid partitions whose broker has been sent nothing "
         "for this long though there is something to send; 0 does not avoid any.",
     )

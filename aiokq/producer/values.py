@@ -75,17 +75,17 @@ class ProducerValues(ProducerRules, ClusterValues):
     TABLE: ClassVar[Mapping[str, Row]] = {
         **ClusterValues.TABLE,
         "acks": Row(choice, -1, choices=(0, 1, -1, "all"), before=acks_as_number),
-        "batch_size": Row(integer, 131072, at_least=0),
-        "linger_ms": Row(real, 5.0, at_least=0),
+        "batch_size": Row(integer, 131072, at_least=0, at_most=2147483647),
+        "linger_ms": Row(real, 5.0, at_least=0, at_most=9223372036854775807),
         "linger_when_awaited": Row(boolean, None, optional=True),
-        "buffer_memory": Row(integer, 33554432, at_least=1),
-        "max_block_ms": Row(integer, 60000, at_least=0),
-        "max_request_size": Row(integer, 1048576, at_least=1),
-        "delivery_timeout_ms": Row(integer, 120000, at_least=1),
+        "buffer_memory": Row(integer, 33554432, at_least=1, at_most=9223372036854775807),
+        "max_block_ms": Row(integer, 60000, at_least=0, at_most=9223372036854775807),
+        "max_request_size": Row(integer, 1048576, at_least=1, at_most=2147483647),
+        "delivery_timeout_ms": Row(integer, 120000, at_least=1, at_most=2147483647),
         "retries": Row(integer, 2147483647, at_least=0, at_most=2147483647),
-        "max_in_flight_requests_per_connection": Row(integer, 5, at_least=1),
+        "max_in_flight_requests_per_connection": Row(integer, 5, at_least=1, at_most=2147483647),
         "enable_idempotence": Row(boolean, True),
-        "metadata_max_idle_ms": Row(integer, 300000, at_least=5000),
+        "metadata_max_idle_ms": Row(integer, 300000, at_least=5000, at_most=9223372036854775807),
         "transactional_id": Row(text, None, optional=True, after=no_transactions_yet),
         "compression_type": Row(
             choice, "none", choices=("none", "gzip", "snappy", "lz4", "zstd"), before=known_codec
@@ -108,7 +108,9 @@ class ProducerValues(ProducerRules, ClusterValues):
             before=no_name_of_a_partitioner,
         ),
         "partitioner_adaptive_partitioning_enable": Row(boolean, True),
-        "partitioner_availability_timeout_ms": Row(integer, 0, at_least=0),
+        "partitioner_availability_timeout_ms": Row(
+            integer, 0, at_least=0, at_most=9223372036854775807
+        ),
         "partitioner_ignore_keys": Row(boolean, False),
         "key_serializer": Row(
             instance, None, optional=True, types=(Serializer,), takes_callables=True

@@ -105,9 +105,12 @@ def test_tuples_are_partitions() -> None:
     """Whatever the name of their type."""
     assert checked_partition(("a", 1)) == TopicPartition("a", 1)
     assert isinstance(checked_partition(("a", 1)), TopicPartition)
-    for wrong in ("a", ("a",), ("a", "1"), ("a", True), ("a", -1), ["a", 1]):
+    for wrong in ("a", ("a",), ("a", "1"), ("a", True), ["a", 1]):
         with pytest.raises(TypeError):
             checked_partition(wrong)  # type: ignore[arg-type]
+    for number in (-1, 2**31):
+        with pytest.raises(ValueError, match=f"{number}: it is from 0 to"):
+            checked_partition(("a", number))
 
 
 def test_a_compiled_expression_may_stand_where_topics_do():
