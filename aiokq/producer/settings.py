@@ -61,7 +61,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     linger_ms: float = Field(
         default=5.0,
         ge=0,
-        le=INT64_MAX,
+        le=INT32_MAX,
         description="How long a batch that is not full waits for more records; 0 sends at the "
         "next turn of the event loop. Unset, at most a quarter of a delivery_timeout_ms that is "
         "set.",

@@ -76,7 +76,7 @@ class ProducerValues(ProducerRules, ClusterValues):
         **ClusterValues.TABLE,
         "acks": Row(choice, -1, choices=(0, 1, -1, "all"), before=acks_as_number),
         "batch_size": Row(integer, 131072, at_least=0, at_most=2147483647),
-        "linger_ms": Row(real, 5.0, at_least=0, at_most=9223372036854775807),
+        "linger_ms": Row(real, 5.0, at_least=0, at_most=2147483647),
         "linger_when_awaited": Row(boolean, None, optional=True),
         "buffer_memory": Row(integer, 33554432, at_least=1, at_most=9223372036854775807),
         "max_block_ms": Row(integer, 60000, at_least=0, at_most=9223372036854775807),

@@ -655,8 +655,6 @@ def test_a_setting_is_a_number_that_fits(settings: str, name: str) -> None:
         else 22
     )
     for value in (NAN, INF, -INF, True, False, "nan", "inf", high + 1, -(2**63) - 1, 2**64, b"x"):
-        if name == "linger_ms" and value == high + 1:
-            continue  # the same float
         with pytest.raises(ConfigError, match=name):
             model(**beside, **{name: value})
         with pytest.raises(ConfigError, match=name):
