@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aiokq import RecordBatch, TopicPartition
-from aiokq.errors import ConfigError
-from aiokq.spark.calls import call
+from aiokq.errors import ConfigError, CorruptRecord
+from aiokq.spark.calls import call, in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,9 @@ async def frames(
 
     ``async for part in frames(spark, consumer.batches())``. A frame has what came until there
     were ``max_rows`` or ``max_wait`` was over; nothing is read ahead while it is worked on, so
-    memory is bounded by it. It ends when the source does.
+    memory is bounded by it. It ends when the source does. In a group set
+    ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`: automatic commit counts a batch
+    as finished when the next one is asked for, which is before the work on its frame.
 
     Args:
         source: waiting for the next batch may be cancelled without losing one, as
@@ -85,37 +88,48 @@ async def frames(
 
     Raises:
         ConfigError: a limit that is not positive.
-        whatever the source raises; what came before it is handed over first.
+        CorruptRecord: a batch of the log cannot be decoded: the partition rests until `seek()`.
+        whatever the source raises. What came before an error is handed over first.
     """
     if max_rows < 1 or max_wait <= 0:
         raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: more than 0")
     chosen = _chosen(columns)
     batches = aiter(source)
+    now = asyncio.get_running_loop().time
     failure: Exception | None = None
     ended = False
     while failure is None and not ended:
-        held: list[RecordBatch[Any]] = []
+        parts: list[pa.RecordBatch] = []
+        offsets: dict[TopicPartition, int] = {}
         rows = 0
-        try:
-            async with asyncio.timeout(None) as timeout:
-                while rows < max_rows:
+        deadline: float | None = None
+        while rows < max_rows and failure is None and (deadline is None or now() < deadline):
+            try:
+                async with asyncio.timeout_at(deadline) as timeout:
                     batch = await anext(batches)
-                    if not len(batch):
-                        continue
-                    held.append(batch)
-                    rows += len(batch)
-                    if len(held) == 1:
-                        timeout.reschedule(asyncio.get_running_loop().time() + max_wait)
-        except TimeoutError as error:
-            failure = None if timeout.expired() else error
-        except StopAsyncIteration:
-            ended = True
-        except Exception as error:  # noqa: BLE001  raised when what came before is handed over
-            failure = error
-        if held:
-            frame = await call(spark, _made, spark, held, chosen)
-            offsets = {TopicPartition(b.topic, b.partition): b.next_offset for b in held}
-            yield RecordsFrame(frame, rows, offsets)
+            except TimeoutError as error:
+                failure = None if timeout.expired() else error
+                break
+            except StopAsyncIteration:
+                ended = True
+                break
+            except Exception as error:  # noqa: BLE001  raised when what came before is handed over
+                failure = error
+                break
+            # Before the next one is asked for: until then a batch that cannot be decoded as a whole
+            # counts only as far as it can.
+            try:
+                part = await in_thread(partial(batch.to_arrow, chosen))
+            except CorruptRecord as error:
+                failure = error
+                part = await in_thread(partial(batch.to_arrow, chosen))  # what is before the damage
+            if part.num_rows:
+                parts.append(part)
+                offsets[TopicPartition(batch.topic, batch.partition)] = batch.next_offset
+                rows += part.num_rows
+                deadline = now() + max_wait if deadline is None else deadline
+        if parts:
+            yield RecordsFrame(await call(spark, _frame, spark, parts), rows, offsets)
     if failure is not None:
         raise failure
 
@@ -130,5 +144,8 @@ def _made(
     spark: SparkSession, batches: list[RecordBatch[Any]], columns: tuple[str, ...]
 ) -> DataFrame:
     """In a thread: decoding takes time, too."""
-    table = pa.Table.from_batches([batch.to_arrow(columns) for batch in batches])
-    return spark.createDataFrame(table)
+    return _frame(spark, [batch.to_arrow(columns) for batch in batches])
+
+
+def _frame(spark: SparkSession, parts: list[pa.RecordBatch]) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_batches(parts))
