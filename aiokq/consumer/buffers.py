@@ -15,7 +15,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import Cursor
 
 if TYPE_CHECKING:
-    from aiokq.consumer.outlet import TakenChunk
+    from aiokq.consumer.handover import TakenChunk
     from aiokq.core.errors import KafkaError
     from aiokq.fastpath import Codecs
 

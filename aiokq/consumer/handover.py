@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.core.errors import KafkaError
+    from aiokq.core.types import TopicPartition
     from aiokq.fastpath import Cursor
 
-__all__ = ["Handover", "Rest", "Unreadable"]
+__all__ = ["Handover", "Rest", "TakenChunk", "Unreadable"]
 
 
 class Unreadable(NamedTuple):
@@ -68,7 +69,7 @@ class Handover:
         # All of them: any may be the one that got furthest, or meets what cannot be decoded.
         self._iterations: list[Cursor] = []
         self._newest: Cursor | None = None
-        self._resume: int | None = None
+        self._resume = base
         self._stopped: int | None = None
         self._raised: list[int] = []
         self._unreadable: Unreadable | None = None
@@ -118,12 +119,13 @@ class Handover:
     # -- what its reader does
 
     def start(self) -> int:
-        """Where an iteration that begins now starts: behind the error of the one before, once."""
-        start, self._resume = self._resume, None
+        """Where an iteration that begins now starts: behind the errors that were raised since the
+        one before began."""
+        start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
-        if start is None and newest is not None and newest.raised is not None:
-            start = newest.position
-        return self._base if start is None else start
+        if newest is not None and newest.raised is not None:
+            start = max(start, newest.position)
+        return start
 
     def begins(self, iteration: Cursor) -> None:
         """An iteration begins."""
@@ -136,7 +138,7 @@ class Handover:
     def raised(self, iteration: Cursor, offset: int) -> None:
         """The iteration raises instead of handing over this record."""
         self._raised.append(offset)
-        self._resume = iteration.position
+        self._resume = max(self._resume, iteration.position)
         if iteration.position >= self._reached():
             self._stopped = iteration.position
 
@@ -175,3 +177,24 @@ class Handover:
         pieces.append((at, end))
         self.cut = position
         return Rest(position, [piece for piece in pieces if piece[0] < piece[1]], unreadable)
+
+
+class TakenChunk(NamedTuple):
+    """What was handed over as a whole.
+
+    Attributes:
+        stop: where it ends before its bytes do; None if it does not.
+        records: how many.
+        checked: its checksums were verified.
+        handover: how far its reader gets.
+    """
+
+    tp: TopicPartition
+    data: memoryview
+    position: int
+    next_offset: int
+    stop: int | None
+    aborted: list[tuple[int, int]] | None
+    records: int
+    checked: bool
+    handover: Handover

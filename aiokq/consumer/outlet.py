@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiokq.consumer.handover import Handover
+from aiokq.consumer.handover import Handover, TakenChunk
 from aiokq.consumer.line import Line
 from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
@@ -25,34 +25,13 @@ if TYPE_CHECKING:
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition
 
-__all__ = ["Outlet", "TakenChunk"]
+__all__ = ["Outlet"]
 
 logger = logging.getLogger("aiokq.consumer")
 
 TURN_BYTES: Final = 256 * 1024
 """After so much from the buffers the loop gets a turn: a reader that never awaits anything else
 would starve the fetching behind it, and every other task."""
-
-
-class TakenChunk(NamedTuple):
-    """What was handed over as a whole.
-
-    Attributes:
-        stop: where it ends before its bytes do; None if it does not.
-        records: how many.
-        checked: its checksums were verified.
-        handover: how far its reader gets.
-    """
-
-    tp: TopicPartition
-    data: memoryview
-    position: int
-    next_offset: int
-    stop: int | None
-    aborted: list[tuple[int, int]] | None
-    records: int
-    checked: bool
-    handover: Handover
 
 
 class Outlet:
@@ -465,7 +444,7 @@ class Outlet:
         return chunk
 
     def _finish_current(self) -> None:
-        """The cursor in hand is at its end, or has raised."""
+        """Done with the cursor in hand, whether it is at its end, has raised, or goes on later."""
         state = self._current
         if state is None:
             return

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from aiokq.connection.backoff import Backoff
     from aiokq.consumer.buffers import Chunk
-    from aiokq.consumer.outlet import Outlet, TakenChunk
+    from aiokq.consumer.handover import TakenChunk
+    from aiokq.consumer.outlet import Outlet
     from aiokq.core.errors import KafkaError
 
 __all__ = ["PartitionState", "Positions", "Stage", "Start"]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.buffers import Buffers
     from aiokq.consumer.deserializers import Deserialize, MakeDeserializer
-    from aiokq.consumer.outlet import Outlet, TakenChunk
+    from aiokq.consumer.handover import TakenChunk
+    from aiokq.consumer.outlet import Outlet
     from aiokq.core.types import TopicPartition
 
     MakeRecord = Callable[[Callable[[Record], None]], Callable[[Record], Record]]

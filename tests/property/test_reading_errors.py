@@ -16,7 +16,7 @@ steps = st.one_of(
         [("one",), ("again",), ("on",), ("next_batch",), ("record",), ("iterate",), ("records",)]
     ),
     # What goes on within a batch is what is hardest: more of that.
-    st.sampled_from([("next_batch",), ("record",), ("record",), ("iterate",), ("records",)]),
+    st.sampled_from([("next_batch",), ("record",), ("record",), ("iterate",), ("outer",)]),
     st.sampled_from([("arrow",), ("commit",), ("wait",), ("pause",), ("resume",)]),
     st.tuples(st.just("many"), st.integers(1, 5)),
     st.tuples(st.just("ack"), st.integers(0, 20)),

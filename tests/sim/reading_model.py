@@ -83,7 +83,7 @@ class Batch:
     base: int
     end: int
     iterations: list[Iteration] = field(default_factory=list)
-    resume: int | None = None
+    resume: int = 0
     stopped: int | None = None
     corrupt: int | None = None
     raised: set[int] = field(default_factory=set)
@@ -117,8 +117,8 @@ class Batch:
     def iterate(self) -> Iteration:
         if self.decoded is not None:
             return Iteration(0, len(self.decoded), decoded=True)
-        start, self.resume = self.resume, None
-        one = Iteration(self.base if start is None else start, self.stop)
+        start, self.resume = self.resume, 0
+        one = Iteration(max(self.base, start), self.stop)
         if any(other.at >= self.end for other in self.iterations) and self.stop == self.end:
             self.given = True
         self.iterations.append(one)
@@ -134,12 +134,14 @@ class Batch:
             return ("record", self.decoded[one.at - 1])
         outcome = self.log.at(one.at)
         if outcome[0] == "corrupt":
-            self.corrupt = self.resume = one.at
+            self.corrupt = one.at
+            if one is self.iterations[-1]:
+                self.resume = max(self.resume, one.at)
             return outcome
         one.at += 1
         if outcome[0] == "poison":
             self.raised.add(one.at - 1)
-            self.resume = one.at
+            self.resume = max(self.resume, one.at)
             if one.at >= self.reached:
                 self.stopped = one.at
         return outcome

@@ -196,7 +196,7 @@ class Pair:
         """Records, batches and errors, oldest first, as `ack` takes them, with the model's."""
         self.loop: AsyncIterator[Any] | None = None
         self.batch: tuple[Any, Batch] | None = None
-        self.iteration: tuple[Any, Iteration] | None = None
+        self.iterations: list[tuple[Any, Iteration]] = []
 
     def another(self, host: str) -> Consumer:
         """A consumer of the group on a machine of its own."""
@@ -280,7 +280,7 @@ class Pair:
             return expected, self._error(error)
         assert self.model.batch is not None, "there should be none"
         self.batch = batch, self.model.batch
-        self.iteration = None
+        self.iterations = []
         self.given.append((batch, self.model.batch))
         return expected, ("batch", batch.base_offset, batch.next_offset)
 
@@ -290,12 +290,12 @@ class Pair:
         """The next of the iteration that is under way."""
         if self.batch is None:
             return NOTHING, NOTHING
-        if self.iteration is None:
+        if not self.iterations:
             return await self.iterate()
-        (iterator, mine), (_, batch) = self.iteration, self.batch
+        (iterator, mine), (_, batch) = self.iterations[-1], self.batch
         met = batch.corrupt is not None and mine.at >= batch.corrupt and mine.stop > batch.corrupt
         if met and not mine.decoded:
-            self.iteration = None  # it would raise what it has raised
+            self.iterations.pop()  # it would raise what it has raised
             return NOTHING, NOTHING
         expected = batch.step(mine)
         try:
@@ -311,7 +311,14 @@ class Pair:
         if self.batch is None:
             return NOTHING, NOTHING
         batch, model = self.batch
-        self.iteration = iter(batch), model.iterate()
+        self.iterations.append((iter(batch), model.iterate()))
+        return await self.record()
+
+    async def outer(self) -> tuple[Outcome, Outcome]:
+        """The next of the iteration around the one that is under way."""
+        if self.batch is None or len(self.iterations) < 2:
+            return NOTHING, NOTHING
+        self.iterations[-2:] = reversed(self.iterations[-2:])
         return await self.record()
 
     async def records(self) -> tuple[Outcome, Outcome]:
@@ -325,7 +332,7 @@ class Pair:
         except (PoisonError, CorruptRecord) as error:
             return expected, self._error(error, given=False)
         assert len(batch) == len(got[1])
-        self.iteration = None
+        self.iterations = []
         return expected, got
 
     async def arrow(self) -> tuple[Outcome, Outcome]:
