@@ -203,15 +203,12 @@ def test_a_time_in_which_the_machine_stood_still_is_not_the_clients() -> None:
     assert invariants(history, after) == {checker.LATE}
 
 
-def test_what_a_deserializer_refused_counts_as_handed_over() -> None:
-    """Its error reached the reader, and reading goes on behind it."""
+def test_records_that_a_group_was_not_handed_are_counted() -> None:
     history, after = a_good_round()
-    commit_unseen(history, after, {})
-    value = after.log[PARTITION][1]
-    assert unread(history, "g", after, {"kept"}) == {PARTITION: 1}
-    history.groups["g"].raised[value] = 10.9
     assert unread(history, "g", after, {"kept"}) == {}
-    assert check(history, after) == []
+    history.groups["g"].handed[PARTITION].pop(1)
+    assert unread(history, "g", after, {"kept"}) == {PARTITION: 1}
+    assert unread(history, "g", after, {"another"}) == {}
 
 
 def test_records_of_topics_that_were_deleted_only_need_an_outcome() -> None:
@@ -252,7 +249,5 @@ def test_every_kind_is_drawn_by_some_seed() -> None:
         plan = make_plan(seed)
         drawn |= {action.kind for action in plan.actions}
         drawn |= {"poison" for group in plan.groups if group.poison}
-        for style, kind in (("batches", "poisoned_batches"), ("many", "poisoned_polls")):
-            drawn |= {kind for group in plan.groups if group.poison and group.style == style}
         drawn |= {"confluent" for group in plan.groups if group.style == "confluent"}
     assert drawn == set(KINDS)

@@ -224,8 +224,7 @@ def _slowest(
     worst: list[tuple[float, int]] = []
     latest = (float("-inf"), -1)
     for offset in offsets:
-        when = finished.get(offset, group.raised.get(after.log[partition][offset], NEVER))
-        latest = max(latest, (when, offset), key=lambda each: each[0])
+        latest = max(latest, (finished.get(offset, NEVER), offset), key=lambda each: each[0])
         worst.append(latest)
     return offsets, worst
 
@@ -249,9 +248,7 @@ def unread(history: History, name: str, after: Aftermath, topics: set[str]) -> d
         if partition[0] not in topics:
             continue
         handed = group.handed.get(partition, {})
-        count = sum(
-            offset not in handed and value not in group.raised for offset, value in records.items()
-        )
+        count = sum(offset not in handed for offset in records)
         if count:
             missing[partition] = count
     return missing

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiokq
 from aiokq import KafkaError
@@ -29,18 +29,32 @@ SETTLE = 60.0
 
 
 class PoisonError(Exception):
-    """What the deserializers of the load say of some values."""
+    """What the deserializers of the load say of some values.
 
-    def __init__(self, value: bytes) -> None:
-        super().__init__(value[:60])
-        self.value = value
+    Attributes:
+        record: as it was received, which the consumer adds.
+    """
+
+    record: Any
 
 
 def refuse_poison(data: bytes) -> bytes:
     """A deserializer."""
     if data.startswith(POISON):
-        raise PoisonError(data)
+        raise PoisonError(data[:60])
     return data
+
+
+class Item(NamedTuple):
+    """What was handed over in one piece: a record, one that was refused, or a batch.
+
+    Attributes:
+        records: of it, as far as they were read.
+        whole: for `Consumer.ack`.
+    """
+
+    records: list[Any]
+    whole: Any
 
 
 class LoadGroup:
@@ -110,8 +124,8 @@ class Member:
         self._leaving = ""
         self._closing = False
         self._left = asyncio.Event()
-        self._unfinished: list[Any] = []
-        self._in_hand: dict[asyncio.Task[Any] | None, list[Any]] = {}
+        self._unfinished: list[Item] = []
+        self._in_hand: dict[asyncio.Task[Any] | None, list[Item]] = {}
         settings = {
             **plan.settings,
             "auto_offset_reset": "earliest",
@@ -201,13 +215,13 @@ class Member:
             except (StopAsyncIteration, aiokq.Closed):
                 return
             except PoisonError as error:
-                self._history.raised[error.value] = self._world.now()
                 source = None
+                await self._handed([Item([error.record], error.record)])
             except KafkaError as error:
                 await self._refused(error)
                 source = None
             else:
-                await self._handed([item])
+                await self._handed([self._read(item)])
 
     async def _poll(self) -> None:
         while True:
@@ -220,13 +234,30 @@ class Member:
             except aiokq.Closed:
                 return
             except PoisonError as error:
-                self._history.raised[error.value] = self._world.now()
+                await self._handed([Item([error.record], error.record)])
             except KafkaError as error:
                 await self._refused(error)
             else:
-                await self._handed([record for records in found.values() for record in records])
+                records = [record for several in found.values() for record in several]
+                await self._handed([Item([record], record) for record in records])
                 if not found:
                     await asyncio.sleep(0.005)
+
+    def _read(self, item: Any) -> Item:
+        """A batch is read at once: to its end, or to a record that is refused."""
+        if not isinstance(item, aiokq.RecordBatch):
+            return Item([item], item)
+        found: list[Any] = []
+        reading = iter(item)
+        while True:
+            try:
+                found += reading
+                break
+            except PoisonError as error:
+                found.append(error.record)
+                if self._random.random() < 0.5:
+                    break  # the rest comes in another batch
+        return Item(found, item)
 
     async def _refused(self, error: KafkaError) -> None:
         self._world.refused("reading", error)
@@ -239,9 +270,9 @@ class Member:
             if self._plan.commits == "auto":
                 self._finish(item)
 
-    async def _handed(self, items: list[Any]) -> None:
+    async def _handed(self, items: list[Item]) -> None:
         """No wait before all of them are noted: a commit of another reader's covers them."""
-        for record in (record for item in items for record in _records_of(item)):
+        for record in (record for item in items for record in item.records):
             partition: Partition = (record.topic, record.partition)
             wrong = self._history.hand(partition, record.offset, record.value)
             if wrong is not None:
@@ -255,9 +286,9 @@ class Member:
             if self._random.random() < 0.01:  # work
                 await asyncio.sleep(self._random.choice([0.0, 0.01, 0.1]))
 
-    def _finish(self, item: Any) -> None:
+    def _finish(self, item: Item) -> None:
         now = self._world.now()
-        for record in _records_of(item):
+        for record in item.records:
             self._history.finish((record.topic, record.partition), record.offset, now)
 
     async def _commit(self) -> None:
@@ -294,11 +325,7 @@ class Member:
                 item = self._unfinished.pop()
                 self._finish(item)
                 with contextlib.suppress(aiokq.Closed):
-                    self._consumer.ack(item)
-
-
-def _records_of(item: Any) -> list[Any]:
-    return list(item) if isinstance(item, aiokq.RecordBatch) else [item]
+                    self._consumer.ack(item.whole)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

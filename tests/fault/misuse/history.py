@@ -71,12 +71,10 @@ class GroupHistory:
         handed: by partition and offset, the value.
         finished: by partition and offset, when the member was first done with it as far as its
             way to commit is concerned.
-        raised: values that a deserializer refused, with when its error reached the reader.
     """
 
     handed: dict[Partition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     finished: dict[Partition, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    raised: dict[bytes, float] = field(default_factory=dict)
 
     def hand(self, partition: Partition, offset: int, value: bytes) -> str | None:
         """A member was handed a record; what is wrong if it has another value than before."""

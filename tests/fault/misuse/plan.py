@@ -6,7 +6,7 @@ What is switched off is drawn all the same and left out, so that the rest of a s
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -45,7 +45,7 @@ CLIENT_KINDS = (
 )
 """Misuse of clients beside those under load."""
 
-LOAD_KINDS = ("poison", "poisoned_batches", "poisoned_polls", "confluent")
+LOAD_KINDS = ("poison", "confluent")
 """Parts of the load: records that deserializers refuse, and another make's clients."""
 
 KINDS = BROKER_KINDS + NETWORK_KINDS + HOSTILE_KINDS + CLIENT_KINDS + LOAD_KINDS
@@ -172,9 +172,8 @@ def make_plan(seed: int, kinds: Collection[str] = KINDS) -> Plan:
     if random.random() < 0.35 and "confluent" in kinds:
         producers.append(foreign_producer)
         groups.append(foreign_group)
-    groups = [
-        group if _may_have_poison(group, kinds) else _without_poison(group) for group in groups
-    ]
+    if "poison" not in kinds:
+        groups = [replace(group, poison=False) for group in groups]
     actions = _actions(random, seconds, proxied)
     return Plan(
         seed=seed,
@@ -250,15 +249,6 @@ def _group(random: Random, number: int, poison: bool) -> GroupPlan:
         settings=settings,
         seed=random.getrandbits(32),
     )
-
-
-def _may_have_poison(group: GroupPlan, kinds: Collection[str]) -> bool:
-    needed = {"batches": "poisoned_batches", "many": "poisoned_polls"}.get(group.style, "poison")
-    return {"poison", needed} <= set(kinds)
-
-
-def _without_poison(group: GroupPlan) -> GroupPlan:
-    return GroupPlan(**{**vars(group), "poison": False})
 
 
 def _foreign_producer(random: Random) -> ProducerPlan:
