@@ -166,9 +166,14 @@ class LogDirectories:
                 Others are renamed, as Kafka does; nothing is deleted. They are left by a kill in
                 the middle of a deletion, or were put there by hand.
 
+        A partition's directory without records beside one of the same partition in another log
+        directory is set aside, too: it is left by a creation that the disk refused, after which the
+        partition was made elsewhere.
+
         Raises:
-            KafkaStorage: one is in two directories: a kill came while Apache Kafka moved it, or
-                somebody copied it. Which of the two is right, nobody here can know.
+            KafkaStorage: one is in two directories, with records in both: a kill came while Apache
+                Kafka moved it, or somebody copied it. Which of the two is right, nobody here can
+                know.
         """
         for directory in self.online:
             try:
@@ -190,7 +195,15 @@ class LogDirectories:
 
     def _found(self, partition: TopicPartition, directory: LogDirectory) -> None:
         other = self._places.get(partition)
-        if other is not None:
+        if other is None:
+            self._place(partition, directory)
+        elif not directory.was_written(partition):
+            self._set_unwritten_aside(partition, directory)
+        elif not other.was_written(partition):
+            self._set_unwritten_aside(partition, other)
+            self._counts[other] -= 1
+            self._place(partition, directory)
+        else:
             name = partition_directory(partition)
             raise KafkaStorage(
                 f"partition {partition} is in two log directories, {other.path}/{name} and"
@@ -198,7 +211,14 @@ class LogDirectories:
                 " smaller one, and start again",
                 topic_partition=partition,
             )
-        self._place(partition, directory)
+
+    def _set_unwritten_aside(self, partition: TopicPartition, directory: LogDirectory) -> None:
+        logger.warning(
+            "partition=%s is in two log directories, in one of them without records: its directory"
+            " there is now %s",
+            partition,
+            directory.strays.set_aside(partition),
+        )
 
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
         """The directory that a partition is in; None if it is in none of ``all``."""

@@ -172,6 +172,23 @@ class LogDirectory:
         found = self._files.listdir(f"{self.path}/{names.partition_directory(partition)}")
         return any(name.endswith(names.LOG) for name in found)
 
+    def was_written(self, partition: TopicPartition) -> bool:
+        """Whether the log of a partition has, or once had, a batch.
+
+        Without one, it is what a creation left that the disk refused or a kill interrupted, or a
+        partition that nobody produced to.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        directory = f"{self.path}/{names.partition_directory(partition)}"
+        for name in self._files.listdir(directory):
+            match names.parse_segment_file(name):
+                case (base_offset, names.LOG):
+                    if base_offset > 0 or self._files.stat_size(f"{directory}/{name}") > 0:
+                        return True
+        return False
+
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """The open logs."""

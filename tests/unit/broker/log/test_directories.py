@@ -117,20 +117,46 @@ async def test_new_partitions_go_where_the_fewest_are():
         assert places(broker) == {A: ["u-0", "v-1"], B: ["v-0"]}
 
 
-async def test_a_partition_in_two_directories_refuses_the_start():
+async def test_a_partition_with_records_in_two_directories_refuses_the_start():
     """Which of them is right nobody here can know: a person has to decide, as in Kafka."""
     async with two() as broker:
         await broker.create("t")
+        await broker.produce("t", batch(2))
         files = broker.files
     files.mkdirs(f"{B}/t-0")
-    files.write_atomic(
-        f"{B}/t-0/partition.metadata", files.read_bytes(f"{A}/t-0/partition.metadata")
-    )
+    for name in files.listdir(f"{A}/t-0"):
+        files.write_atomic(f"{B}/t-0/{name}", files.read_bytes(f"{A}/t-0/{name}"))
     with pytest.raises(KafkaStorage, match="in two log directories, /a/t-0 and /b/t-0"):
         await two(files).node.open()
     files.remove_tree(f"{B}/t-0")
     async with two(files):
         pass
+
+
+@pytest.mark.parametrize("refusing", [A, B])
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata"])
+async def test_what_a_refused_creation_left_does_not_keep_the_node_from_starting(
+    refusing: str, name: str
+):
+    """The disk was full: the partition was made in the other directory, and has records there."""
+    kept = B if refusing == A else A
+    async with two() as broker:
+        if refusing == B:
+            await broker.create("first")  # so that it is the emptier one
+        broker.files.fail(
+            "open",
+            errno.ENOSPC,
+            matches=lambda path: path.startswith(f"{refusing}/t-0/{name}"),
+            times=None,
+        )
+        await broker.create("t")
+        assert (await broker.produce("t", batch(2))).base_offset == 0
+        files = broker.files
+    files.heal()
+    async with two(files) as broker:
+        assert "t-0" in places(broker)[kept]
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1]
+        assert not any(name == "t-0" for name in files.listdir(refusing))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
