@@ -221,6 +221,8 @@ async def create_topics(
 def _by_name(topics: Iterable[NewTopic]) -> dict[str, NewTopic]:
     wanted: dict[str, NewTopic] = {}
     for topic in topics:
+        if not isinstance(topic, NewTopic) or not isinstance(topic.name, str):
+            raise TypeError(f"a new topic is a name or a NewTopic, not {topic!r}")
         if topic.name in wanted:
             raise ConfigError(f"topic {topic.name!r} is given twice")
         if topic.assignments is not None and (

@@ -142,8 +142,9 @@ async def test_one_that_was_forgotten_and_comes_back_keeps_the_broker_down():
     files = await filled()
     files.rename(B, "/unmounted")
     forget_missing(files, [A], execute=True)
-    async with on(files, A):
-        pass
+    async with on(files, A) as broker:
+        for index in range(2):
+            await broker.produce("t", batch(), partition=index)
     files.rename("/unmounted", B)
     with pytest.raises(KafkaStorage, match="in two log directories"):
         async with on(files, A, B):
