@@ -21,7 +21,7 @@ from aiokq.cluster.values import ClusterValues
 from aiokq.connection.backoff import Backoff
 from aiokq.core.codes import BY_CODE
 from aiokq.core.error_base import KafkaError, copy_error
-from aiokq.core.errors import AuthenticationFailed
+from aiokq.core.errors import AuthenticationFailed, InvalidTopic
 from aiokq.core.frozen import frozen
 from aiokq.core.outages import Outages
 
@@ -30,6 +30,9 @@ __all__ = ["MetadataAsk", "MetadataRefresher"]
 logger = logging.getLogger("aiokq.cluster")
 
 TROUBLE: Final = "metadata refresh failed"
+
+LONGEST_NAME: Final = 249
+"""Letters of a topic's name, Kafka's limit."""
 
 RETRIED_CODES = frozenset((3, 100))
 """A topic that does not exist may be about to: asked for again while somebody wants it."""
@@ -118,9 +121,19 @@ class MetadataRefresher:
             urgent: send the request now; otherwise with the next one that is due anyway.
 
         Raises:
+            InvalidTopic: a name is longer than any topic's; a request with it may not be encodable,
+                so that nobody who shares it would have an answer.
             AuthenticationFailed: (by the future) the brokers refuse our credentials.
             Closed: (by the future) the cluster was closed.
         """
+        topics = None if topics is None else set(topics)
+        for topic in topics or ():
+            if len(topic) > LONGEST_NAME:
+                raise InvalidTopic(
+                    f"{topic[:30]!r}... has {len(topic)} letters, and no topic's name more than"
+                    f" {LONGEST_NAME}",
+                    topic_partition=topic,
+                )
         now = self._now()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(future, self._round + 1)
@@ -128,7 +141,7 @@ class MetadataRefresher:
             waiter.everything = self._interest.everything
             waiter.topics = set() if waiter.everything else set(self._interest.topics)
         else:
-            waiter.topics = set(topics)
+            waiter.topics = topics
         self._waiters.append(waiter)
         if urgent:
             self._brokers_due = True

@@ -10,6 +10,7 @@ from aiokq import wire
 from aiokq.core.errors import (
     AuthenticationFailed,
     Closed,
+    InvalidTopic,
     RequestTimeout,
     TopicAuthorization,
     UnknownTopicOrPartition,
@@ -38,6 +39,26 @@ def test_unknown_topic_does_not_stall_another():
         with pytest.raises(UnknownTopicOrPartition, match="missing"):
             await missing
         assert engine.now() == pytest.approx(5, abs=0.1)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_name_that_no_request_can_carry_stalls_nobody():
+    """It was in each request until its limit, and none of them could be encoded."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.add_topic("there", [1])
+        engine = make_engine(cluster)
+        await engine.start()
+        for name in ("x" * 250, "x" * 40_000):
+            with pytest.raises(InvalidTopic, match="no topic's name more than 249"):
+                await engine.topic(name, timeout=5)
+            with pytest.raises(InvalidTopic):
+                await engine.refresh([name])
+        before = engine.now()
+        await engine.topic("there", timeout=5)
+        assert engine.now() - before < 0.02
         await engine.close()
 
     simulate(main)
