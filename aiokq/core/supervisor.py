@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aiokq.core.errors import Closed
 
 T = TypeVar("T")
 
 logger = logging.getLogger("aiokq.core")
+
+STILL_RUNNING_SECONDS: Final = 0.1
+"""Until a call that was handed to another loop asks whether that loop still runs."""
 
 
 class State(Enum):
@@ -199,6 +203,64 @@ class Supervisor:
         )
         error.__cause__ = self._failed
         return error
+
+
+async def handed_over(
+    call: Callable[[], Coroutine[object, None, T]],
+    loop: asyncio.AbstractEventLoop,
+    *,
+    name: str,
+    gone: Callable[[], Exception],
+) -> T:
+    """Runs `call` on another loop, in whatever thread runs that one, and waits for its outcome.
+
+    Cancelling it cancels the call, and does not wait for it.
+
+    Args:
+        gone: makes the error to raise where that loop does not run, or stops before the call has
+            ended. The call is then cancelled, should the loop run again.
+    """
+    outcome: Future[T] = Future()
+    running: list[asyncio.Task[T]] = []
+
+    def begin() -> None:
+        if outcome.set_running_or_notify_cancel():
+            running.append(loop.create_task(call(), name=name))
+            running[0].add_done_callback(end)
+
+    def end(task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            outcome.set_exception(gone())
+        elif (error := task.exception()) is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(task.result())
+
+    def withdraw() -> None:
+        for task in running:
+            task.cancel()
+
+    if not loop.is_running() or not _call_soon(loop, begin):
+        raise gone()
+    waiting = asyncio.wrap_future(outcome)
+    try:
+        # Nothing tells of a loop that stops: it is asked now and then.
+        while not (await asyncio.wait([waiting], timeout=STILL_RUNNING_SECONDS))[0]:
+            if not loop.is_running():
+                raise gone()
+        return waiting.result()
+    finally:
+        if not waiting.done():
+            waiting.cancel()  # and with it the outcome: what has not begun never will
+            _call_soon(loop, withdraw)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # it is closed
+        return False
+    return True
 
 
 async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -> T:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from aiokq.core.errors import Closed
-from aiokq.core.supervisor import State, Supervisor, shielded, unwrap
+from aiokq.core.supervisor import State, Supervisor, handed_over, shielded, unwrap
 
 
 async def forever() -> None:
@@ -353,3 +357,158 @@ async def test_a_child_that_meets_the_end_of_its_supervisor_has_not_failed() -> 
     assert reported == []
     assert supervisor.failed is None
     assert supervisor.state is State.CLOSED
+
+
+class OtherLoop:
+    """An event loop in a thread, which the test stops, runs again and closes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        running = threading.Event()
+        self.loop.call_soon_threadsafe(running.set)
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        assert running.wait(30)
+
+    def stop(self) -> None:
+        if self.thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(30)
+            self.thread = None
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def other(request: pytest.FixtureRequest) -> Iterator[OtherLoop]:
+    other = OtherLoop(request.param())
+    other.run()
+    yield other
+    other.stop()
+    other.loop.close()
+
+
+class Gone(Exception):
+    """Of the loop."""
+
+
+async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop):
+    """Its result and its exception come back here."""
+
+    async def where() -> asyncio.AbstractEventLoop:
+        await asyncio.sleep(0)
+        return asyncio.get_running_loop()
+
+    assert await handed_over(where, other.loop, name="t", gone=Gone) is other.loop
+    with pytest.raises(RuntimeError, match="its own"):
+        await handed_over(lambda: fail(RuntimeError("its own")), other.loop, name="t", gone=Gone)
+
+
+async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
+    """It hung: nobody carries out what is handed to it. Nor is anything begun later."""
+    begun = []
+
+    async def call() -> None:
+        begun.append(1)
+
+    other.stop()
+    with pytest.raises(Gone):
+        await handed_over(call, other.loop, name="t", gone=Gone)
+    other.run()
+    await handed_over(lambda: asyncio.sleep(0), other.loop, name="t", gone=Gone)
+    assert not begun
+    other.stop()
+    other.loop.close()
+    with pytest.raises(Gone):
+        await handed_over(call, other.loop, name="t", gone=Gone)
+
+
+async def test_a_call_in_flight_is_told_that_the_loop_stopped_and_ends_if_it_runs_again(
+    other: OtherLoop,
+):
+    """A test's loop ended while another waited for it."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def call() -> None:
+        begun.set()
+        try:
+            await forever()
+        finally:
+            ended.set()
+
+    def stop() -> None:
+        begun.wait(30)
+        other.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(Gone):
+        await handed_over(call, other.loop, name="t", gone=Gone)
+    stopping.join()
+    assert not ended.is_set()
+    other.run()
+    assert await asyncio.to_thread(ended.wait, 30)
+
+
+async def test_a_call_that_waits_for_a_loop_that_never_turns_again_is_told():
+    """Handed over in the very turn in which the loop was stopped: no coroutine is left behind.
+
+    On asyncio's loop: uvloop's does a last turn, in which the call begins.
+    """
+    other = OtherLoop(asyncio.new_event_loop())
+    other.run()
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:  # the loop's last turn
+        held.set()
+        go.wait(30)
+        other.loop.stop()
+
+    other.loop.call_soon_threadsafe(hold)
+    await asyncio.to_thread(held.wait, 30)
+    waiting = asyncio.create_task(handed_over(forever, other.loop, name="t", gone=Gone))
+    await settle()
+    other.loop.call_soon_threadsafe(other.loop.stop)
+    go.set()
+    with pytest.raises(Gone):
+        await waiting
+    other.stop()
+    other.loop.close()
+    gc.collect()  # "coroutine was never awaited" would fail the test
+
+
+async def test_the_end_of_a_loop_that_cancels_its_tasks_is_told_as_such(other: OtherLoop):
+    """asyncio.run() cancels all tasks at its end: that is no cancellation of who waits here."""
+    begun = threading.Event()
+
+    async def call() -> None:
+        begun.set()
+        await forever()
+
+    waiting = asyncio.create_task(handed_over(call, other.loop, name="t", gone=Gone))
+    await asyncio.to_thread(begun.wait, 30)
+    other.loop.call_soon_threadsafe(
+        lambda: [task.cancel() for task in asyncio.all_tasks(other.loop)]
+    )
+    with pytest.raises(Gone):
+        await waiting
+
+
+async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: OtherLoop):
+    """`wait_for` did not end at its timeout."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def call() -> None:
+        begun.set()
+        try:
+            await forever()
+        finally:
+            ended.set()
+
+    waiting = asyncio.create_task(handed_over(call, other.loop, name="t", gone=Gone))
+    await asyncio.to_thread(begun.wait, 30)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(ended.wait, 30)
