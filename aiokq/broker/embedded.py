@@ -12,21 +12,27 @@ import functools
 import os
 import shutil
 import tempfile
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
 from aiokq.core.ephemeral_files import EphemeralFiles
-from aiokq.core.errors import Closed, ConfigError, UnknownTopicOrPartition, WrongLoop
-from aiokq.core.supervisor import shielded
+from aiokq.core.errors import (
+    Closed,
+    ConfigError,
+    KafkaError,
+    UnknownTopicOrPartition,
+    WrongLoop,
+)
+from aiokq.core.supervisor import handed_over, shielded
 
 if TYPE_CHECKING:
     from aiokq.core.environment import Environment
@@ -36,8 +42,7 @@ __all__ = ["EmbeddedCluster"]
 
 T = TypeVar("T")
 
-STOP_SECONDS: Final = 30.0
-"""How long leaving `with` waits for the loop thread before it says that it hangs."""
+NOT_RUNNING: Final = "the embedded cluster is not running: enter it with `with` or `async with`"
 
 
 def _path(argument: str, path: str | os.PathLike[str]) -> str:
@@ -58,6 +63,11 @@ class EmbeddedCluster:
 
     `async with` runs it on the running loop, `with` on a thread with a loop of its own, for
     blocking code beside it.
+
+    It is controlled from any event loop while its own runs: what is called elsewhere is handed over
+    to that one. Where that one does not run, or stops before the call has ended, the call raises
+    `WrongLoop`. A cluster whose loop is closed under it gives its port, lock and temporary
+    directory back when nobody refers to it any more.
 
     Args:
         brokers: how many nodes; one, until replication exists.
@@ -106,9 +116,7 @@ class EmbeddedCluster:
         self._node: BrokerNode | None = None
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._stop: asyncio.Event | None = None
-        self._thread_failure: BaseException | None = None
+        self._thread: LoopThread | None = None
         self._temporary: str | None = None
         self._leftover: weakref.finalize[..., BrokerNode] | None = None
         self._bootstrap_servers: str | None = None
@@ -121,9 +129,7 @@ class EmbeddedCluster:
             Closed: it is not running.
         """
         if self._bootstrap_servers is None:
-            raise Closed(
-                "the embedded cluster is not running: enter it with `with` or `async with`"
-            )
+            raise Closed(NOT_RUNNING)
         return self._bootstrap_servers
 
     @property
@@ -134,9 +140,7 @@ class EmbeddedCluster:
             Closed: it is not running.
         """
         if self._node is None:
-            raise Closed(
-                "the embedded cluster is not running: enter it with `with` or `async with`"
-            )
+            raise Closed(NOT_RUNNING)
         return self._node
 
     async def create_topic(
@@ -150,6 +154,9 @@ class EmbeddedCluster:
 
         Raises:
             BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
+            Closed: the cluster is not running.
+            WrongLoop: the loop that it was started on does not run, or stopped meanwhile; or this
+                is a forked child.
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
@@ -199,20 +206,20 @@ class EmbeddedCluster:
             timeout: seconds to wait; None waits for ever.
 
         Raises:
+            Closed: the cluster was not entered with `with`, or was closed, if only meanwhile.
+            TimeoutError: not in time; the coroutine goes on.
             ValueError, TypeError: the timeout is no finite number of seconds.
+            WrongLoop: called on the thread of the cluster itself, or in a forked child.
         """
-        if self._forked:
-            coro.close()
-        self._refuse_forked()
         try:
             limits.seconds(timeout)
-        except (TypeError, ValueError):
+            self._refuse_forked()
+            if self._thread is None or self._node is None:
+                raise Closed("run() is for a cluster that was entered with `with`, while it runs")
+        except (TypeError, ValueError, KafkaError):
             coro.close()
             raise
-        if self._loop is None or self._thread is None:
-            coro.close()
-            raise Closed("run() is for a cluster that was entered with `with`, while it runs")
-        return asyncio.run_coroutine_threadsafe(coro, self._loop).result(timeout)
+        return self._thread.run(coro, timeout)
 
     async def _create(self, spec: TopicSpec) -> None:
         await self.node.topics.create(spec)
@@ -232,17 +239,24 @@ class EmbeddedCluster:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         await self.node.topics.delete(topic)
 
-    async def _on_loop(self, call: Callable[[], Coroutine[object, object, T]]) -> T:
+    async def _on_loop(self, call: Callable[[], Coroutine[object, None, T]]) -> T:
         """Node state is touched only from its own loop: calls from another are handed over."""
         self._refuse_forked()
         loop = self._loop
         if loop is None:
-            raise Closed(
-                "the embedded cluster is not running: enter it with `with` or `async with`"
-            )
+            raise Closed(NOT_RUNNING)
         if asyncio.get_running_loop() is loop:
             return await call()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), loop))
+        return await handed_over(call, loop, name="embedded cluster", gone=self._loop_gone)
+
+    def _loop_gone(self) -> WrongLoop:
+        return WrongLoop(
+            "the event loop that this EmbeddedCluster was started on does not run, or stopped"
+            " before the call had ended: use it on its own loop, or enter it by `with`, which gives"
+            " it a thread. With pytest-asyncio a fixture and the tests that use it need the same"
+            ' loop_scope, as @pytest_asyncio.fixture(scope="session", loop_scope="session") and'
+            ' @pytest.mark.asyncio(loop_scope="session")'
+        )
 
     # async with: on the caller's loop
 
@@ -266,7 +280,8 @@ class EmbeddedCluster:
             OSError: the directory cannot be written.
             KafkaStorage: the directory is in use, or what it holds is damaged.
         """
-        if self._node is not None or self._thread is not None:
+        self._refuse_forked()
+        if self._pid:
             raise ConfigError("this embedded cluster is running already")
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files
@@ -278,6 +293,7 @@ class EmbeddedCluster:
         else:
             directory = self._temporary = "/aiokq-ephemeral"
         self._environment = environment
+        self._pid = os.getpid()
         if self._restore_from is not None:
             from aiokq.broker.snapshot import restore_snapshot
 
@@ -305,41 +321,69 @@ class EmbeddedCluster:
             # For one that is never closed: with its node, or the process, at the latest.
             self._leftover = weakref.finalize(node, _remove_leftover, os.getpid(), directory)
         self._node = node
-        self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         forks.watch_loop(self._loop)
         self._bootstrap_servers = f"{node.advertised_host}:{node.advertised_port}"
 
     async def close(self) -> None:
-        """Stop, keeping the data unless it was temporary. Safe twice.
+        """Stop, keeping the data unless it was temporary. Safe twice; from any loop.
 
         In a forked child it does nothing: the cluster is the parent's.
+
+        Raises:
+            WrongLoop: the loop that it was started on does not run, or stopped meanwhile. If that
+                loop is closed, what the cluster has is given back when nobody refers to it, and
+                the next start on its data_dir is one after a crash.
         """
-        if self._forked:
+        loop = self._loop
+        if self._forked or loop is None:
             return
-        node, self._node = self._node, None
-        self._loop = None
-        self._bootstrap_servers = None
+        if asyncio.get_running_loop() is loop:
+            await self._close()
+            return
+        try:
+            await handed_over(self._close, loop, name="close", gone=self._loop_gone)
+        except WrongLoop:
+            if loop.is_closed():
+                # The finalisers have the rest, once nothing refers to the node.
+                self._forget_node()
+                self._environment = self._temporary = self._leftover = None
+                self._pid = 0
+            raise
+
+    async def _close(self) -> None:
+        node = self._forget_node()
         if node is None:
             return
         try:
             await node.close()
         finally:
             self._let_go()
+            if self._thread is not None:
+                self._thread.stop()
+
+    def _forget_node(self) -> BrokerNode | None:
+        node, self._node = self._node, None
+        self._loop = None
+        self._bootstrap_servers = None
+        return node
 
     @property
     def _forked(self) -> bool:
-        return self._node is not None and os.getpid() != self._pid
+        return self._pid != 0 and os.getpid() != self._pid
 
     def _refuse_forked(self) -> None:
         if self._forked:
             raise WrongLoop(
-                f"this EmbeddedCluster belongs to process {self._pid}, from which this one was "
-                "forked: clients may use its address, control it in the process that started it"
+                f"this EmbeddedCluster belongs to process {self._pid}, from which this one was"
+                " forked: clients may use its address, control it in the process that started it"
             )
 
     def _let_go(self) -> None:
         """Give back the temporary directory and, if it is its own, the environment."""
+        if self._forked:
+            return
+        self._pid = 0
         environment, self._environment = self._environment, None
         directory, self._temporary = self._temporary, None
         if environment is None:
@@ -367,36 +411,8 @@ class EmbeddedCluster:
     # with: on a thread of its own
 
     def __enter__(self) -> EmbeddedCluster:
-        ready: threading.Event = threading.Event()
-        failure: list[BaseException] = []
-
-        async def main() -> None:
-            stop = self._stop = asyncio.Event()
-            try:
-                await self.start()
-            except BaseException as error:
-                failure.append(error)
-                raise
-            finally:
-                ready.set()
-            try:
-                await stop.wait()
-            finally:
-                await self.close()
-
-        def run() -> None:
-            try:
-                asyncio.run(main())
-            except BaseException as error:  # noqa: BLE001 - raised again where `with` is left
-                if error not in failure:
-                    self._thread_failure = error
-
-        thread = threading.Thread(target=run, name="aiokq-broker", daemon=True)
-        thread.start()
-        ready.wait()
-        if failure:
-            thread.join()
-            raise failure[0]
+        thread = LoopThread(self.start, self._close)
+        thread.enter()
         self._thread = thread
         return self
 
@@ -406,20 +422,13 @@ class EmbeddedCluster:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._forked:
+        thread = self._thread
+        if self._forked or thread is None:
             return
-        thread, self._thread = self._thread, None
-        loop, stop = self._loop, self._stop
-        if thread is None:
-            return
-        if loop is not None and stop is not None:
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(STOP_SECONDS)
-        if thread.is_alive():
-            raise TimeoutError(f"the embedded broker did not stop within {STOP_SECONDS:g} s")
-        error, self._thread_failure = self._thread_failure, None
-        if error is not None:
-            raise error
+        try:
+            thread.leave()
+        finally:
+            self._thread = None
 
 
 def _remove_leftover(pid: int, directory: str) -> None:

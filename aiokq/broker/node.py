@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -108,6 +109,7 @@ class BrokerNode:
         self._failure: asyncio.Future[None] | None = None
         self._deletion: FileDeletion | None = None
         self._purge_handle: asyncio.Handle | None = None
+        self._pid = os.getpid()
 
     # who it is
 
@@ -330,8 +332,11 @@ class BrokerNode:
     async def close(self) -> None:
         """Answer what is in work, close every connection and then the logs, clean. Safe twice.
 
-        Cancelling it ends the wait for clients, not the closing of the logs.
+        Cancelling it ends the wait for clients, not the closing of the logs. In a forked child it
+        does nothing: the logs are the parent's.
         """
+        if os.getpid() != self._pid:
+            return
         self.purgatory.close()
         if self._coordinator is not None:
             self._coordinator.stop()  # joins that wait are work too, and may wait for minutes

@@ -31,7 +31,7 @@ STARTS_TASKS = {
 
 ENTERS_A_LOOP = {
     "aiokq/broker/process.py": {"Runner"},
-    "aiokq/broker/embedded.py": {"run", "run_coroutine_threadsafe"},
+    "aiokq/broker/loop_thread.py": {"run", "run_coroutine_threadsafe"},
 }
 """Module to how it may start a loop, or reach one from another thread."""
 

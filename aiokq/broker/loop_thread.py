@@ -1,0 +1,137 @@
+"""Owns the thread and the event loop of a cluster that blocking code entered by `with`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, TypeVar
+
+from aiokq.core.errors import Closed, WrongLoop
+
+__all__ = ["STOP_SECONDS", "LoopThread"]
+
+T = TypeVar("T")
+
+STOP_SECONDS: Final = 30.0
+"""How long leaving `with` waits for the thread before it says that it hangs."""
+
+_STILL_RUNNING_SECONDS: Final = 0.1
+"""Until a caller that waits asks whether the loop still runs."""
+
+
+class LoopThread:
+    """A thread with an event loop, on which something is started, and closed at the end.
+
+    Args:
+        start: called on the loop, first.
+        close: called on the loop, last.
+    """
+
+    def __init__(
+        self, start: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._start = start
+        self._close = close
+        self._ready = threading.Event()
+        self._started = False
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="aiokq-broker", daemon=True)
+
+    def enter(self) -> None:
+        """Start, and wait for it.
+
+        Raises:
+            whatever `start` raises; then the thread has ended.
+        """
+        self._thread.start()
+        self._ready.wait()
+        if not self._started:
+            self._thread.join()
+            assert self._failure is not None
+            raise self._failure
+
+    def run(self, coro: Coroutine[object, object, T], timeout: float | None) -> T:
+        """Run a coroutine on the loop, and wait for its result; from any other thread.
+
+        Raises:
+            TimeoutError: not in time; it goes on.
+            Closed: the loop ended before it.
+            WrongLoop: called on this thread, which would wait for itself.
+        """
+        assert self._loop is not None
+        if threading.current_thread() is self._thread:
+            coro.close()
+            raise WrongLoop(
+                "run() on the thread of the embedded cluster would wait for itself: await the"
+                " coroutine there"
+            )
+        closed = Closed("the embedded cluster was closed before the call had ended")
+        try:
+            future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+        except RuntimeError:
+            coro.close()
+            raise closed from None
+        left = timeout
+        while not future.done():
+            # Nothing tells of a loop that ended: it is asked now and then.
+            running = self._loop.is_running()
+            look = _STILL_RUNNING_SECONDS if left is None else min(left, _STILL_RUNNING_SECONDS)
+            if concurrent.futures.wait([future], look).done:
+                break
+            if not running:
+                coro.close()  # it never began: what has begun is cancelled at the end of a loop
+                raise closed
+            if left is not None:
+                left -= look
+                if left <= 0:
+                    raise TimeoutError(f"the call did not end within {timeout:g} s")
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise closed from None
+
+    def stop(self) -> None:
+        """Have it close. Context: its loop."""
+        assert self._stop is not None
+        self._stop.set()
+
+    def leave(self) -> None:
+        """Have it close, and wait for the end of the thread. Harmless if it ended by itself.
+
+        Raises:
+            TimeoutError: it hangs.
+            whatever `close` raised.
+        """
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self.stop)
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the embedded broker did not stop within {STOP_SECONDS:g} s")
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - raised by enter() or leave()
+            self._failure = error
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            await self._start()
+            self._started = True
+        finally:
+            self._ready.set()
+        try:
+            await self._stop.wait()
+        finally:
+            await self._close()

@@ -1,0 +1,348 @@
+"""EmbeddedCluster used elsewhere than on the loop that it was started on, and after that loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.core.errors import Closed, WrongLoop
+from aiokq.core.files import OsFiles
+
+ROOT = Path(__file__).resolve().parents[2]
+
+both_loops = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+class Owner:
+    """The loop that a cluster is started on, in a thread; the test stops and closes it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def call(self, coro: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coro, self.loop).result(60)
+
+    def stop(self) -> None:
+        if self.thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(60)
+            self.thread = None
+
+    def close(self) -> None:
+        """As asyncio.run() does."""
+        self.stop()
+        if not self.loop.is_closed():
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self.loop.run_until_complete(asyncio.wait(tasks))
+            self.loop.close()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def owner(request: pytest.FixtureRequest) -> Iterator[Owner]:
+    owner = Owner(request.param())
+    owner.run()
+    yield owner
+    owner.close()
+
+
+def refuses(address: str) -> bool:
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), 10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def directory_of(kafka: EmbeddedCluster) -> Path:
+    return Path(kafka.node.storage.directories.online[0].path)
+
+
+def calls(kafka: EmbeddedCluster, path: Path) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+    return {
+        "create_topic": lambda: kafka.create_topic("t", 1),
+        "delete_topic": lambda: kafka.delete_topic("t"),
+        "reset": kafka.reset,
+        "snapshot": lambda: kafka.snapshot(path / "snapshot"),
+    }
+
+
+async def test_control_calls_and_close_go_to_the_owner_while_it_runs(owner: Owner, tmp_path: Path):
+    """`close()` closed the node on the loop of whoever called it, where it hung."""
+    kafka = EmbeddedCluster()
+    owner.call(kafka.start())
+    async with asyncio.timeout(60):
+        for call in calls(kafka, tmp_path).values():
+            await call()
+        address, directory = kafka.bootstrap_servers, directory_of(kafka)
+        await kafka.close()
+        await kafka.close()
+        assert refuses(address)
+        assert not directory.exists()
+        with pytest.raises(Closed):
+            await kafka.create_topic("t")
+
+
+async def test_where_the_owner_does_not_run_every_call_says_so_at_once(
+    owner: Owner, tmp_path: Path
+):
+    """They never returned, and `close()` not even at `wait_for`'s timeout."""
+    kafka = EmbeddedCluster()
+    owner.call(kafka.start())
+    owner.stop()
+    directory = directory_of(kafka)
+    async with asyncio.timeout(60):
+        for call in (*calls(kafka, tmp_path).values(), kafka.close):
+            with pytest.raises(WrongLoop, match=r"loop_scope=\"session\""):
+                await call()
+    assert directory.exists(), "its loop may run again"
+    assert "127.0.0.1" in repr(kafka)
+    assert not refuses(kafka.bootstrap_servers), "a value, and the system accepts"
+    owner.run()
+    owner.call(kafka.create_topic("again"))
+    owner.call(kafka.close())
+    assert not directory.exists()
+
+
+async def test_a_call_is_told_when_the_owner_stops_meanwhile(owner: Owner, tmp_path: Path):
+    """The loop of a fixture ended while a test waited for the cluster."""
+    kafka = EmbeddedCluster()
+    owner.call(kafka.start())
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go.wait(60)
+
+    owner.loop.call_soon_threadsafe(hold)
+    await asyncio.to_thread(held.wait, 60)
+    copying = asyncio.create_task(kafka.snapshot(tmp_path / "snapshot"))
+    closing = asyncio.create_task(kafka.close())
+    await asyncio.sleep(0)  # both are handed over, and are not done in one turn of the loop
+    owner.loop.call_soon_threadsafe(owner.loop.stop)
+    go.set()
+    for task in (copying, closing):
+        with pytest.raises(WrongLoop, match="loop_scope"):
+            await task
+    assert owner.thread is not None
+    await asyncio.to_thread(owner.thread.join)
+    owner.run()
+    owner.call(kafka.close())
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["forgotten", "closed elsewhere"])
+@both_loops
+def test_after_the_owners_end_the_finaliser_gives_everything_back(
+    new_loop: NewLoop, closes: bool, tmp_path: Path
+):
+    """Lock, port and temporary directory were held until the process ended."""
+    kept: list[EmbeddedCluster] = []
+
+    async def start() -> tuple[str, Path]:
+        temporary = EmbeddedCluster()
+        await temporary.start()
+        lasting = EmbeddedCluster(data_dir=tmp_path / "data")
+        await lasting.start()
+        await lasting.create_topic("kept", 1)
+        kept.extend([temporary, lasting])
+        return f"{temporary.bootstrap_servers} {lasting.bootstrap_servers}", directory_of(temporary)
+
+    # uvloop warns of a listener that it finds open, and hangs where warnings are errors.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            addresses, directory = runner.run(start())
+    with pytest.raises(BlockingIOError):
+        OsFiles().lock(tmp_path / "data" / ".lock")
+
+    async def close() -> None:
+        for kafka in kept:
+            with pytest.raises(WrongLoop, match="loop_scope"):
+                await kafka.close()
+            assert repr(kafka) == "<EmbeddedCluster not running>"
+            await kafka.close()
+
+    if closes:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(close())
+    else:
+        with pytest.warns(ResourceWarning, match="was not closed"):  # noqa: PT031  collected
+            kept.clear()
+            gc.collect()
+    gc.collect()
+    assert not directory.exists()
+    assert all(refuses(address) for address in addresses.split())
+    OsFiles().lock(tmp_path / "data" / ".lock").release()
+
+    async def again() -> None:
+        async with EmbeddedCluster(data_dir=tmp_path / "data") as kafka:
+            assert kafka.node.topics.get("kept") is not None
+
+    asyncio.run(again())
+    if closes:
+        asyncio.run(restarted(kept[0]))
+
+
+async def restarted(kafka: EmbeddedCluster) -> None:
+    async with kafka:
+        await kafka.create_topic("anew")
+
+
+async def test_one_on_a_thread_is_closed_from_another_loop():
+    """Leaving `with` after that waited for half a minute, and then said that it hangs."""
+    with EmbeddedCluster() as kafka:
+        await kafka.create_topic("t")
+        address = kafka.bootstrap_servers
+        await kafka.close()
+        with pytest.raises(Closed, match="while it runs"):
+            kafka.run(kafka.create_topic("u"))
+    assert refuses(address)
+    with kafka:
+        kafka.run(kafka.create_topic("t"))
+
+
+def test_run_on_the_clusters_own_thread_is_refused():
+    """It waited for itself, for half a minute."""
+    with EmbeddedCluster() as kafka:
+
+        async def main() -> None:
+            kafka.run(kafka.create_topic("t"))
+
+        with pytest.raises(WrongLoop, match="await the coroutine"):
+            kafka.run(main())
+
+
+def test_a_call_that_runs_when_its_thread_ends_is_told():
+    """`run(..., timeout=None)` would wait for ever."""
+    begun = threading.Event()
+    with EmbeddedCluster() as kafka:
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.get_running_loop().create_future()
+
+        caught: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                kafka.run(endless(), timeout=None)
+            except Closed as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        assert begun.wait(60)
+        with pytest.raises(TimeoutError):
+            kafka.run(endless(), timeout=0)
+    thread.join(60)
+    assert len(caught) == 1
+
+
+SESSION_FIXTURE = """
+import aiokq
+import pytest
+import pytest_asyncio
+
+
+@pytest_asyncio.fixture(scope="session"{fixture})
+async def kafka():
+    async with aiokq.EmbeddedCluster() as kafka:
+        yield kafka
+
+
+@pytest_asyncio.fixture{plain}
+async def clean(kafka):
+    await kafka.reset()
+
+
+{mark}
+async def test_topics(kafka):
+    await kafka.create_topic("orders", 3)
+
+
+{mark}
+async def test_clean(clean, kafka):
+    async with aiokq.Producer(kafka.bootstrap_servers) as producer:
+        await producer.send("orders", b"value")
+"""
+
+
+def run_pytest(
+    path: Path, *, default: str = "function", **parts: str
+) -> subprocess.CompletedProcess[str]:
+    (path / "tmp").mkdir()
+    (path / "test_it.py").write_text(SESSION_FIXTURE.format(**parts))
+    (path / "pytest.ini").write_text(
+        f"[pytest]\nasyncio_mode = strict\nasyncio_default_fixture_loop_scope = {default}\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "."],
+        cwd=path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(path / "tmp"),
+            "PYTEST_ADDOPTS": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fixture", "default"),
+    [(', loop_scope="session"', "function"), ("", "session")],
+    ids=["by the fixture", "by default"],
+)
+def test_a_session_fixture_with_tests_on_other_loops_is_told_what_to_write(
+    tmp_path: Path, fixture: str, default: str
+):
+    """The fixture's loop stands still while a test runs on its own: `create_topic` hung there."""
+    done = run_pytest(
+        tmp_path,
+        default=default,
+        fixture=fixture,
+        plain='(loop_scope="function")',
+        mark="@pytest.mark.asyncio",
+    )
+    assert "1 failed, 1 error" in done.stdout, done.stdout
+    assert "aiokq.core.errors.WrongLoop" in done.stdout
+    assert '@pytest.mark.asyncio(loop_scope="session")' in done.stdout
+    assert list((tmp_path / "tmp").glob("aiokq-*")) == []
+
+
+def test_what_the_error_says_works(tmp_path: Path):
+    """The same file, with the loop_scope that it names."""
+    done = run_pytest(
+        tmp_path,
+        fixture=', loop_scope="session"',
+        plain='(loop_scope="session")',
+        mark='@pytest.mark.asyncio(loop_scope="session")',
+    )
+    assert "2 passed" in done.stdout, done.stdout
+    assert list((tmp_path / "tmp").glob("aiokq-*")) == []
