@@ -103,7 +103,9 @@ class BrokerUnderTest:
                 self._command, stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], START_WITHIN)
+        said = select.poll()  # select() takes no descriptor past 1,023
+        said.register(self.process.stdout, select.POLLIN)
+        ready = said.poll(START_WITHIN * 1000)
         line = self.process.stdout.readline() if ready else ""
         self.process.stdout.close()
         if not line:

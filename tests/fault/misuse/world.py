@@ -72,13 +72,19 @@ class World:
     async def within(self, seconds: float, what: str, call: Awaitable[T]) -> T:
         """What a call gives; one that takes longer is a violation, and is given up.
 
-        The time is counted while the machine lets this process run.
+        The time is counted while the machine lets this process run. Who is cancelled here cancels
+        the call.
         """
         task = asyncio.ensure_future(call)
         start = self.now()
         left = seconds
         while left > 0:
-            await asyncio.wait([task], timeout=left)
+            try:
+                await asyncio.wait([task], timeout=left)
+            except asyncio.CancelledError:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                raise
             if task.done():
                 return task.result()
             now = self.now()
