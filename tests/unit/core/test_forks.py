@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import gc
 import os
@@ -45,28 +46,38 @@ def test_a_number_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> N
 
 
 def test_a_child_has_room_for_the_null_device_where_descriptors_are_out(tmp_path: Path) -> None:
-    """A parent that forks when it is out of descriptors."""
+    """A parent that forks when it is out of descriptors.
+
+    The limit is above all that are open, and the rest is filled up. Were it below some of them, a
+    child could not open anew what it closes: libuv, which keeps a pipe once uvloop has run, does
+    that in each child and aborts where it cannot.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = [open(tmp_path / "file", "wb")]  # noqa: SIM115
-    descriptor = forks.Descriptor(files[0].fileno())
+    taken: list[int] = []
     read, write = os.pipe()
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(files[0].fileno(), write) + 1, hard))
-        child = os.fork()
-        if child == 0:
-            # Not readlink: the module of the path has a descriptor of its own to open.
-            same = os.fstat(files[0].fileno()).st_ino == os.stat(tmp_path / "file").st_ino
-            os.write(write, b"file" if same else b"null")
-            os._exit(0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    os.waitpid(child, 0)
-    assert os.read(read, 10) == b"null"
+    with open(tmp_path / "file", "wb") as file:
+        descriptor = forks.Descriptor(file.fileno())
+        limit = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(file.fileno()))
+            child = os.fork()
+            if child == 0:
+                # Not readlink: the module of the path has a descriptor of its own to open.
+                same = os.fstat(file.fileno()).st_ino == os.stat(tmp_path / "file").st_ino
+                os.write(write, b"file" if same else b"null")
+                os._exit(0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for number in (*taken, write):
+                os.close(number)
+    _, status = os.waitpid(child, 0)
+    assert (status, os.read(read, 10)) == (0, b"null")
     os.close(read)
-    os.close(write)
-    files[0].close()
     assert descriptor is not None
 
 
