@@ -3650,8 +3650,9 @@ class Cursor:
 
     @property
     def raised(self):
-        """What was raised for the batch that comes next, and is raised again until that is skipped;
-        None while there is none."""
+        """What was raised for the batch that comes next; None while there is none.
+
+        Until that is skipped, iteration has ended and the methods raise it again."""
         return None if self.deferred else self.error
 
     @property
@@ -3670,6 +3671,8 @@ class Cursor:
     def __next__(self):
         if not cython.compiled and len(self.ready) > 1:
             return _pop_ready(self)
+        if self.error is not None and not self.deferred:
+            raise StopIteration  # it was raised, which ends an iterator
         record = _next_record(self)
         if record is None:
             raise StopIteration

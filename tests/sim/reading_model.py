@@ -73,6 +73,7 @@ class Iteration:
     at: int
     stop: int
     decoded: bool = False
+    over: bool = False
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Batch:
 
     def step(self, one: Iteration) -> Outcome:
         """The next record of an iteration."""
-        if one.at >= one.stop:
+        if one.at >= one.stop or one.over:
             return OVER
         if one.decoded:
             assert self.decoded is not None
@@ -135,6 +136,7 @@ class Batch:
         outcome = self.log.at(one.at)
         if outcome[0] == "corrupt":
             self.corrupt = one.at
+            one.over = True
             if one is self.iterations[-1]:
                 self.resume = max(self.resume, one.at)
             return outcome

@@ -293,10 +293,6 @@ class Pair:
         if not self.iterations:
             return await self.iterate()
         (iterator, mine), (_, batch) = self.iterations[-1], self.batch
-        met = batch.corrupt is not None and mine.at >= batch.corrupt and mine.stop > batch.corrupt
-        if met and not mine.decoded:
-            self.iterations.pop()  # it would raise what it has raised
-            return NOTHING, NOTHING
         expected = batch.step(mine)
         try:
             got = next(iterator)

@@ -296,21 +296,21 @@ def test_a_damaged_legacy_message_is_corrupt(cursor: Make) -> None:
 
 
 def test_a_wrong_crc_stops_before_the_batch(encode: Make, cursor: Make) -> None:
-    """The error repeats, the position stays, skip_batch() goes on."""
+    """Iteration raises it once, the methods each time; skip_batch() goes on behind it."""
     bad = bytearray(encode(simple(5), base_offset=5))
     bad[-1] ^= 1
     reading = cursor(encode(simple(5)) + bad + encode(simple(5), base_offset=10))
     assert len(reading.take(5)) == 5
-    for _ in range(3):
+    with pytest.raises(CorruptRecord, match=r"CRC-32C.*offset 5"):
+        next(reading)
+    assert list(reading) == list(reading) == []
+    for again in (reading.next_batch, reading.columns, lambda: reading.take(1)):
         with pytest.raises(CorruptRecord, match=r"CRC-32C.*offset 5") as caught:
-            next(reading)
+            again()
         assert caught.value.topic_partition == ("t", 0)
         assert "offset 5 of t-0; seek(('t', 0), 10) goes on behind it" in str(caught.value)
-        assert reading.position == 5
-    with pytest.raises(CorruptRecord):
-        reading.next_batch()
-    with pytest.raises(CorruptRecord):
-        reading.columns()
+        assert (reading.position, reading.exhausted) == (5, False)
+    assert list(reading) == []
     reading.skip_batch()
     assert reading.position == 10
     assert [r.offset for r in reading] == [10, 11, 12, 13, 14]
