@@ -17,6 +17,7 @@ from uuid import UUID
 
 from aiokq.core.errors import (
     FencedMemberEpoch,
+    GroupIdNotFound,
     KafkaError,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -245,7 +246,10 @@ class ModernMember(Membership):
 
     def _refused(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
         error = error_for(response.error_code, response.error_message, api="ConsumerGroupHeartbeat")
-        if response.error_code in EXPELLED:
+        if response.error_code in EXPELLED or (
+            # While it was silent the group became a classic one, or was deleted.
+            isinstance(error, GroupIdNotFound) and self._epoch > JOIN_EPOCH
+        ):
             self._expelled(error, now)
         elif error.retriable or (
             isinstance(error, UnreleasedInstanceId) and self._predecessor_may_live(now)

@@ -207,9 +207,12 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
     assert play.member.owned == {T0}
 
 
-@pytest.mark.parametrize("code", [25, 110])
+@pytest.mark.parametrize("code", [25, 110, 69])
 def test_a_fenced_member_loses_its_partitions_and_joins_at_epoch_zero(code: int) -> None:
-    """Its partitions are others' already; its id stays its own."""
+    """Its partitions are others' already; its id stays its own.
+
+    69: it was fenced, and the others' group became a classic one, which its join may upgrade.
+    """
     play = Play()
     play.stable(t=[0])
     play.wait()
@@ -265,6 +268,15 @@ def test_the_successor_of_a_killed_static_member_waits_for_its_place() -> None:
     (fail,) = play.answer(0, error=111)
     assert isinstance(fail, Fail)
     assert isinstance(fail.error, UnreleasedInstanceId)
+
+
+def test_a_group_that_takes_no_consumer_ends_membership() -> None:
+    """The driver falls back by this error, too; only who was a member joins again by itself."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    (fail,) = play.answer(0, error=69)
+    assert isinstance(fail, Fail)
 
 
 def test_a_broker_without_the_protocol_ends_membership() -> None:
