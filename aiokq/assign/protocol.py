@@ -1,7 +1,8 @@
 """The bytes that members of a classic consumer group exchange through their coordinator.
 
-Owns the translation between the wire's `ConsumerProtocol` schemas and the values of `model`. The
-broker passes these bytes on unread, but for the topics that OffsetDelete asks for.
+Owns the translation between the wire's `ConsumerProtocol` schemas and the values of `model`. In a
+classic group the broker passes these bytes on; it reads and writes them for classic members of a
+consumer-protocol group, and reads which topics members subscribe to.
 
 Source: Kafka's `ConsumerProtocol`.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from aiokq.assign.model import Assignment, Subscription
+from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
 from aiokq.wire.consumer_protocol import (
@@ -28,6 +30,7 @@ __all__ = [
     "decode_subscription",
     "encode_assignment",
     "encode_subscription",
+    "version_of",
 ]
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -77,7 +80,18 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
     )
 
 
-def encode_assignment(assignment: Assignment) -> bytes:
+def version_of(data: bytes) -> int:
+    """The version that a member's subscription is written in; a newer one is the newest known.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
+    if len(data) < 2 or (version := int.from_bytes(data[:2], "big", signed=True)) < 0:
+        raise ProtocolError("no version in front of the schema", api="ConsumerProtocol", offset=0)
+    return min(version, ASSIGNMENT_VERSION)
+
+
+def encode_assignment(assignment: Assignment, version: int = ASSIGNMENT_VERSION) -> bytes:
     """One member's part for SyncGroup."""
     return encode_prefixed(
         ConsumerProtocolAssignment(
@@ -87,7 +101,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
             ],
             user_data=assignment.user_data,
         ),
-        ASSIGNMENT_VERSION,
+        version,
     )
 
 

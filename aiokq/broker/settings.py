@@ -379,9 +379,11 @@ class BrokerSettings:
         choices=("uniform", "range"),
     )
     group_consumer_migration_policy: str = _setting(
-        "disabled",
-        "Whether groups with members change between the protocols: only empty ones do.",
-        choices=("disabled",),
+        "bidirectional",
+        "Which groups with members change their protocol: a classic one when somebody joins by the "
+        "consumer protocol (`upgrade`), a consumer-protocol one when only classic members are left "
+        "(`downgrade`), both, or none. Empty groups always do.",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_max_size: int = _setting(
         INT_MAX, "Most members of a consumer-protocol group.", at_least=1

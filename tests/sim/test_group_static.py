@@ -71,5 +71,5 @@ def test_falling_back_to_the_classic_protocol_is_no_error(
                 assert second.health().group.error is None
 
     with caplog.at_level(logging.ERROR, "aiokq.group"):
-        simulate(body)
+        simulate(body, settings={"group.consumer.migration.policy": "disabled"})
     assert "membership ended" not in caplog.text

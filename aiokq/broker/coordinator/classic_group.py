@@ -285,15 +285,15 @@ class ClassicGroup:
         if len(self.roster) > self.settings.group_max_size:
             self.rebalance.prepare("it has more members than group.max.size", instant)
 
-    def unloaded(self) -> None:
-        """Let go: no timer fires any more, and who waits looks for another coordinator."""
+    def unloaded(self, code: int = NotCoordinator.code) -> None:
+        """Let go: no timer fires any more, and who waits is told so; by 16 to look elsewhere."""
         self.rebalance.cancel_timers()
         for member in self.roster:
             self.roster.complete_join(
                 member,
-                JoinGroupResponse(error_code=NotCoordinator.code, member_id=member.member_id),
+                JoinGroupResponse(error_code=code, member_id=member.member_id),
             )
-            self.roster.complete_sync(member, SyncGroupResponse(error_code=NotCoordinator.code))
+            self.roster.complete_sync(member, SyncGroupResponse(error_code=code))
         self.previous_state, self.state = self.state, ClassicState.DEAD
 
     # what others see of it, and the log keeps

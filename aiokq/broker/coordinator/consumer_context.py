@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiokq.assign.server import SERVER_ASSIGNORS
 from aiokq.assign.server_model import ServerAssignor
@@ -14,6 +14,9 @@ from aiokq.broker.coordinator.timers import Timers
 from aiokq.broker.coordinator.topic_view import TopicView
 from aiokq.broker.settings import BrokerSettings
 from aiokq.core.counters import CounterBy
+
+if TYPE_CHECKING:
+    from aiokq.broker.coordinator.classic_group import ClassicGroup
 
 __all__ = ["ConsumerContext", "GroupTimeouts", "server_assignors"]
 
@@ -42,6 +45,7 @@ class ConsumerContext:
         compile_regex: how expressions are compiled.
         timeouts: those of single groups; None where all have the broker's.
         rebalances: counts the changes that made a group compute its assignment anew.
+        classic_group: gives the classic group of an id, which one of these groups has become.
     """
 
     settings: BrokerSettings
@@ -52,6 +56,7 @@ class ConsumerContext:
     compile_regex: RegexCompiler = compile_re2
     timeouts: GroupTimeouts | None = None
     rebalances: CounterBy = field(default_factory=CounterBy)
+    classic_group: Callable[[str], ClassicGroup] | None = None
 
     def session_timeout(self, group_id: str) -> float:
         """Seconds without a heartbeat after which a member of the group is fenced."""

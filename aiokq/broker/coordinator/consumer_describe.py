@@ -22,8 +22,9 @@ from aiokq.wire.consumer_group_describe import (
 
 __all__ = ["describe_group"]
 
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member that speaks the consumer protocol (KIP-1099)."""
+"""The type of a member, by the protocol that it speaks (KIP-1099)."""
 
 
 def describe_group(
@@ -48,7 +49,7 @@ def describe_group(
                 subscribed_topic_regex=member.topic_regex,
                 assignment=_assignment(member.assigned, topics),
                 target_assignment=_assignment(image.target(member.member_id), topics),
-                member_type=CONSUMER_MEMBER,
+                member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
             )
             for member in image.members.values()
         ],

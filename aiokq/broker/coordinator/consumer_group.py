@@ -1,7 +1,7 @@
-"""A group whose members speak the consumer protocol (KIP-848), as the shard sees it.
+"""A group of the consumer protocol (KIP-848), as the shard sees it.
 
-Owns the group's timers, and ties its image to the steps of heartbeats, leaves and fencing. Durable
-state is the image's, and changes by `replay` alone.
+Ties its image to the steps of heartbeats, leaves and fencing. Durable state is the image's, and
+changes by `replay` alone. Requests of members of the classic protocol are `consumer_classic`'s.
 
 Source: Kafka ``ConsumerGroup.java``, ``GroupMetadataManager.java`` (4.2).
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from aiokq.broker.coordinator.consumer_change import MemberChange
 from aiokq.broker.coordinator.consumer_describe import describe_group
-from aiokq.broker.coordinator.consumer_heartbeat import Beat, Heartbeat
+from aiokq.broker.coordinator.consumer_heartbeat import Heartbeat
 from aiokq.broker.coordinator.consumer_image import GroupImage
 from aiokq.broker.coordinator.consumer_leave import (
-    leaving_member,
+    named_member,
     records_of_leaving,
     records_of_removal,
     removed_member,
@@ -27,8 +28,16 @@ from aiokq.broker.coordinator.consumer_member import (
 )
 from aiokq.broker.coordinator.consumer_records import group_tombstones
 from aiokq.broker.coordinator.group import Caller, GroupType
+from aiokq.broker.coordinator.member_timers import MemberTimers
+from aiokq.broker.coordinator.migration import downgrade, may_downgrade, resume
 from aiokq.broker.coordinator.outcome import Outcome
-from aiokq.core.errors import BrokerError, GroupNotEmpty, StaleMemberEpoch, UnsupportedVersion
+from aiokq.core.errors import (
+    BrokerError,
+    GroupNotEmpty,
+    IllegalGeneration,
+    StaleMemberEpoch,
+    UnsupportedVersion,
+)
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -38,6 +47,7 @@ from aiokq.wire.leave_group import LeaveGroupResponse, MemberResponse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiokq.assign.server_model import Partitions
     from aiokq.broker.coordinator.consumer_context import ConsumerContext
     from aiokq.broker.coordinator.consumer_member import ConsumerMember
     from aiokq.broker.coordinator.records import CoordinatorRecord
@@ -61,11 +71,14 @@ class ConsumerGroup:
 
     Attributes:
         image: the durable state, to be read only.
+        context: what it shares with other groups.
+        timers: of its members.
     """
 
     def __init__(self, group_id: str, context: ConsumerContext) -> None:
-        self._context = context
+        self.context = context
         self.image = GroupImage(group_id)
+        self.timers = MemberTimers(group_id, context, self._fence)
         self._seen = -1
         """The version of the topics that the group's state, as it is in the log, accounts for."""
 
@@ -108,7 +121,7 @@ class ConsumerGroup:
 
     def describe(self) -> ConsumerGroupDescribedGroup:
         """The group as ConsumerGroupDescribe shows it."""
-        return describe_group(self.image, self._context.topics, self._context.assignors)
+        return describe_group(self.image, self.context.topics, self.context.assignors)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member wants this topic."""
@@ -125,43 +138,53 @@ class ConsumerGroup:
             BrokerError: 25, 81, 82, 110, 111, 128; the member has to act on it.
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-            return self._leave(request)
-        version = self._context.topics.version
-        beat = Heartbeat(
+            return self._leave(request, instant)
+        beat = Heartbeat(self.image, self.context, request, caller, self.begin_change(instant))
+        response = beat.run()
+        self.timers.start_session(beat.change.member, instant)
+        return self.take(beat.change, response, instant)
+
+    def begin_change(self, instant: Instant) -> MemberChange:
+        """The change of a member, by what is known of topics now."""
+        version = self.context.topics.version
+        return MemberChange(
             self.image,
-            self._context,
-            request,
-            caller,
+            self.context,
             instant.timestamp_ms,
+            topics_version=version,
             topics_changed=version != self._seen,
-        ).run()
-        self._start_session(beat.member.member_id, instant)
-        if not beat.records:
-            self._seen = version
-            return Outcome(response=beat.response)
+        )
+
+    def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
+        """What a change comes to, with the timers that follow from it once it is in the log."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
-                self._seen = version
-                self._moved(beat, instant)
+                self._seen = change.topics_version
+                self._moved(change, instant)
 
-        return Outcome(beat.records, beat.response, written=written)
+        if not change.records:
+            self._seen = change.topics_version
+            return Outcome(response=response)
+        return Outcome(change.records, response, written=written)
 
-    def _moved(self, beat: Beat, instant: Instant) -> None:
-        """Set the timers that follow from the member's new state, which is in the log."""
-        member = beat.member
-        if beat.replaced is not None and beat.replaced != member.member_id:
-            self._stop_timers(beat.replaced)
-        if beat.reconciled:
+    def _moved(self, change: MemberChange, instant: Instant) -> None:
+        member = change.member
+        if change.replaced is not None and change.replaced != member.member_id:
+            self.timers.cancel(change.replaced)
+        if member.classic is not None:
+            return  # it is told to join when it has something to give up
+        self.timers.cancel(member.member_id, "join", "sync")
+        if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._start_revocation(member, instant)
             else:
-                self._context.timers.cancel(self._timer("revocation", member.member_id))
+                self.timers.cancel(member.member_id, "revocation")
 
     def _leave(
-        self, request: ConsumerGroupHeartbeatRequest
+        self, request: ConsumerGroupHeartbeatRequest, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        member = leaving_member(self.image, request.instance_id, request.member_id)
+        member = named_member(self.image, request.instance_id, request.member_id)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
@@ -169,10 +192,10 @@ class ConsumerGroup:
             logger.info("static member leaves: group=%s member=%s", self.group_id, member.member_id)
             return Outcome(records_of_leaving(self.image, member), response)
         logger.info("member leaves: group=%s member=%s", self.group_id, member.member_id)
-        return self._without([member], response)
+        return self._without([member], response, instant)
 
-    def remove(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
-        """Let members go that a LeaveGroup names: an admin's, as members leave by heartbeat."""
+    def remove(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
+        """Let members go that a LeaveGroup names: a classic member's, or an admin's."""
         gone: dict[str, ConsumerMember] = {}
         answers = []
         for one in request.members:
@@ -197,71 +220,95 @@ class ConsumerGroup:
                 )
             )
         response = LeaveGroupResponse(members=answers)
-        return self._without(list(gone.values()), response) if gone else Outcome(response=response)
+        if not gone:
+            return Outcome(response=response)
+        return self._without(list(gone.values()), response, instant)
 
-    def _without(self, members: Sequence[ConsumerMember], response: R | None) -> Outcome[R]:
-        """Members are removed. Their timers go with them: not before, for the log may refuse."""
+    def _without(
+        self, members: Sequence[ConsumerMember], response: R | None, instant: Instant
+    ) -> Outcome[R]:
+        """Members are removed. Their timers go with them: not before, for the log may refuse.
+
+        Where only members of the classic protocol are left, the group becomes a classic one.
+        """
+        gone = {member.member_id for member in members}
+        left = [one for one in self.image.members.values() if one.member_id not in gone]
+        if may_downgrade(self.group_id, left, self.context.settings):
+            reason = "the last member of the consumer protocol left"
+            targets = {one.member_id: self.image.target(one.member_id) for one in left}
+            outcome = self.downgrade(left, targets, response, reason, instant)
+            if outcome is not None:
+                return outcome
 
         def written(error: KafkaError | None) -> None:
             if error is None:
-                for member in members:
-                    self._stop_timers(member.member_id)
+                for member_id in gone:
+                    self.timers.cancel(member_id)
 
-        records = records_of_removal(self.image, members, self._context.topics)
+        records = records_of_removal(self.image, members, self.context.topics)
         return Outcome(records, response, written=written)
+
+    def downgrade(
+        self,
+        members: Sequence[ConsumerMember],
+        targets: dict[str, Partitions],
+        response: R | None,
+        reason: str | None,
+        instant: Instant,
+        *,
+        before: Sequence[CoordinatorRecord] = (),
+    ) -> Outcome[R] | None:
+        """Become a classic group of these members; None if it cannot.
+
+        Args:
+            reason: why they have to join again; None if all stays as it is.
+            before: records that come first.
+        """
+        found = downgrade(self.image, members, targets, self.context.topics, instant.timestamp_ms)
+        if found is None:
+            return None
+        timed = [*self.image.members]
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                for member_id in timed:
+                    self.timers.cancel(member_id)
+                assert self.context.classic_group is not None
+                resume(self.context.classic_group(self.group_id), found.roster, reason, instant)
+
+        return Outcome([*before, *found.records], response, written=written)
 
     # Timers
 
-    def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
-        return kind, self.group_id, member_id
-
-    def _start_session(self, member_id: str, instant: Instant) -> None:
-        def expire(_: Instant) -> Outcome[None] | None:
-            return self._fence(member_id, "its session expired")
-
-        self._context.timers.schedule(
-            self._timer("session", member_id),
-            instant.now + self._context.session_timeout(self.group_id),
-            expire,
-        )
-
     def _start_revocation(self, member: ConsumerMember, instant: Instant) -> None:
-        member_id, epoch = member.member_id, member.member_epoch
+        def current() -> int | None:
+            found = self.image.members.get(member.member_id)
+            return None if found is None else found.member_epoch
 
-        def expire(_: Instant) -> Outcome[None] | None:
-            current = self.image.members.get(member_id)
-            if current is None or current.member_epoch != epoch:
-                return None
-            return self._fence(member_id, f"it did not leave epoch {epoch} in time")
+        self.timers.start_revocation(member, current, instant)
 
-        self._context.timers.schedule(
-            self._timer("revocation", member_id),
-            instant.now + member.rebalance_timeout_ms / 1000,
-            expire,
-        )
-
-    def _fence(self, member_id: str, reason: str) -> Outcome[None] | None:
+    def _fence(self, member_id: str, reason: str, instant: Instant) -> Outcome[None] | None:
         member = self.image.members.get(member_id)
         if member is None:
             return None
         logger.info("member fenced: group=%s member=%s reason=%s", self.group_id, member_id, reason)
-        return self._without([member], None)
-
-    def _stop_timers(self, member_id: str) -> None:
-        for kind in ("session", "revocation"):
-            self._context.timers.cancel(self._timer(kind, member_id))
+        return self._without([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
         """Start the sessions of all members: what was left of them is not in the log."""
         for member in self.image.members.values():
-            self._start_session(member.member_id, instant)
-            if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away:
+            self.timers.start_session(member, instant)
+            if (
+                member.state is MemberState.UNREVOKED_PARTITIONS
+                and member.classic is None
+                and not member.is_away
+            ):
                 self._start_revocation(member, instant)
 
     def unloaded(self) -> None:
         """Stop all timers."""
         for member_id in self.image.members:
-            self._stop_timers(member_id)
+            self.timers.cancel(member_id)
 
     # Offsets
 
@@ -283,6 +330,7 @@ class ConsumerGroup:
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
+            IllegalGeneration: the same, of a member of the classic protocol.
             UnsupportedVersion: the version has no member epoch.
         """
         epoch = generation_or_epoch
@@ -291,12 +339,12 @@ class ConsumerGroup:
         if transactional and epoch == -1 and not member_id and group_instance_id is None:
             return
         member = self.image.member(member_id)
-        if not transactional and version < COMMIT_SINCE:
+        if not transactional and member.classic is None and version < COMMIT_SINCE:
             raise UnsupportedVersion(
                 "OffsetCommit version 9 or above must be used by members using the modern group "
                 "protocol"
             )
-        _check_member_epoch(epoch, member.member_epoch)
+        _check_member_epoch(epoch, member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Refuse a fetch of somebody who says to be a member and is not, or at another epoch.
@@ -304,10 +352,11 @@ class ConsumerGroup:
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
+            IllegalGeneration: the same, of a member of the classic protocol.
         """
         if member_id is None and member_epoch < 0:
             return
-        _check_member_epoch(member_epoch, self.image.member(member_id or "").member_epoch)
+        _check_member_epoch(member_epoch, self.image.member(member_id or ""))
 
     def offset_expiry_base(self) -> int | None:
         """Offsets expire by their own commit timestamps, once no member wants the topic."""
@@ -336,9 +385,10 @@ class ConsumerGroup:
         self.image.replay(record)
 
 
-def _check_member_epoch(received: int, expected: int) -> None:
-    if received != expected:
-        raise StaleMemberEpoch(
-            f"The received member epoch {received} does not match the expected member epoch "
-            f"{expected}."
-        )
+def _check_member_epoch(received: int, member: ConsumerMember) -> None:
+    if received == member.member_epoch:
+        return
+    expected = f"does not match the expected member epoch {member.member_epoch}."
+    if member.classic is not None:
+        raise IllegalGeneration(f"The received generation id {received} {expected}")
+    raise StaleMemberEpoch(f"The received member epoch {received} {expected}")

@@ -27,7 +27,7 @@ from aiokq.broker.coordinator.topic_view import TopicView
 from aiokq.core.errors import FencedInstanceId, UnknownMemberId
 
 __all__ = [
-    "leaving_member",
+    "named_member",
     "records_of_leaving",
     "records_of_removal",
     "removed_member",
@@ -53,8 +53,8 @@ def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str)
     return member
 
 
-def leaving_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
-    """Who it is that leaves.
+def named_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
+    """The member that a request names.
 
     Raises:
         UnknownMemberId: there is no such member.
@@ -75,7 +75,7 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
     if instance_id is not None and not member_id:
         present = image.static_member(instance_id)
         member_id = "" if present is None else present.member_id
-    return leaving_member(image, instance_id, member_id)
+    return named_member(image, instance_id, member_id)
 
 
 def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:

@@ -13,7 +13,9 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from aiokq.assign.server_model import Partitions
+from aiokq.broker.coordinator.classic_member import Protocol as ClassicProtocol
 from aiokq.wire.consumer_group_records import (
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
 )
@@ -23,6 +25,7 @@ __all__ = [
     "LEAVE_EPOCH",
     "NO_PARTITIONS",
     "STATIC_LEAVE_EPOCH",
+    "ClassicSide",
     "ConsumerMember",
     "MemberState",
     "partitions_of",
@@ -70,6 +73,18 @@ def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a member said in its JoinGroup: it speaks the classic protocol.
+
+    Attributes:
+        protocols: its assignors with its subscription, most wanted first; never empty.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[ClassicProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """What the coordinator knows of a member.
 
@@ -84,6 +99,7 @@ class ConsumerMember:
         server_assignor: the assignor that it asks for, if any.
         assigned: the partitions it has or was told that it may take.
         pending_revocation: the partitions it was told to give up, and still owns.
+        classic: set if it speaks the classic protocol; None if it speaks the consumer protocol.
     """
 
     member_id: str
@@ -100,6 +116,7 @@ class ConsumerMember:
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
+    classic: ClassicSide | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether it has all of the target assignment of this epoch."""
@@ -143,6 +160,7 @@ class ConsumerMember:
             topic_regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
+            classic=_classic_side(value.classic_member_metadata),
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
@@ -155,3 +173,12 @@ class ConsumerMember:
             assigned=partitions_of(value.assigned_partitions),
             pending_revocation=partitions_of(value.partitions_pending_revocation),
         )
+
+
+def _classic_side(stored: ClassicMemberMetadata | None) -> ClassicSide | None:
+    if stored is None:
+        return None
+    return ClassicSide(
+        stored.session_timeout_ms,
+        tuple(ClassicProtocol(one.name, bytes(one.metadata)) for one in stored.supported_protocols),
+    )

@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from aiokq.assign.server_model import Partitions
-from aiokq.broker.coordinator.consumer_member import ConsumerMember
+from aiokq.broker.coordinator.consumer_member import ClassicSide, ConsumerMember
 from aiokq.broker.coordinator.consumer_regex import ResolvedRegex
 from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.wire.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -75,7 +77,17 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
             subscribed_topic_regex=member.topic_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
+            classic_member_metadata=None if member.classic is None else _classic(member.classic),
         ),
+    )
+
+
+def _classic(side: ClassicSide) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=side.session_timeout_ms,
+        supported_protocols=[
+            ClassicProtocol(name=one.name, metadata=one.metadata) for one in side.protocols
+        ],
     )
 
 
@@ -166,12 +178,28 @@ def group_tombstones(
     group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
 ) -> list[CoordinatorRecord]:
     """The group is gone, with all that it is made of; its epoch's record goes last."""
-    records: list[CoordinatorRecord] = []
-    for member_id in sorted(member_ids):
-        records += member_tombstones(group_id, member_id)
+    members = sorted(member_ids)
+    records = [
+        CoordinatorRecord(
+            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
+    records += [
+        CoordinatorRecord(
+            ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
     records.append(
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
     )
+    records += [
+        CoordinatorRecord(
+            ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
     records += [regex_tombstone(group_id, regex) for regex in sorted(regexes)]
     records.append(partition_metadata_tombstone(group_id))
     records.append(CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), None))

@@ -12,7 +12,13 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.coordinator import classic_join, classic_session, offset_requests
+from aiokq.broker.coordinator import (
+    classic_join,
+    classic_session,
+    consumer_classic,
+    migration,
+    offset_requests,
+)
 from aiokq.broker.coordinator.classic_group import ClassicGroup
 from aiokq.broker.coordinator.classic_states import ClassicState
 from aiokq.broker.coordinator.consumer_context import ConsumerContext, server_assignors
@@ -24,8 +30,8 @@ from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     GroupIdNotFound,
     IllegalGeneration,
-    InconsistentGroupProtocol,
     KafkaError,
+    RebalanceInProgress,
     UnknownMemberId,
 )
 from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
@@ -119,6 +125,7 @@ class GroupShard:
             assignors=server_assignors(settings),
             timeouts=timeouts,
             rebalances=self._rebalances,
+            classic_group=self._classic,
         )
         self._aside: dict[str, ConsumerGroup] = {}
 
@@ -127,12 +134,16 @@ class GroupShard:
     def join(
         self, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
-        """JoinGroup: the group is made for its first member, and only by one without an id."""
+        """JoinGroup: the group is made for its first member, and only by one without an id.
+
+        Raises:
+            BrokerError: as `consumer_classic.join`.
+        """
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return classic_join.join(group, request, caller, instant)
-        if group is not None and not group.is_empty:
-            return Outcome(response=JoinGroupResponse(error_code=InconsistentGroupProtocol.code))
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return consumer_classic.join(group, request, caller, instant)
         if request.member_id:
             return Outcome(
                 response=JoinGroupResponse(
@@ -172,20 +183,26 @@ class GroupShard:
         """SyncGroup.
 
         Raises:
-            BrokerError: as `classic_session.sync`.
+            BrokerError: as `classic_session.sync` and `consumer_classic.sync`.
         """
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return consumer_classic.sync(group, request, instant)
         return classic_session.sync(self._classic(request.group_id), request, instant)
 
     def heartbeat(self, request: HeartbeatRequest, instant: Instant) -> Outcome[HeartbeatResponse]:
         """Heartbeat.
 
         Raises:
-            BrokerError: as `classic_session.heartbeat`.
+            BrokerError: as `classic_session.heartbeat` and `consumer_classic.heartbeat`.
         """
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return consumer_classic.heartbeat(group, request, instant)
         return classic_session.heartbeat(self._classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """LeaveGroup; in a group of the consumer protocol it is an admin that removes members.
+        """LeaveGroup, of members or of an admin that removes them.
 
         Raises:
             UnknownMemberId: there is no such group.
@@ -193,7 +210,7 @@ class GroupShard:
         """
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return group.remove(request)
+            return group.remove(request, instant)
         return classic_session.leave(self._classic(request.group_id), request, instant)
 
     def _classic(self, group_id: str) -> ClassicGroup:
@@ -217,10 +234,10 @@ class GroupShard:
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat: a group is made for who joins; an empty classic one makes room.
+        """ConsumerGroupHeartbeat: a group is made for who joins, or a classic one is upgraded.
 
         Raises:
-            GroupIdNotFound: there is no such group, or it is a classic one that has members.
+            GroupIdNotFound: there is no such group, or it is a classic one that is not upgraded.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
         check_heartbeat(request, caller.version, self._consumers.assignors)
@@ -230,19 +247,27 @@ class GroupShard:
             return group.heartbeat(request, caller, instant)
         if group is None and request.member_epoch != _JOIN_EPOCH:
             raise GroupIdNotFound(f"Group {group_id} not found.")
-        if group is not None and not (group.is_empty and request.member_epoch == _JOIN_EPOCH):
+        if request.member_epoch != _JOIN_EPOCH:
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         created = ConsumerGroup(group_id, self._consumers)
-        outcome = created.heartbeat(request, caller, instant)
-        if group is not None:
+        records: list[CoordinatorRecord] = []
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            records = migration.upgrade(group, self._settings, self._topics)
+            for record in records:
+                created.replay(record)
+        elif group is not None:
             logger.info("empty classic group becomes a consumer group: group=%s", group_id)
-            outcome.records = group.tombstones() + outcome.records
+            records = group.tombstones()
+        outcome = created.heartbeat(request, caller, instant)
+        outcome.records = records + outcome.records
         self._aside[group_id] = created
 
         def written(error: KafkaError | None) -> None:
             self._aside.pop(group_id, None)
             if error is not None:
                 created.unloaded()
+            else:
+                created.loaded(instant)  # the sessions of members that it has taken over
 
         outcome.written = _both(outcome.written, written)
         return outcome
@@ -449,7 +474,9 @@ class GroupShard:
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         present = self.groups.pop(group_id, None)
-        if present is not None:
+        if isinstance(present, ClassicGroup) and group_id in self._aside:
+            present.unloaded(RebalanceInProgress.code)  # upgraded: who waits joins the other group
+        elif present is not None:
             present.unloaded()
         if value is not None:
             group = self._new_classic(group_id, None)

@@ -69,21 +69,6 @@ def test_a_simple_group_becomes_a_consumer_group():
     assert world.committed() == {("t", 0): 5}
 
 
-def test_a_group_with_members_keeps_its_protocol():
-    """69 on a heartbeat, 23 on a join: auto falls back to classic by it."""
-    world = ShardWorld()
-    world.stable()
-    assert consumer_heartbeat(world, 0).code == 69
-    world = ShardWorld()
-    consumer_heartbeat(world, 0)
-    assert world.join().code == 23
-    assert world.join("m").code == 23
-    assert world.sync("m", 1).code == 25
-    assert world.heartbeat("m", 1).code == 25
-    assert world.shard.describe_group("g", 6).error_code == 69
-    assert world.shard.describe_group("g", 5).group_state == "Dead"
-
-
 def test_an_admin_removes_members_of_a_consumer_group():
     """Java's removeMembersFromConsumerGroup is a LeaveGroup: it got 25, and the dead one stayed."""
     world = ShardWorld()
