@@ -119,10 +119,10 @@ class Group:
     def _seen(self) -> set[int]:
         return {*self._gone, *itertools.chain.from_iterable(m.received for m in self.members)}
 
-    def start(self, *makes: str) -> None:
-        group = f"g-{self._topic}"
+    def start(self, *makes: str, assignor: str | None = None) -> None:
+        group, assignor = f"g-{self._topic}", assignor or self._assignor
         self.members += [
-            MemberProcess(make, self._servers, self._topic, group, self._assignor, self._session_ms)
+            MemberProcess(make, self._servers, self._topic, group, assignor, self._session_ms)
             for make in makes
         ]
 
@@ -164,6 +164,12 @@ class Group:
     def _seen_twice(self) -> set[int]:
         received = itertools.chain(self._gone, *(m.received for m in self.members))
         return {number for number, times in Counter(received).items() if times > 1}
+
+    async def type(self) -> str:
+        """By its protocol."""
+        async with aiokq.Admin(self._servers) as admin:
+            described = await admin.describe_groups(f"g-{self._topic}", raise_errors=True)
+        return described[f"g-{self._topic}"].type.value
 
     def committed(self) -> int:
         return self._produced // PARTITIONS
@@ -226,6 +232,52 @@ async def test_java_leads_ours_by_cooperative_rebalances(ours: tuple[str, int]) 
 async def test_ours_and_librdkafka_and_java_by_the_consumer_protocol(ours: tuple[str, int]) -> None:
     """KIP-848, whose members are told by our broker what to give up."""
     await life(ours, "uniform", "confluent-kafka", MAKES["uniform"])
+
+
+async def rolled(broker: tuple[str, int], assignor: str, *makes: str) -> None:
+    """Each member is replaced by one of the consumer protocol, and then by a classic one again.
+
+    The first one leads: librdkafka copies into an assignment what Java's cooperative member said
+    with its subscription, and such a group can be upgraded by no broker.
+    """
+    group = Group(broker, assignor)
+    await group.prepare()
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [member.kill() for member in group.members])
+        group.start(makes[0])
+        group.settle()
+        group.start(*makes[1:])
+        group.settle()
+        await group.produce_and_see()
+        assert await group.type() == "Classic"
+        for there, type_ in (("uniform", "Consumer"), (assignor, "Classic")):
+            for make in makes:
+                group.start(make, assignor=there)
+                group.settle()
+                group.leave(group.members[0])
+                group.settle()
+                await group.produce_and_see()
+            assert await group.type() == type_
+        while group.members:
+            group.leave(group.members[0])
+    assert await group.offsets() == [group.committed()] * PARTITIONS
+
+
+async def test_a_live_group_changes_its_protocol_both_ways(ours: tuple[str, int]) -> None:
+    """Member by member: ours by eager rebalances, librdkafka's with them."""
+    await rolled(ours, "range", "aiokq", "confluent-kafka")
+
+
+async def test_java_changes_the_protocol_of_a_live_group(ours: tuple[str, int]) -> None:
+    """By cooperative rebalances, and back."""
+    await rolled(ours, "cooperative-sticky", "java")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_every_make_changes_the_protocol(broker: tuple[str, int], assignor: str) -> None:
+    """On both brokers alike."""
+    await rolled(broker, assignor, *MAKES["uniform"])
 
 
 async def rewound(broker: tuple[str, int], assignor: str, *makes: str) -> None:

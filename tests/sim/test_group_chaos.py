@@ -23,7 +23,7 @@ from tests.sim.group_world import World, simulate, until
 
 PARTITIONS = 6
 RECORDS = 240
-STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer")
+STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer", "mixed")
 LONG_RUN = int(os.environ.get("AIOKQ_GROUP_SEEDS", "1000"))
 
 
@@ -42,7 +42,11 @@ class Chaos:
 
     def make(self) -> Consumer:
         options: dict[str, Any] = {"protocol": "consumer"}
-        if self.strategy != "consumer":
+        if self.strategy == "mixed":
+            options["protocol"] = self.random.choice(("classic", "consumer", "auto"))
+            if options["protocol"] != "consumer":
+                options["partition_assignment_strategy"] = ["cooperative-sticky", "range"]
+        elif self.strategy != "consumer":
             options = {"partition_assignment_strategy": self.strategy}
         return self.w.member(
             "t",
@@ -95,7 +99,19 @@ class Chaos:
                     generation = c.group_metadata().generation
                     for tp in event.assignment:
                         before = self.owned.setdefault((generation, tp), event.member_id)
+                        if self.strategy == "mixed" and not self.still_has(tp, before, generation):
+                            # An empty group that changes its protocol begins to count anew.
+                            before = self.owned[generation, tp] = event.member_id
                         assert before == event.member_id, f"{tp} twice in {generation}"
+
+    def still_has(self, tp: TopicPartition, member_id: str, generation: int) -> bool:
+        """Whether the member is there, and believes to own the partition in this generation."""
+        return any(
+            tp in c.assignment()
+            and c.group_metadata().member_id == member_id
+            and c.group_metadata().generation == generation
+            for c in self.members
+        )
 
     async def leave(self, c: Consumer) -> None:
         task = self.members.pop(c)
