@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from aiokq.core.background import FAIL_ON_BUGS
+
 settings.register_profile(
     "default",
     max_examples=40,
@@ -20,6 +22,9 @@ settings.register_profile(
     "torture", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("AIOKQ_HYPOTHESIS_PROFILE", "default"))
+
+# A bug in a broker's background work ends the broker, here and in processes that tests start.
+os.environ.setdefault(FAIL_ON_BUGS, "1")
 
 HERE = Path(__file__).resolve().parent
 BUILD_INDEPENDENT = (

@@ -18,21 +18,27 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.offload import Offload
     from aiokq.core.supervisor import Supervisor
 
 __all__ = ["FileDeletion"]
 
 _Remove: TypeAlias = "Callable[[], None]"
-"""Removes files, in any thread: a gigabyte takes a tenth of a second. Raises nothing."""
+"""Removes files, in any thread: a gigabyte takes a tenth of a second. It logs what the disk
+refuses. If it raises, it is called again."""
 
 
 class FileDeletion:
     """The removals that wait for their time. Used from the node's loop only."""
 
-    def __init__(self, offload: Offload, supervisor: Supervisor) -> None:
+    def __init__(
+        self, offload: Offload, supervisor: Supervisor, background: BackgroundWork
+    ) -> None:
         self._offload = offload
         self._supervisor = supervisor
+        self._background = background
+        self._stopped = False
         self._waiting: dict[int, tuple[asyncio.TimerHandle, _Remove]] = {}
         self._numbers = itertools.count()
 
@@ -54,11 +60,17 @@ class FileDeletion:
     async def _run(self, removals: list[_Remove]) -> None:
         """Shielded, as the directory may be another process's after the close."""
         work = functools.partial(_all, removals)
-        await shielded(self._offload.run(work), name="remove deleted files")
+        failed = await shielded(self._offload.run(work), name="remove deleted files")
+        for removal, error in failed:
+            seconds = self._background.failed("remove deleted files", error)
+            if not self._stopped:  # after a stop, the next start removes the files
+                self.later([(int(1000 * seconds), removal)])
+        if not failed:
+            self._background.succeeded("remove deleted files")
 
     def hurry(self) -> None:
         """Begin all removals that wait, now."""
-        self.stop()
+        self._cancel_timers()
         waiting, self._waiting = self._waiting, {}
         if waiting:
             removals = [removal for _, removal in waiting.values()]
@@ -66,6 +78,10 @@ class FileDeletion:
 
     def stop(self) -> None:
         """Begin no removal any more: what waits is `close`'s."""
+        self._stopped = True
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
         for timer, _ in self._waiting.values():
             timer.cancel()
 
@@ -77,6 +93,12 @@ class FileDeletion:
             await self._run([removal for _, removal in waiting.values()])
 
 
-def _all(removals: list[_Remove]) -> None:
+def _all(removals: list[_Remove]) -> list[tuple[_Remove, Exception]]:
+    """Run them; those that failed."""
+    failed = []
     for removal in removals:
-        removal()
+        try:
+            removal()
+        except Exception as error:  # noqa: BLE001 - noted on the loop
+            failed.append((removal, error))
+    return failed

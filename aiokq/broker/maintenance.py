@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.core.background import LONGEST_PAUSE
 from aiokq.core.errors import KafkaStorage
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.cleaner import LogCleaner
     from aiokq.broker.node import BrokerNode
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.supervisor import Supervisor
 
 __all__ = ["Job", "Maintenance", "jobs"]
-
-logger = logging.getLogger("aiokq.broker")
 
 FIRST_AFTER_MS: Final = 30_000
 """When a job runs first, at the latest: a start has other things to do. Kafka's
@@ -43,8 +42,8 @@ class Job(NamedTuple):
 
     Attributes:
         interval_ms: asked before each wait, so that a setting may change while the node runs.
-        run: does it once. It runs on the node's loop and sends what takes long off it. It may
-            raise KafkaStorage, which is logged, and is run again after the interval.
+        run: does it once. It runs on the node's loop and sends what takes long off it. If it
+            raises, it is run again.
     """
 
     name: str
@@ -130,20 +129,24 @@ def jobs(node: BrokerNode) -> list[Job]:
 class Maintenance:
     """Runs jobs, each in a task of its own, until its supervisor is closed."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         self._supervisor = supervisor
+        self._background = background
 
     def start(self, jobs: list[Job]) -> None:
-        """Run these from now on. Any error of a job but KafkaStorage fails the supervisor."""
+        """Run these from now on."""
         for job in jobs:
             self._supervisor.spawn(self._repeat(job), name=job.name)
 
     async def _repeat(self, job: Job) -> None:
-        wait_ms = min(job.interval_ms(), FIRST_AFTER_MS)
+        wait_ms: float = min(job.interval_ms(), FIRST_AFTER_MS)
         while True:
             await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
             try:
                 await job.run()
-            except KafkaStorage as error:
-                logger.warning("job failed: job=%r error=%s", job.name, error.message)
-            wait_ms = job.interval_ms()
+            except Exception as error:  # noqa: BLE001 - the others go on, and it is tried again
+                pause_ms = 1000 * self._background.failed(job.name, error)
+                wait_ms = max(pause_ms, min(job.interval_ms(), 1000 * LONGEST_PAUSE))
+            else:
+                self._background.succeeded(job.name)
+                wait_ms = job.interval_ms()

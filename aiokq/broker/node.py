@@ -22,6 +22,7 @@ from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.connection.server import Server, ServerLimits
+from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
@@ -74,6 +75,7 @@ class BrokerNode:
         leadership_listeners: told of the partitions that it leads; to be set before it starts.
         retention_policies: what old segments are deleted by; others may be added.
         counters: what metrics show of this node.
+        background: told of failures of what it does by itself.
     """
 
     def __init__(
@@ -106,6 +108,9 @@ class BrokerNode:
         self._coordinator: CoordinatorRuntime | None = None
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
+        self.background = BackgroundWork(
+            self.counters, environment.clock.monotonic, fatal=self._fail
+        )
         self._failure: asyncio.Future[None] | None = None
         self._deletion: FileDeletion | None = None
         self._purge_handle: asyncio.Handle | None = None
@@ -235,11 +240,14 @@ class BrokerNode:
                 self._data_dirs,
                 node_id=self._given_node_id,
                 supervisor=self._supervisor,
+                background=self.background,
                 opened=self._partition_opened,
                 deleted=self._partition_deleted,
             )
             self._watch_directories(self._storage.directories)
-            self._deletion = FileDeletion(self.environment.offload, self._supervisor)
+            self._deletion = FileDeletion(
+                self.environment.offload, self._supervisor, self.background
+            )
             self._coordinator = CoordinatorRuntime(
                 settings=self.settings,
                 environment=self.environment,
@@ -248,10 +256,11 @@ class BrokerNode:
                 group_configs=self.group_configs,
                 cold_reads=self.cold_reads,
                 counters=self.counters,
+                background=self.background,
                 on_failure=self._fail,
             )
             await self._coordinator.start()
-            Maintenance(self._supervisor).start(jobs(self))
+            Maintenance(self._supervisor, self.background).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.log.recovery import RecoveryProgress
     from aiokq.broker.partitions import Partition
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
 
 __all__ = ["LogOpening"]
@@ -74,6 +75,7 @@ class LogOpening:
         threads: logs recovered at the same time, at most ``MOST_THREADS``.
         least_epoch: the least leader epoch after an unclean stop. A power cut may have taken the
             epochs with the records; those that readers know must not be given out again.
+        background: told of a bug in the opening of a log.
         opened: called on the loop with each partition that has its log.
     """
 
@@ -84,6 +86,7 @@ class LogOpening:
         *,
         threads: int,
         least_epoch: int,
+        background: BackgroundWork,
         opened: Callable[[Partition], None],
     ) -> None:
         self._clock = environment.clock
@@ -92,6 +95,7 @@ class LogOpening:
         self._node_id = directories.properties.node_id
         self._threads = min(threads, MOST_THREADS)
         self._least_epoch = least_epoch
+        self._background = background
         self._opened = opened
         self._waiting: list[_Attempt] = []
         self._running: list[_Attempt] = []
@@ -130,10 +134,10 @@ class LogOpening:
     def _sizes(self, partitions: Iterable[Partition]) -> list[int]:
         return [self._directories.bytes_to_check(partition.name) for partition in partitions]
 
-    def _open_all(self, partitions: Iterable[Partition]) -> list[PartitionLog | KafkaStorage]:
+    def _open_all(self, partitions: Iterable[Partition]) -> list[PartitionLog | Exception]:
         return [self._open(partition, None) for partition in partitions]
 
-    def _open(self, partition: Partition, attempt: _Attempt | None) -> PartitionLog | KafkaStorage:
+    def _open(self, partition: Partition, attempt: _Attempt | None) -> PartitionLog | Exception:
         """Open or recover a log, in any thread; what kept it from that."""
 
         def progress(so_far: RecoveryProgress) -> None:
@@ -159,6 +163,10 @@ class LogOpening:
         except KafkaStorage as error:
             # Another one: the partition keeps it, and this one's frames keep the files open.
             return KafkaStorage(error.message, topic_partition=partition.name)
+        except _Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug, in one log: the others are opened
+            return error
 
     def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
         kafka_epochs = partition.topic.kafka_epochs
@@ -171,9 +179,12 @@ class LogOpening:
         # now, in place of one that was lost with its directory.
         return max(latest + 1, self._least_epoch)
 
-    def _settle(self, partition: Partition, log: PartitionLog | KafkaStorage) -> None:
-        if isinstance(log, KafkaStorage):
-            partition.take_offline(log)
+    def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
+        if isinstance(log, Exception):
+            if not isinstance(log, KafkaStorage):
+                self._background.failed("open logs", log)
+                log = KafkaStorage(f"cannot be opened: {log!r}", topic_partition=partition.name)
+            partition.take_offline(log)  # until the next start
             return
         if log.failed:  # its directory, meanwhile
             partition.take_offline(
@@ -238,12 +249,10 @@ class LogOpening:
             taken.append(self._waiting.pop(0))
         return taken
 
-    def _recover_all(
-        self, attempts: Iterable[_Attempt]
-    ) -> list[PartitionLog | KafkaStorage | None]:
+    def _recover_all(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
         return [self._recover(attempt) for attempt in attempts]
 
-    def _recover(self, attempt: _Attempt) -> PartitionLog | KafkaStorage | None:
+    def _recover(self, attempt: _Attempt) -> PartitionLog | Exception | None:
         """Recover a log, in any thread; None if nobody wants it any more."""
         if attempt.stopped:
             return None

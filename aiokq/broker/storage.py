@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata_records import MetadataImage
     from aiokq.broker.partitions import Partition
     from aiokq.broker.settings import BrokerSettings
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.types import TopicPartition
 
@@ -72,6 +73,7 @@ class Storage:
         *,
         node_id: int | None,
         supervisor: Supervisor,
+        background: BackgroundWork,
         opened: Callable[[Partition], None],
         deleted: Callable[[Partition], None],
     ) -> Storage:
@@ -79,6 +81,7 @@ class Storage:
 
         Args:
             supervisor: runs what flushes them, until it is closed, which comes before ``close``.
+            background: told where that fails.
             opened: called with each partition once it is there.
             deleted: called with each partition that is deleted.
 
@@ -127,23 +130,25 @@ class Storage:
             environment=environment,
             directories=directories,
             metadata=metadata,
+            background=background,
             new_id=lambda: random_id(environment.random),
             opened=opened,
             deleted=deleted,
         )
         storage = cls(environment, directories, metadata, topics, settings)
         try:
-            storage._start_flushers(supervisor)
+            storage._start_flushers(supervisor, background)
             await topics.load()
         except BaseException:
             await storage.close(clean=False)
             raise
         return storage
 
-    def _start_flushers(self, supervisor: Supervisor) -> None:
+    def _start_flushers(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         files, offload = self._environment.files, self._environment.offload
         flushers = {
-            directory: Flusher(files, offload, directory.disk) for directory in self.directories.all
+            directory: Flusher(files, offload, directory.disk, background)
+            for directory in self.directories.all
         }
         for flusher in flushers.values():
             flusher.start(supervisor)

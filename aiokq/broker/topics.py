@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata_log import MetadataLog
     from aiokq.broker.settings import BrokerSettings
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
 
 __all__ = ["Topic", "TopicRegistry"]
@@ -108,6 +109,7 @@ class TopicRegistry:
         environment: Environment,
         directories: LogDirectories,
         metadata: MetadataLog,
+        background: BackgroundWork,
         new_id: Callable[[], uuid.UUID],
         opened: Callable[[Partition], None],
         deleted: Callable[[Partition], None],
@@ -120,6 +122,7 @@ class TopicRegistry:
         self._layouts = TopicLayouts(settings, self._node_id)
         self._directories = directories
         self._metadata = metadata
+        self._background = background
         self._new_id = new_id
         self._opened = opened
         self._deleted = deleted
@@ -193,6 +196,7 @@ class TopicRegistry:
             self._directories,
             threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
             least_epoch=self._metadata.image.unclean_starts,
+            background=self._background,
             opened=self._log_opened,
         )
         await self._opening.open_clean(partitions)

@@ -335,6 +335,12 @@ class BrokerCounters(_Counters):
     )
     offsets_committed: int = _counter("offsets", "Offsets of partitions that groups committed.")
     throttle_seconds: float = _seconds("Time that clients were asked to stay silent (quotas).")
+    background_failures: CounterBy = _counter_by(
+        "task",
+        "failures",
+        "Failures of background work (cleaner, retention, checkpoints, flushes, timers of groups "
+        "...), each of which is tried again.",
+    )
     loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
 
 

@@ -30,6 +30,7 @@ from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.retention import KAFKA_POLICIES
 from aiokq.broker.settings import broker_settings
+from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage
@@ -152,8 +153,9 @@ class DiskMachine(RuleBasedStateMachine):
         self.offload = SlowOffload()
         self.supervisor = Supervisor("disks")
         await self.supervisor.start()
+        background = BackgroundWork(BrokerCounters(), self.clock.monotonic)
         self.flushers = {
-            directory: Flusher(files, self.offload, directory.disk)  # type: ignore[arg-type]
+            directory: Flusher(files, self.offload, directory.disk, background)  # type: ignore[arg-type]
             for directory in self.directories.all
         }
         for flusher in self.flushers.values():

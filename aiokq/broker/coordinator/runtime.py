@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import Topic, TopicRegistry
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
 
@@ -63,6 +64,9 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 TIMERS_PER_TURN: Final = 64
 """Timers that end in one turn of the loop; after a pause of the process it may be all of them."""
+
+_TIMERS: Final = "timers of groups"
+_LOAD: Final = "load groups"
 
 RETRY_SECONDS: Final = 0.5
 """How long a timer whose records could not be written waits, as in Kafka."""
@@ -90,6 +94,7 @@ class CoordinatorRuntime:
         group_configs: the settings of single groups.
         cold_reads: reads the logs that are loaded.
         counters: what metrics show of the node.
+        background: told where timers and loading fail.
         on_failure: told of a bug that stopped the loading.
     """
 
@@ -103,6 +108,7 @@ class CoordinatorRuntime:
         group_configs: GroupConfigs,
         cold_reads: ColdReads,
         counters: BrokerCounters,
+        background: BackgroundWork,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._settings = settings
@@ -114,6 +120,7 @@ class CoordinatorRuntime:
         self._group_configs = group_configs
         self._cold_reads = cold_reads
         self._counters = counters
+        self._background = background
         self._view = RegistryView(topics, brokers)
         self._slots: dict[int, Slot] = {}
         self._partitions = 0
@@ -134,9 +141,14 @@ class CoordinatorRuntime:
             self._supervisor.spawn(self._begin(topic), name="begin to load groups")
 
     async def _begin(self, topic: Topic) -> None:
-        await self._offload.run(_import_machines)
-        if not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
-            self._take_partitions(topic)
+        while not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
+            try:
+                await self._offload.run(_import_machines)
+                if not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
+                    self._take_partitions(topic)
+                return
+            except Exception as error:  # noqa: BLE001 - such as an import without descriptors
+                await asyncio.sleep(self._background.failed(_LOAD, error))
 
     def stop(self) -> None:
         """Coordinate no longer: who waits is told to look for another coordinator (16)."""
@@ -319,15 +331,20 @@ class CoordinatorRuntime:
             self._wind(slot)  # a bug in one group's timer is not the end of all others'
 
     def _run_timer(self, slot: Slot, key: Hashable, action: Action, instant: Instant) -> None:
-        outcome = action(instant)
-        if outcome is None:
-            return
+        retry_in: float | None = None
         try:
-            self._apply(slot, outcome, instant)
-        except BrokerError:
-            # A machine whose state comes from the log alone has not moved: the same again, later.
-            if outcome.replay and key not in slot.timers:
-                slot.timers.schedule(key, instant.now + RETRY_SECONDS, action)
+            outcome = action(instant)
+            try:
+                if outcome is not None:
+                    self._apply(slot, outcome, instant)
+            except BrokerError:
+                # A machine whose state comes from the log alone has not moved: run it again.
+                retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
+            self._background.succeeded(_TIMERS)
+        except Exception as error:  # noqa: BLE001 - one group's; the others' timers go on
+            retry_in = self._background.failed(_TIMERS, error)
+        if retry_in is not None and key not in slot.timers:
+            slot.timers.schedule(key, instant.now + retry_in, action)
 
     # what metrics show of it, asked from any thread
 
@@ -396,7 +413,6 @@ class CoordinatorRuntime:
 
     def _take_partitions(self, topic: Topic) -> None:
         """Coordinate the groups of each partition that we do not coordinate yet."""
-        from aiokq.broker.coordinator.shard import GroupShard
         from aiokq.broker.coordinator.shard_log import ShardLog
 
         if not self._partitions:
@@ -407,16 +423,8 @@ class CoordinatorRuntime:
             if partition.index in self._slots or partition.is_recovering:
                 continue  # told of again when it is recovered
             timers = Timers()
-            shard = GroupShard(
-                settings=self._settings,
-                timers=timers,
-                topics=self._view,
-                rng=self._random,
-                timeouts=self._group_configs,
-                rebalances=self._counters.group_rebalances,
-            )
             slot = self._slots[partition.index] = Slot(
-                partition, ShardLog(partition, self._cold_reads), shard, timers
+                partition, ShardLog(partition, self._cold_reads), self._new_shard(timers), timers
             )
             if slot.log.is_offline:
                 slot.state = ShardState.FAILED
@@ -425,17 +433,48 @@ class CoordinatorRuntime:
             else:
                 self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")
 
+    def _new_shard(self, timers: Timers) -> GroupShard:
+        """A shard of which nothing is loaded yet."""
+        from aiokq.broker.coordinator.shard import GroupShard
+
+        return GroupShard(
+            settings=self._settings,
+            timers=timers,
+            topics=self._view,
+            rng=self._random,
+            timeouts=self._group_configs,
+            rebalances=self._counters.group_rebalances,
+        )
+
     async def _load(self, slot: Slot) -> None:
-        began = self._clock.monotonic()
-        try:
-            records = await slot.log.replay(slot.shard)
-        except (KafkaStorage, CorruptRecord, OSError, EOFError) as error:
-            slot.state = ShardState.FAILED
-            logger.error("groups cannot be loaded: partition=%s: %s", slot.partition.name, error)
-            return
-        if slot.state is not ShardState.LOADING:
-            return
-        self._activate(slot)
+        """Replay the log; after an error that may pass, replay it again from its start.
+
+        Errors that do not pass: the log is damaged, or offline until the node starts again.
+        """
+        while True:
+            began = self._clock.monotonic()
+            try:
+                records = await slot.log.replay(slot.shard)
+                if slot.state is not ShardState.LOADING:
+                    return
+                self._activate(slot)
+                break
+            except Exception as error:  # noqa: BLE001 - the other shards go on
+                if slot.state is ShardState.CLOSED:
+                    return
+                slot.state = ShardState.FAILED
+                if isinstance(error, CorruptRecord | EOFError) or slot.log.is_offline:
+                    logger.error(
+                        "groups cannot be loaded: partition=%s: %s", slot.partition.name, error
+                    )
+                    return
+                await asyncio.sleep(self._background.failed(_LOAD, error))
+            if slot.state is ShardState.CLOSED:
+                return
+            slot.timers = Timers()
+            slot.shard = self._new_shard(slot.timers)
+            slot.state = ShardState.LOADING
+        self._background.succeeded(_LOAD)
         logger.info(
             "groups loaded: partition=%s records=%d groups=%d seconds=%.3f",
             slot.partition.name,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.local_log import LocalLog
     from aiokq.broker.log.segment import Segment
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.files import File, Files
     from aiokq.core.offload import Offload
 
@@ -61,10 +62,13 @@ class Flusher:
     """The flusher of one log directory. Used on the loop only, between ``start`` and the end of
     its supervisor."""
 
-    def __init__(self, files: Files, offload: Offload, disk: DiskTrouble) -> None:
+    def __init__(
+        self, files: Files, offload: Offload, disk: DiskTrouble, background: BackgroundWork
+    ) -> None:
         self._files = files
         self._offload = offload
         self._disk = disk
+        self._background = background
         # up to which offset each log is to be synced; None for its end by then
         self._wanted: dict[LocalLog, int | None] = {}
         self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
@@ -124,18 +128,26 @@ class Flusher:
         """Sync all that is wanted by now. Shielded: a close may not overtake it."""
         wanted, self._wanted = self._wanted, {}
         pending: list[PendingFlush] = []
-        for log, before in wanted.items():
-            try:
-                one = log.begin_flush(before)
-            except KafkaStorage:  # logged where it was met
-                if self._disk.failure is None:
-                    self.flush_within(log, AGAIN_SECONDS)  # when there may be descriptors
-            else:
-                if one is not None:
-                    pending.append(one)
         try:
+            for log, before in wanted.items():
+                try:
+                    one = log.begin_flush(before)
+                except KafkaStorage:  # logged where it was met
+                    if self._disk.failure is None:
+                        self.flush_within(log, AGAIN_SECONDS)  # when there may be descriptors
+                else:
+                    if one is not None:
+                        pending.append(one)
             if pending:
                 await shielded(self._finish(pending), name="sync logs")
+        except Exception as error:  # noqa: BLE001 - what was synced is not known
+            seconds = self._background.failed("flush logs", error)
+            for one in pending:
+                one.log.redo_flush(one)
+            for log in wanted:
+                self.flush_within(log, seconds)
+        else:
+            self._background.succeeded("flush logs")
         finally:
             for log in wanted:
                 log.wake_waiters()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from aiokq.broker.file_deletion import FileDeletion
+from aiokq.core.background import FAIL_ON_BUGS
+from aiokq.core.counters import BrokerCounters
 from aiokq.core.offload import InlineOffload
-from aiokq.core.supervisor import Supervisor
+from aiokq.core.supervisor import State, Supervisor
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.harness import Broker, batch
 from tests.unit.broker.log.samples import NOW_MS
+from tests.unit.broker.test_maintenance import background
 
 
 def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
@@ -18,7 +23,7 @@ def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
     async def main(world: Simulation) -> None:
         gone: list[str] = []
         async with Supervisor("test") as supervisor:
-            deletion = FileDeletion(InlineOffload(), supervisor)
+            deletion = FileDeletion(InlineOffload(), supervisor, background())
             deletion.later(
                 [(1000, lambda: gone.append("second")), (3_600_000, lambda: gone.append("hour"))]
             )
@@ -29,6 +34,55 @@ def test_each_removal_has_its_own_delay_and_a_stop_waits_for_none():
             await deletion.close()
             assert gone == ["second", "hour"]
             await deletion.close()
+
+    run(1, main)
+
+
+def test_a_removal_that_fails_is_tried_again_and_keeps_no_other_from_going(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A bug in one of a thousand removals: the node goes on, and so do the others."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+
+    async def main(world: Simulation) -> None:
+        gone: list[str] = []
+        tries = 0
+
+        def fails_twice() -> None:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise ZeroDivisionError
+            gone.append("first")
+
+        counters = BrokerCounters()
+        async with Supervisor("test") as supervisor:
+            deletion = FileDeletion(InlineOffload(), supervisor, background(counters))
+            deletion.later([(0, fails_twice), (0, lambda: gone.append("second"))])
+            deletion.hurry()
+            await asyncio.sleep(0.5)
+            assert gone == ["second"]
+            await asyncio.sleep(3)
+            assert gone == ["second", "first"]
+            assert counters.background_failures == {"remove deleted files": 2}
+            assert supervisor.state is State.OPEN
+
+    run(1, main)
+
+
+def test_a_removal_that_fails_does_not_keep_a_stop_waiting(monkeypatch: pytest.MonkeyPatch):
+    """What is left, the next start removes."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+
+    async def main(world: Simulation) -> None:
+        def fails() -> None:
+            raise ZeroDivisionError
+
+        async with Supervisor("test") as supervisor:
+            deletion = FileDeletion(InlineOffload(), supervisor, background())
+            deletion.later([(1000, fails)])
+            await deletion.close()
+            assert len(deletion) == 0
 
     run(1, main)
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 
 import pytest
 
 from aiokq.broker.maintenance import Job, Maintenance
+from aiokq.core.background import FAIL_ON_BUGS, BackgroundWork
+from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import KafkaStorage
-from aiokq.core.supervisor import Supervisor
+from aiokq.core.supervisor import State, Supervisor
 from tests.sim.harness.simulation import Simulation, run
+
+
+def background(counters: BrokerCounters | None = None) -> BackgroundWork:
+    return BackgroundWork(counters or BrokerCounters(), asyncio.get_running_loop().time)
 
 
 def test_a_job_runs_once_per_interval_and_first_after_half_a_minute_at_most():
@@ -24,7 +32,7 @@ def test_a_job_runs_once_per_interval_and_first_after_half_a_minute_at_most():
             ran.append(round(loop.time() - began, 3))
 
         async with Supervisor("test") as supervisor:
-            Maintenance(supervisor).start([Job("note", lambda: 300_000, note)])
+            Maintenance(supervisor, background()).start([Job("note", lambda: 300_000, note)])
             await asyncio.sleep(700)
         assert ran == [30, 330, 630]
 
@@ -46,37 +54,93 @@ def test_a_changed_interval_counts_from_the_next_run_on():
             interval_ms = 5000
 
         async with Supervisor("test") as supervisor:
-            Maintenance(supervisor).start([Job("note", lambda: interval_ms, note)])
+            Maintenance(supervisor, background()).start([Job("note", lambda: interval_ms, note)])
             await asyncio.sleep(12)
         assert ran == [1, 6, 11]
 
     run(1, main)
 
 
-def test_a_job_that_the_disk_refuses_is_logged_and_runs_again(
+def test_a_job_that_fails_is_logged_counted_and_tried_again_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ):
-    """A checkpoint that cannot be written now may be written in a minute."""
+    """A checkpoint that cannot be written now may be written in a minute; a module that cannot be
+    imported for want of descriptors may be there when some are free."""
 
     async def main(world: Simulation) -> None:
-        ran = 0
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ran: list[float] = []
+        counters = BrokerCounters()
+        errors = [KafkaStorage("no room"), OSError(errno.EMFILE, "Too many open files")] * 5
 
         async def refuse() -> None:
-            nonlocal ran
-            ran += 1
+            ran.append(round(loop.time() - began, 3))
+            if errors:
+                raise errors.pop(0)
+
+        async with Supervisor("test") as supervisor:
+            Maintenance(supervisor, background(counters)).start(
+                [Job("refused", lambda: 1000, refuse)]
+            )
+            await asyncio.sleep(305.5)
+            assert supervisor.state is State.OPEN
+        pauses = [after - before for before, after in itertools.pairwise(ran)]
+        assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 1]
+        assert counters.background_failures == {"refused": 10}
+
+    run(1, main)
+    assert "task='refused' error=no room times=1" in caplog.text
+    assert "Too many open files" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_job_that_fails_is_not_tried_sooner_than_it_would_have_run():
+    """To compact a log until the disk is full takes long: not every second."""
+
+    async def main(world: Simulation) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ran: list[float] = []
+
+        async def refuse() -> None:
+            ran.append(round(loop.time() - began, 3))
             raise KafkaStorage("no room")
 
         async with Supervisor("test") as supervisor:
-            Maintenance(supervisor).start([Job("refused", lambda: 1000, refuse)])
-            await asyncio.sleep(3.5)
-        assert ran == 3
+            Maintenance(supervisor, background()).start([Job("refused", lambda: 15_000, refuse)])
+            await asyncio.sleep(120)
+        assert ran == [15, 30, 45, 60, 75, 91]
 
     run(1, main)
-    assert "job failed: job='refused' error=no room" in caplog.text
 
 
-def test_a_job_with_a_bug_fails_the_node_and_is_not_hidden():
-    """An error nobody expected is not repeated every minute without anybody noticing."""
+def test_a_bug_in_a_job_is_logged_with_its_place_and_the_node_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A broker that ends for a bug in its cleaner helps nobody."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+
+    async def main(world: Simulation) -> None:
+        counters = BrokerCounters()
+
+        async def bug() -> None:
+            raise ZeroDivisionError
+
+        async with Supervisor("test") as supervisor:
+            Maintenance(supervisor, background(counters)).start([Job("bug", lambda: 1000, bug)])
+            await asyncio.sleep(600)
+            assert supervisor.state is State.OPEN
+        assert counters.background_failures["bug"] > 10
+
+    run(1, main)
+    lines = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert 3 < len(lines) < 20
+    assert "in bug" in caplog.text
+
+
+def test_a_bug_in_a_job_fails_the_node_where_tests_run():
+    """What is tried again without end would hide it."""
 
     async def main(world: Simulation) -> None:
         failures: list[BaseException] = []
@@ -84,11 +148,13 @@ def test_a_job_with_a_bug_fails_the_node_and_is_not_hidden():
         async def bug() -> None:
             raise ZeroDivisionError
 
-        supervisor = Supervisor("test", on_failure=failures.append)
+        supervisor = Supervisor("test")
         await supervisor.start()
-        Maintenance(supervisor).start([Job("bug", lambda: 1000, bug)])
+        work = BackgroundWork(BrokerCounters(), world.clock.monotonic, fatal=failures.append)
+        Maintenance(supervisor, work).start([Job("bug", lambda: 1000, bug)])
         await asyncio.sleep(2)
         assert [type(failure) for failure in failures] == [ZeroDivisionError]
+        assert supervisor.state is State.FAILED
         await supervisor.close()
 
     run(1, main)
