@@ -21,6 +21,7 @@ from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
+from aiokq.broker.warm_up import warm_up
 from aiokq.connection.server import Server, ServerLimits
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
@@ -297,6 +298,7 @@ class BrokerNode:
                 limits=self._limits(),
             )
             await self._server.start()
+            self._supervisor.spawn(warm_up(self.background), name="import modules")
         except BaseException:
             self._server = None
             await shielded(self.close(), name="close the broker that did not start")

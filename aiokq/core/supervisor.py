@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from enum import Enum, auto
@@ -54,6 +55,7 @@ class Supervisor:
         self, name: str, *, on_failure: Callable[[BaseException], None] | None = None
     ) -> None:
         self.name = name
+        self._pid = os.getpid()
         self._on_failure = on_failure
         self._state = State.NEW
         self._failed: BaseException | None = None
@@ -181,7 +183,9 @@ class Supervisor:
             raise
 
     def _fail(self, error: BaseException) -> None:
-        if self._failed is not None:
+        # A forked child that leaves its parent's loop may still run a step of the parent's tasks,
+        # in which asyncio finds no running loop. Nothing has failed for the parent.
+        if self._failed is not None or os.getpid() != self._pid:
             return
         self._failed = error
         if self._state is State.OPEN:

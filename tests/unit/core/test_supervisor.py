@@ -12,6 +12,7 @@ import uvloop
 
 from aiokq.core.errors import Closed
 from aiokq.core.supervisor import State, Supervisor, handed_over, shielded, unwrap
+from tests.forking import in_child, needs_fork
 
 
 async def forever() -> None:
@@ -512,3 +513,29 @@ async def test_a_caller_that_gives_up_does_not_wait_and_cancels_the_call(other: 
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.to_thread(ended.wait, 30)
+
+
+@needs_fork
+def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A child that leaves a loop by sys.exit() runs what is ready; asyncio has no loop there."""
+    failures: list[BaseException] = []
+
+    async def sleepy() -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(3600)
+
+    async def main() -> str:
+        async with Supervisor("test", on_failure=failures.append) as supervisor:
+            task = supervisor.spawn(sleepy(), name="sleepy")
+            await asyncio.sleep(0)
+
+            def step() -> str:
+                with pytest.raises(RuntimeError, match="no running event loop"):
+                    task.get_coro().send(None)  # type: ignore[union-attr]
+                return f"{failures} {caplog.messages}"
+
+            return in_child(step)
+
+    assert asyncio.run(main()) == "[] []"

@@ -1,0 +1,188 @@
+"""Imports the modules that a broker needs later, soon after it accepts: one at a time.
+
+Owns the list of these modules. The start does not import them, so that the broker accepts sooner.
+They are not left until they are used either: by then the process may have no descriptor left to
+open their files with, and the loop would stand still while it imports a whole coordinator.
+
+Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are missing here, and
+``tests/fault/test_late_imports.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.core.background import BackgroundWork
+
+__all__ = ["MODULES", "OPTIONAL", "warm_up"]
+
+PAUSE: Final = 0.01
+"""Seconds between two modules, in which clients are served; less than 2 for all modules."""
+
+OPTIONAL: Final = frozenset({"re2"})
+"""Modules that not every installation has."""
+
+MODULES: Final = (
+    "aiokq.wire.source",
+    "aiokq.wire.decode_source",
+    "aiokq.wire.encode_source",
+    "aiokq.wire.compile",
+    "aiokq.broker.log.cleaner",
+    "aiokq.broker.log.cleaner.choice",
+    "aiokq.broker.log.cleaner.batches",
+    "aiokq.broker.log.cleaner.transactions",
+    "aiokq.broker.log.cleaner.views",
+    "aiokq.records.legacy",
+    "aiokq.broker.log.cleaner.indexing",
+    "aiokq.broker.log.cleaner.manager",
+    "aiokq.broker.log.cleaned_segment",
+    "aiokq.broker.log.cleaner.rewriting",
+    "aiokq.broker.log.cleaner.statistics",
+    "aiokq.broker.log.cleaner.throttle",
+    "aiokq.broker.log.cleaner.cleaner",
+    "aiokq.core.nearest",
+    "shutil",
+    "lz4.frame",
+    "zstandard",
+    "cramjam",
+    "encodings.utf_16_be",
+    "aiokq.broker.log.capture",
+    "aiokq.broker.snapshot",
+    "aiokq.broker.config_changes",
+    "aiokq.broker.loggers",
+    "aiokq.broker.config_sources",
+    "aiokq.wire.describe_groups",
+    "aiokq.wire.group_records",
+    "aiokq.broker.coordinator.classic_member",
+    "aiokq.broker.coordinator.classic_states",
+    "aiokq.broker.coordinator.outcome",
+    "aiokq.wire.join_group",
+    "aiokq.wire.sync_group",
+    "aiokq.broker.coordinator.classic_rebalance",
+    "aiokq.wire.consumer_protocol",
+    "aiokq.broker.coordinator.classic_roster",
+    "aiokq.broker.coordinator.group",
+    "aiokq.wire.consumer_group_records",
+    "aiokq.broker.coordinator.records",
+    "aiokq.broker.coordinator.classic_group",
+    "aiokq.broker.coordinator.classic_join",
+    "aiokq.wire.heartbeat",
+    "aiokq.wire.leave_group",
+    "aiokq.broker.coordinator.classic_session",
+    "aiokq.assign",
+    "aiokq.assign.server_model",
+    "aiokq.assign.uniform_mixed",
+    "aiokq.assign.uniform",
+    "aiokq.assign.server",
+    "aiokq.broker.coordinator.consumer_regex",
+    "aiokq.broker.coordinator.consumer_context",
+    "aiokq.broker.coordinator.consumer_member",
+    "aiokq.broker.coordinator.consumer_image",
+    "aiokq.broker.coordinator.consumer_records",
+    "hashlib",
+    "aiokq.broker.coordinator.consumer_topics",
+    "aiokq.broker.coordinator.consumer_target",
+    "aiokq.wire.consumer_group_describe",
+    "aiokq.broker.coordinator.consumer_describe",
+    "aiokq.broker.coordinator.consumer_leave",
+    "aiokq.broker.coordinator.consumer_reconcile",
+    "aiokq.wire.consumer_group_heartbeat",
+    "aiokq.broker.coordinator.consumer_heartbeat",
+    "aiokq.broker.coordinator.consumer_group",
+    "aiokq.broker.coordinator.consumer_validation",
+    "aiokq.broker.coordinator.offsets",
+    "aiokq.wire.offset_commit",
+    "aiokq.wire.offset_delete",
+    "aiokq.wire.offset_fetch",
+    "aiokq.broker.coordinator.offset_requests",
+    "aiokq.wire.delete_groups",
+    "aiokq.wire.list_groups",
+    "aiokq.broker.coordinator.shard",
+    "aiokq.broker.coordinator.shard_batch",
+    "aiokq.broker.coordinator.shard_log",
+    "aiokq.broker.fetch_sessions",
+    "aiokq.broker.handlers.group_calls",
+    "aiokq.wire.produce",
+    "aiokq.broker.handlers.h00_produce",
+    "aiokq.wire.produced",
+    "aiokq.broker.handlers.h00_ordinary",
+    "aiokq.wire.fetch",
+    "aiokq.broker.handlers.h01_fetch",
+    "aiokq.wire.list_offsets",
+    "aiokq.broker.handlers.h02_list_offsets",
+    "aiokq.broker.handlers.operations",
+    "aiokq.wire.metadata",
+    "aiokq.broker.handlers.h03_metadata",
+    "aiokq.broker.handlers.h08_offset_commit",
+    "aiokq.broker.handlers.h09_offset_fetch",
+    "aiokq.wire.find_coordinator",
+    "aiokq.broker.handlers.h10_find_coordinator",
+    "aiokq.broker.handlers.h11_join_group",
+    "aiokq.broker.handlers.h12_heartbeat",
+    "aiokq.broker.handlers.h13_leave_group",
+    "aiokq.broker.handlers.h14_sync_group",
+    "aiokq.broker.handlers.h15_describe_groups",
+    "aiokq.broker.handlers.h16_list_groups",
+    "aiokq.broker.handlers.h18_api_versions",
+    "aiokq.wire.create_topics",
+    "aiokq.broker.handlers.h19_create_topics",
+    "aiokq.wire.delete_topics",
+    "aiokq.broker.handlers.h20_delete_topics",
+    "aiokq.wire.delete_records",
+    "aiokq.broker.handlers.h21_delete_records",
+    "aiokq.wire.init_producer_id",
+    "aiokq.broker.handlers.h22_init_producer_id",
+    "aiokq.wire.offset_for_leader_epoch",
+    "aiokq.broker.handlers.h23_offset_for_leader_epoch",
+    "aiokq.wire.describe_configs",
+    "aiokq.broker.handlers.h32_describe_configs",
+    "aiokq.wire.alter_configs",
+    "aiokq.broker.handlers.h33_alter_configs",
+    "aiokq.wire.describe_log_dirs",
+    "aiokq.broker.handlers.h35_describe_log_dirs",
+    "aiokq.wire.create_partitions",
+    "aiokq.broker.handlers.h37_create_partitions",
+    "aiokq.broker.handlers.h42_delete_groups",
+    "aiokq.wire.elect_leaders",
+    "aiokq.broker.handlers.h43_elect_leaders",
+    "aiokq.wire.incremental_alter_configs",
+    "aiokq.broker.handlers.h44_incremental_alter_configs",
+    "aiokq.wire.alter_partition_reassignments",
+    "aiokq.broker.handlers.h45_alter_partition_reassignments",
+    "aiokq.wire.list_partition_reassignments",
+    "aiokq.broker.handlers.h46_list_partition_reassignments",
+    "aiokq.broker.handlers.h47_offset_delete",
+    "aiokq.wire.describe_cluster",
+    "aiokq.broker.handlers.h60_describe_cluster",
+    "aiokq.broker.handlers.h68_consumer_group_heartbeat",
+    "aiokq.broker.handlers.h69_consumer_group_describe",
+    "aiokq.wire.list_config_resources",
+    "aiokq.broker.handlers.h74_list_config_resources",
+    "aiokq.wire.describe_topic_partitions",
+    "aiokq.broker.handlers.h75_describe_topic_partitions",
+    "aiokq.broker.warm_up",
+    "re2",
+)
+"""In this order no module imports another one of aiokq's."""
+
+
+async def warm_up(background: BackgroundWork) -> None:
+    """Import all of them.
+
+    Args:
+        background: told of an import that fails; it is tried again.
+    """
+    for name in MODULES:
+        while True:
+            try:
+                if name not in OPTIONAL or importlib.util.find_spec(name) is not None:
+                    importlib.import_module(name)
+                break
+            except Exception as error:  # noqa: BLE001 - mostly there is no descriptor left
+                await asyncio.sleep(background.failed("import modules", error))
+        await asyncio.sleep(PAUSE)
+    background.succeeded("import modules")
