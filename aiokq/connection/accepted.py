@@ -59,15 +59,22 @@ class AcceptedConnection:
     """One client of a server.
 
     Attributes:
-        context: what handlers are told; set when the connection is made.
+        context: what handlers are told.
         busy: a request is in work, or its response is being written.
         last_active: the loop's time of the last byte received, or of the end of being busy.
     """
 
-    def __init__(self, server: Server, scratch: bytearray | None, pool: FramePool) -> None:
+    def __init__(
+        self,
+        server: Server,
+        context: RequestContext,
+        scratch: bytearray | None,
+        pool: FramePool,
+    ) -> None:
         limits = server.limits
         self._server = server
         self._budget = server.budget
+        self._idle = server.idle
         self._clock = server.clock.monotonic  # for latencies: exact, where the loop's is of a turn
         self._loop = asyncio.get_running_loop()
         # With its bytes, those to give back when it is answered, and since when.
@@ -82,7 +89,7 @@ class AcceptedConnection:
         self._frame_started: float | None = None
         self._stopping = False
         self._error: KafkaError | None = None
-        self.context: RequestContext | None = None
+        self.context = context
         self.busy = False
         self.last_active = self._loop.time()
         self.transport = FrameTransport(
@@ -101,22 +108,20 @@ class AcceptedConnection:
     # -- what the transport reports
 
     def connected(self) -> None:
-        """Serve it, unless the server has too many."""
-        context = self._server.admit(self)
-        if context is not None:
-            self.context = context
-            try:
-                self._server.supervisor.spawn(
-                    self._serve(context), name=f"connection {self.transport.peer}"
-                )
-            except Closed as error:
-                self.transport.fail(error)
+        """Serve it."""
+        try:
+            self._server.supervisor.spawn(
+                self._serve(self.context), name=f"connection {self.context.peer}"
+            )
+        except Closed as error:
+            self.transport.fail(error)
 
     def bytes_received(self) -> None:
         """A request is under way; it counts against the server's memory."""
         self.last_active = now = self._loop.time()
         if self._frame_started is None:
             self._frame_started = now
+            self._idle.pop(self, None)
         self._account()
 
     def frames_received(self, frames: list[memoryview]) -> None:
@@ -150,6 +155,7 @@ class AcceptedConnection:
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
+            self._idle.pop(self, None)
         if len(queue) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
             self._pause(_Pause.BUSY)
 
@@ -168,9 +174,8 @@ class AcceptedConnection:
             logger.debug("connection closed: peer=%s reason=%s", self.transport.peer, error)
         self._account()
         self._budget.forget(self)
-        if self.context is not None:
-            self._server.forget(self)
-            self.context.disconnected()
+        self._server.forget(self)
+        self.context.disconnected()
 
     # -- what the server asks
 
@@ -208,18 +213,25 @@ class AcceptedConnection:
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
+            # Not idle before the loop has polled the socket: a request may have arrived already.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
             while not self._stopping:
                 if not self._frames:
                     if self._error is not None:
                         return
                     self._resume(_Pause.BUSY)
                     self._wake = self._loop.create_future()
+                    if self._frame_started is None:
+                        self._idle[self] = None
                     await self._wake
                     self._wake = None
                 elif not await self._handle_queued(context):
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
+        except Exception as error:  # noqa: BLE001 - a bug, of which the others must not hear
+            self._server.complain("none", context.peer, error)
         finally:
             self.busy = False
             self.last_active = self._loop.time()

@@ -1,7 +1,7 @@
-"""Owns the accepting side: a listener and its connections, their limits and their end.
+"""Owns the accepting side: a listener and its connections, from accepting to closing.
 
-What requests mean is the handler's business. The embedded broker stands on it, and the scripted
-peers of the tests.
+`admission` decides which connections may stay; the handler knows what requests mean. The embedded
+broker and the scripted peers of the tests are built on it.
 
 Source: Kafka `SocketServer.scala` (one request per connection, muting, connection limits).
 """
@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.accepted import AcceptedConnection
+from aiokq.connection.admission import Admission
 from aiokq.connection.context import CloseConnection, RequestContext, RequestHandler, Session
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
 from aiokq.connection.limits import FrameBudget, ServerLimits
 from aiokq.connection.pool import FramePool
-from aiokq.core.errors import Closed, ConnectionLost, ProtocolError
+from aiokq.core.background import BackgroundWork
+from aiokq.core.errors import Closed, ProtocolError
 from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from aiokq.connection.transport import FrameTransport
     from aiokq.core.clock import Clock
     from aiokq.core.counters import BrokerCounters
-    from aiokq.core.environment import Listener, Network
+    from aiokq.core.environment import Address, Listener, Network
 
 __all__ = [
     "CloseConnection",
@@ -79,6 +80,8 @@ class Server:
         self.counters = counters
         self.limits = limits or ServerLimits()
         self.budget = FrameBudget(self.limits.queued_max_request_bytes)
+        self._admission = Admission(self.limits, counters, now=clock.monotonic, listener=listener)
+        self.idle = self._admission.idle
         self.supervisor = Supervisor(f"server {listener}")
         self._network = network
         self._host = host
@@ -87,9 +90,8 @@ class Server:
         self._name = listener
         self._listener: Listener | None = None
         self._connections: dict[AcceptedConnection, None] = {}
-        self._per_host: Counter[str] = Counter()
         self._next_id = 0
-        self._refused = 0
+        self._background = BackgroundWork(counters, clock.monotonic)
         self._complaints = Repetitions(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
@@ -117,9 +119,7 @@ class Server:
         """
         await self.supervisor.start()
         try:
-            listener = await self._network.listen(
-                self._accept, self._host, self._port, ssl=self._ssl
-            )
+            listener = await self._network.listen(self, self._host, self._port, ssl=self._ssl)
         except BaseException:
             await self.supervisor.close()
             raise
@@ -153,43 +153,29 @@ class Server:
             if self._listener is not None:
                 await self._listener.wait_closed()
 
-    # -- for its connections
+    # -- for its listener
 
-    def admit(self, connection: AcceptedConnection) -> RequestContext | None:
-        """Take a new connection in; `None` if it is refused and closed."""
-        peer = connection.transport.peer
-        host = _host_of(peer)
-        reason = None
-        if self._closing:
-            reason = "the server is closing"
-        elif len(self._connections) >= self.limits.max_connections:
-            reason = f"max.connections={self.limits.max_connections}"
-        elif self._per_host[host] >= self.limits.max_connections_per_ip:
-            reason = f"max.connections.per.ip={self.limits.max_connections_per_ip}"
-        if reason is not None:
-            self.counters.connections_refused += 1
-            # One line per sweep: who opens connections in a loop must not fill the disk.
-            if self._refused == 0:
-                logger.warning("connection refused: peer=%s reason=%s", peer, reason)
-            self._refused += 1
-            connection.transport.fail(ConnectionLost(f"refused: {reason}"))
+    def accept(self, peer: Address, *, scarce: bool) -> FrameTransport | None:
+        """Take a connection in; None if it is refused."""
+        host = f"[{peer.host}]" if ":" in peer.host else peer.host
+        if self._closing or not self._admission.admit(str(peer), host, scarce=scarce):
             return None
         self._next_id += 1
+        context = RequestContext(self._next_id, str(peer), host, self._name)
+        connection = AcceptedConnection(self, context, self._scratch, self._pool)
         self._connections[connection] = None
-        self._per_host[host] += 1
-        self.counters.connections_accepted += 1
-        self.counters.connections.value += 1
-        return RequestContext(self._next_id, peer, host, self._name)
+        return connection.transport
+
+    def make_room(self) -> bool:
+        """Close the connection that has been idle longest; False if there is none."""
+        return self._admission.make_room()
+
+    # -- for its connections
 
     def forget(self, connection: AcceptedConnection) -> None:
-        """A connection that was admitted is gone."""
+        """A connection that was accepted is gone."""
         del self._connections[connection]
-        assert connection.context is not None
-        host = connection.context.peer_host
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
-        self.counters.connections.value -= 1
+        self._admission.leave(connection, connection.context.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -219,9 +205,6 @@ class Server:
 
     # -- inside
 
-    def _accept(self) -> FrameTransport:
-        return AcceptedConnection(self, self._scratch, self._pool).transport
-
     async def _sweep(self) -> None:
         """Look for connections that are idle or half dead."""
         limits = self.limits
@@ -232,12 +215,11 @@ class Server:
             await asyncio.sleep(interval)
             now = loop.time()
             for connection in list(self._connections):
-                connection.check(now)
-            if self._refused > 1:
-                logger.warning(
-                    "connections refused: count=%d listener=%s", self._refused, self._name
-                )
-            self._refused = 0
+                try:
+                    connection.check(now)
+                except Exception as error:  # noqa: BLE001 - one connection's; the next sweep tries again
+                    self._background.failed("sweep of connections", error)
+            self._admission.report()
 
     async def _wait_empty(self, timeout: float) -> None:
         if not self._connections:
@@ -255,7 +237,3 @@ class Server:
                     len(self._connections),
                     timeout,
                 )
-
-
-def _host_of(peer: str) -> str:
-    return peer.rpartition(":")[0]

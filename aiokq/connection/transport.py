@@ -155,7 +155,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss with the cause known best."""
+        """Report the loss with the cause known best, also if the connection was never made."""
+        if self._lost:
+            return
         self._lost = self._ended = True
         self._descriptor = None
         self._drop_held()

@@ -320,7 +320,12 @@ class BrokerCounters(_Counters):
     )
     connections: Gauge = _gauge("connections", "Open connections.")
     connections_accepted: int = _counter("connections", "Connections accepted.")
-    connections_refused: int = _counter("connections", "Connections above the limit.")
+    connections_refused: int = _counter(
+        "connections", "Connections closed at once: above a limit, or there was no descriptor left."
+    )
+    connections_closed_for_room: int = _counter(
+        "connections", "Idle connections closed to make room, as few descriptors were left."
+    )
     fetches_waiting: Gauge = _gauge("requests", "Fetches that wait for records (long poll).")
     groups: GaugeBy = _gauge_by(
         ("type", "state"),

@@ -34,6 +34,30 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Acceptor(Protocol):
+    """Decides about the connections of a listener. Called on the loop; must not block."""
+
+    def accept(self, peer: Address, *, scarce: bool) -> asyncio.BaseProtocol | None:
+        """The protocol for a new connection; None to close it at once.
+
+        `connection_lost` of that protocol is called in any case, also if no transport can be made
+        and `connection_made` was never called.
+
+        Args:
+            scarce: only the descriptors that are kept for files are left. The acceptor should
+                refuse the connection or abort another one for it.
+        """
+        ...
+
+    def make_room(self) -> bool:
+        """Abort an idle connection, as files have taken descriptors of their reserve.
+
+        Returns:
+            False if there is none.
+        """
+        ...
+
+
 class Listener(Protocol):
     """A listening socket."""
 
@@ -71,7 +95,7 @@ class Network(Protocol):
 
     async def listen(
         self,
-        factory: Callable[[], asyncio.BaseProtocol],
+        acceptor: Acceptor,
         host: str | None,
         port: int,
         *,

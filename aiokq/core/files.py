@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from aiokq.core.descriptors import PROCESS
 from aiokq.core.frozen import frozen
 from aiokq.core.locks import FileLock
 from aiokq.core.types import Buffer
@@ -344,7 +345,9 @@ class OsFiles:
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        return OsFile(os.open(path, flags, 0o644), os.fspath(path))
+        file = OsFile(os.open(path, flags, 0o644), os.fspath(path))
+        PROCESS.taken()
+        return file
 
     def listdir(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))

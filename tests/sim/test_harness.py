@@ -19,6 +19,7 @@ import pytest
 
 from aiokq.core.environment import Address
 from tests.sim.harness.loop import SimDeadlock, SimLivelock, SimTimeout
+from tests.sim.harness.network import Always
 from tests.sim.harness.simulation import Simulation, SimulationFailed, run
 from tests.sim.harness.transport import HIGH_WATER, WINDOW, Wire
 
@@ -95,7 +96,7 @@ async def pair(world: Simulation, server=Stream, client=Stream) -> tuple[Stream,
         accepted.append(server())
         return accepted[-1]
 
-    await world.network.at(SERVER).listen(accept, None, 9092)
+    await world.network.at(SERVER).listen(Always(accept), None, 9092)
     _, protocol = await world.network.at(CLIENT).connect(client, Address(SERVER, 9092))
     return protocol, accepted[0], world.network.wires[-1]
 
@@ -293,7 +294,7 @@ def test_close_flushes_and_abort_does_not():
     async def another(world: Simulation, old: Stream) -> tuple[Stream, Stream]:
         accepted: list[Stream] = []
         await world.network.at(SERVER).listen(
-            lambda: accepted.append(Stream()) or accepted[-1], None, 9093
+            Always(lambda: accepted.append(Stream()) or accepted[-1]), None, 9093
         )
         _, client = await world.network.at(CLIENT).connect(Stream, Address(SERVER, 9093))
         return client, accepted[0]
@@ -351,14 +352,14 @@ def test_refused_taken_and_foreign_addresses_are_os_errors():
         here = world.network.at(SERVER)
         with pytest.raises(ConnectionRefusedError):
             await here.connect(Stream, Address("127.0.0.1", 9092))
-        listener = await here.listen(Stream, "127.0.0.1", 0)
+        listener = await here.listen(Always(Stream), "127.0.0.1", 0)
         await here.connect(Stream, Address("127.0.0.1", listener.port))
         with pytest.raises(ConnectionRefusedError):  # bound to the loopback only
             await world.network.at(CLIENT).connect(Stream, Address(SERVER, listener.port))
         with pytest.raises(OSError, match="in use"):
-            await here.listen(Stream, None, listener.port)
+            await here.listen(Always(Stream), None, listener.port)
         with pytest.raises(OSError, match="assign"):
-            await here.listen(Stream, "10.9.9.9", 0)
+            await here.listen(Always(Stream), "10.9.9.9", 0)
         listener.close()
         await listener.wait_closed()
         with pytest.raises(ConnectionRefusedError):
@@ -502,7 +503,7 @@ def test_a_cancelled_connect_leaves_no_connection():
     async def main(world: Simulation) -> None:
         accepted: list[Stream] = []
         await world.network.at(SERVER).listen(
-            lambda: accepted.append(Stream()) or accepted[-1], None, 9092
+            Always(lambda: accepted.append(Stream()) or accepted[-1]), None, 9092
         )
         connecting = asyncio.create_task(
             world.network.at(CLIENT).connect(Stream, Address(SERVER, 9092))
@@ -521,7 +522,7 @@ def test_a_cancelled_connect_leaves_no_connection():
 
 async def busy(world: Simulation) -> int:
     """Several clients talk to an echo; connections are cut by chance."""
-    await world.network.at(SERVER).listen(Echo, None, 9092)
+    await world.network.at(SERVER).listen(Always(Echo), None, 9092)
     echoed = 0
 
     async def talk(number: int) -> None:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from aiokq.core.background import FAIL_ON_BUGS
+
 START_WITHIN = 60.0
 STOP_WITHIN = 60.0
 """Seconds: what a broker takes on a machine that has much else to do."""
@@ -100,7 +102,11 @@ class BrokerUnderTest:
             log.write(f"--- start {self.starts}\n")
             log.flush()
             self.process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=log, text=True
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {FAIL_ON_BUGS: "1"},
             )
         assert self.process.stdout is not None
         said = select.poll()  # select() takes no descriptor past 1,023
@@ -203,9 +209,7 @@ class BrokerUnderTest:
 
     def _explains(self, trace: str) -> bool:
         """Whether a fault that happened is what a traceback is about."""
-        if "memory" in self.explained:
-            return True
-        return "descriptors" in self.explained and "Too many open files" in trace
+        return "memory" in self.explained
 
     def damage(self) -> list[str]:
         """What `aiokq log verify` calls an error, of a broker that was stopped."""

@@ -15,7 +15,7 @@ import ssl as ssl_module
 from collections.abc import Callable
 from typing import TypeVar
 
-from aiokq.core.environment import Address
+from aiokq.core.environment import Acceptor, Address
 from tests.sim.harness.loop import SimLoop
 from tests.sim.harness.trace import Trace
 from tests.sim.harness.transport import SEGMENT, MemoryTransport, Wire
@@ -36,7 +36,7 @@ class MemoryListener:
         host: str,
         port: int,
         address: str | None,
-        factory: Callable[[], asyncio.BaseProtocol],
+        acceptor: Acceptor,
     ) -> None:
         self._network = network
         self.host = host
@@ -44,7 +44,7 @@ class MemoryListener:
         self.address = address
         """The address it is bound to, None for all of the machine's."""
         self._port = port
-        self.factory = factory
+        self.acceptor = acceptor
 
     @property
     def port(self) -> int:
@@ -83,6 +83,8 @@ class MemoryNetwork:
         self.bytes_per_second = bytes_per_second
         self.wires: list[Wire] = []
         """Connections that are open at one end at least, oldest first."""
+        self.scarce: Callable[[], bool] = lambda: False
+        """Whether the programs that accept connections are short of descriptors."""
         self._random = random
         self._names: dict[str, list[str]] = {"localhost": [LOOPBACK]}
         self._listeners: dict[tuple[str, int], list[MemoryListener]] = {}
@@ -286,7 +288,12 @@ class HostNetwork:
         )
         network.wires.append(wire)
         network.trace.add("net.connect", str(wire))
-        wire.server._connect(listener.factory())
+        accepted = listener.acceptor.accept(
+            Address(own, wire.client.names[0][1]), scarce=network.scarce()
+        )
+        wire.server._connect(asyncio.Protocol() if accepted is None else accepted)
+        if accepted is None:
+            wire.server.close()
         try:
             await asyncio.sleep(network._latency())
             await network._until_joined(self.host, machine)
@@ -302,7 +309,7 @@ class HostNetwork:
 
     async def listen(
         self,
-        factory: Callable[[], asyncio.BaseProtocol],
+        acceptor: Acceptor,
         host: str | None,
         port: int,
         *,
@@ -322,9 +329,22 @@ class HostNetwork:
         for other in network._bound(self.host, port):
             if address is None or other.address is None or other.address == address:
                 raise _os_error(errno.EADDRINUSE, f"{host}:{port}")
-        listener = MemoryListener(network, self.host, port, address, factory)
+        listener = MemoryListener(network, self.host, port, address, acceptor)
         network._listen(listener)
         return listener
+
+
+class Always:
+    """Accepts every connection, with a protocol from `factory`."""
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._factory = factory
+
+    def accept(self, peer: Address, *, scarce: bool) -> asyncio.BaseProtocol:
+        return self._factory()
+
+    def make_room(self) -> bool:
+        return False
 
 
 def _refuse_tls(context: ssl_module.SSLContext | None) -> None:

@@ -26,6 +26,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 from tests.peers.scripted import Call, Close, ScriptedCluster, Silence
+from tests.sim.harness.network import Always
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.connection.support import BROKER, RawServer, client, metadata, one_broker
 
@@ -133,7 +134,7 @@ def test_what_is_no_kafka_is_called_by_its_name(answer: bytes, told: str) -> Non
 
     async def main(simulation: Simulation) -> None:
         network = simulation.network.at(BROKER)
-        listener = await network.listen(lambda: RawServer(answer), None, 80)
+        listener = await network.listen(Always(lambda: RawServer(answer)), None, 80)
         async with client(simulation) as world:
             node = world.node(BROKER, 80)
             with pytest.raises(ProtocolError, match=told):

@@ -12,6 +12,7 @@ from aiokq.connection.node import Node, NodeDown, NodeUp, Purpose
 from aiokq.connection.options import ConnectionOptions
 from aiokq.core.errors import Closed, ConnectionLost
 from tests.peers.scripted import Close, Delay, ScriptedCluster, Silence
+from tests.sim.harness.network import Always
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.connection.support import BROKER, RawServer, client, metadata, one_broker
 
@@ -181,7 +182,7 @@ def test_an_error_names_every_address_and_what_was_wrong_with_it() -> None:
     async def main(simulation: Simulation) -> None:
         network = simulation.network
         network.name("kafka.example", "10.0.0.2", "10.0.0.3")
-        await network.at("10.0.0.3").listen(lambda: RawServer(None), None, 9092)
+        await network.at("10.0.0.3").listen(Always(lambda: RawServer(None)), None, 9092)
         async with client(simulation) as world:
             node = world.node("kafka.example", 9092, node_id=-1)
             with pytest.raises(ConnectionLost) as caught:

@@ -18,6 +18,7 @@ from aiokq.core import forks, locks, watchdog
 from aiokq.core.files import OsFiles
 from aiokq.core.watchdog import Watchdog
 from tests.forking import LIMIT, LivingChild, in_child, needs_fork
+from tests.sim.harness.network import Always
 
 pytestmark = needs_fork
 
@@ -214,7 +215,7 @@ def test_a_listening_socket_is_closed_in_the_child_and_serves_the_parent() -> No
                 accepted.set()
                 transport.close()  # type: ignore[attr-defined]
 
-        listener = await TcpNetwork().listen(Accepted, "127.0.0.1", 0)
+        listener = await TcpNetwork().listen(Always(Accepted), "127.0.0.1", 0)
         with LivingChild():
             await asyncio.open_connection("127.0.0.1", listener.port)
             async with asyncio.timeout(30):

@@ -1,0 +1,152 @@
+"""Owns which connections a server accepts, and which idle one is closed to make room.
+
+Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``; ``Selector.lowestPriorityChannel`` for
+the connection that has been idle longest. Kafka does not make room when descriptors run out.
+Tests: ``tests/unit/connection/test_admission.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import Closed
+
+if TYPE_CHECKING:
+    from aiokq.connection.accepted import AcceptedConnection
+    from aiokq.connection.limits import ServerLimits
+    from aiokq.core.counters import BrokerCounters
+
+__all__ = ["Admission"]
+
+logger = logging.getLogger("aiokq.connection")
+
+LOG_SECONDS: Final = 60.0
+"""Seconds between two log lines of a kind: a client that connects in a loop must not fill the
+disk."""
+
+LOOKED_AT: Final = 16
+"""Idle connections examined per call: some may have output that their clients do not read. The
+next call examines the next ones, so that no call takes long."""
+
+
+class Admission:
+    """The connections of one server, counted, and those of them that are idle.
+
+    Args:
+        now: seconds on a monotonic clock.
+        listener: its name, for logs.
+
+    Attributes:
+        idle: connections with no request in work, queued or received in part; idle longest first.
+    """
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        counters: BrokerCounters,
+        *,
+        now: Callable[[], float],
+        listener: str,
+    ) -> None:
+        self.idle: OrderedDict[AcceptedConnection, None] = OrderedDict()
+        self._limits = limits
+        self._counters = counters
+        self._open = 0
+        self._per_host: Counter[str] = Counter()
+        self._limited = _Line(now, f"connections refused: listener={listener}")
+        self._scarce = _Line(now, f"out of descriptors: listener={listener}")
+
+    def admit(self, peer: str, host: str, *, scarce: bool) -> bool:
+        """Whether a new connection may stay; if so it is counted until `leave`.
+
+        Args:
+            scarce: the process is short of descriptors: another connection has to go for it.
+        """
+        limits, counters = self._limits, self._counters
+        if self._open >= limits.max_connections:
+            return self._refuse(peer, f"max.connections={limits.max_connections}")
+        if self._per_host[host] >= limits.max_connections_per_ip:
+            return self._refuse(peer, f"max.connections.per.ip={limits.max_connections_per_ip}")
+        if scarce and not self.make_room():
+            counters.connections_refused += 1
+            self._scarce.note(refused=1)
+            return False
+        self._open += 1
+        self._per_host[host] += 1
+        counters.connections_accepted += 1
+        counters.connections.value += 1
+        return True
+
+    def make_room(self) -> bool:
+        """Close the connection that has been idle longest; False if there is none."""
+        idle = self.idle
+        for _ in range(min(LOOKED_AT, len(idle))):
+            connection, _ = idle.popitem(last=False)
+            if connection.transport.closing:
+                continue
+            if connection.transport.unsent:
+                idle[connection] = None
+                continue
+            # Nothing unsent is lost. An orderly close may wait for the client, with TLS.
+            connection.transport.fail(Closed("idle, and the process is out of descriptors"))
+            self._counters.connections_closed_for_room += 1
+            self._scarce.note(closed_idle=1)
+            return True
+        return False
+
+    def leave(self, connection: AcceptedConnection, host: str) -> None:
+        """A connection that was admitted is gone."""
+        self.idle.pop(connection, None)
+        self._open -= 1
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+        self._counters.connections.value -= 1
+
+    def report(self) -> None:
+        """Log what happened since the last line; to be called now and then."""
+        self._limited.report()
+        self._scarce.report()
+
+    def _refuse(self, peer: str, reason: str) -> bool:
+        self._counters.connections_refused += 1
+        self._limited.note(f"peer={peer} reason={reason}", refused=1)
+        return False
+
+
+class _Line:
+    """A warning logged at once, then once a minute with the counts since the last line."""
+
+    __slots__ = ("_counts", "_detail", "_logged_at", "_now", "_text")
+
+    def __init__(self, now: Callable[[], float], text: str) -> None:
+        self._now = now
+        self._text = text
+        self._counts: Counter[str] = Counter()
+        self._detail = ""
+        self._logged_at: float | None = None
+
+    def note(self, detail: str = "", **counts: int) -> None:
+        """It happened.
+
+        Args:
+            detail: more about this time; the line shows that of the latest.
+        """
+        self._counts.update(counts)
+        self._detail = detail
+        self.report()
+
+    def report(self) -> None:
+        """Log, if there is something and the last line is a minute old."""
+        if not self._counts:
+            return
+        now = self._now()
+        if self._logged_at is not None and now - self._logged_at < LOG_SECONDS:
+            return
+        self._logged_at = now
+        counts = " ".join(f"{name}={count}" for name, count in self._counts.items())
+        logger.warning("%s %s", self._text, f"{counts} {self._detail}".rstrip())
+        self._counts.clear()

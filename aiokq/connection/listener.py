@@ -1,0 +1,345 @@
+"""Owns listening sockets: accepts connections and gives each one a transport.
+
+The acceptor decides which connections stay. The accept loops of asyncio and uvloop are not used:
+when the process has no descriptor left, asyncio's tries a thousand times per turn of the loop and
+logs each failure, and uvloop's leaves clients waiting.
+
+Tests: tests/unit/connection/test_listener.py, tests/fault/test_descriptors.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import logging
+import os
+import socket
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core import forks
+from aiokq.core.environment import Acceptor, Address
+from aiokq.core.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    import ssl as ssl_module
+
+    from aiokq.core.descriptors import Descriptors
+
+__all__ = ["TcpListener", "bind"]
+
+logger = logging.getLogger("aiokq.connection")
+
+_BACKLOG: Final = 1024
+
+_PER_TURN: Final = 64
+"""Connections accepted in one turn of the loop, so that the others are served meanwhile."""
+
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+_CLIENT_GONE: Final = frozenset(
+    getattr(errno, name, errno.ECONNABORTED)
+    for name in (
+        *("ECONNABORTED", "EPROTO", "ENETDOWN", "ENOPROTOOPT", "EHOSTDOWN", "ENONET"),
+        *("EHOSTUNREACH", "EOPNOTSUPP", "ENETUNREACH", "ETIMEDOUT", "EPERM"),
+    )
+)
+"""Errors of accept() that concern one connection and not the socket: Linux reports what happened
+to the connection before it was accepted, and EPERM if a firewall forbids it."""
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds without accepting after the system refused; doubled while it goes on refusing."""
+
+_WATCH_SECONDS: Final = 1.0
+"""Seconds between two checks whether the reserve of descriptors is still there."""
+
+_LOG_AGAIN: Final = 60.0
+"""Seconds between two log lines about a system that refuses."""
+
+
+class TcpListener:
+    """Listening TCP sockets on the running loop, all with one port.
+
+    Forked children close their copies of them.
+
+    Args:
+        sockets: bound, not listening yet; closed by `close`.
+        acceptor: decides about each connection.
+        descriptors: tells when they become scarce.
+        ssl: for a TLS listener.
+
+    Attributes:
+        port: also where 0 was asked for.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        acceptor: Acceptor,
+        *,
+        descriptors: Descriptors,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> None:
+        self.port: int = sockets[0].getsockname()[1]
+        self._sockets = sockets
+        self._inherited = [forks.Descriptor(sock.fileno()) for sock in sockets]
+        # For a listener whose loop was closed before it: its port is given back with the object.
+        weakref.finalize(self, _close_in, os.getpid(), sockets).atexit = False
+        self._acceptor = acceptor
+        self._descriptors = descriptors
+        self._ssl = ssl
+        self._loop = asyncio.get_running_loop()
+        self._supervisor = Supervisor("listener")
+        self._connecting: set[asyncio.Task[Exception | None]] = set()
+        # Closed to accept a connection when there is no other descriptor. A client left in the
+        # system's queue would not learn that it is refused, and the socket would stay readable.
+        self._spare = _Spare()
+        self._resumption: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._pause_seconds = _FIRST_PAUSE
+        self._logged_at: float | None = None
+        self._keeping = False
+        self._pid = os.getpid()  # a forked child has the loop's descriptors, and must not wake it
+        self._closed = False
+
+    async def start(self) -> None:
+        """Listen and accept.
+
+        Raises:
+            OSError: another program listens there.
+        """
+        await self._supervisor.start()
+        for sock in self._sockets:
+            sock.setblocking(False)
+            sock.listen(_BACKLOG)
+        self._spare.take()
+        self._resume()
+        self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
+        self._descriptors.add_keeper(self._reserve_taken)
+
+    def close(self) -> None:
+        """Accept no more; connections that are not handed over yet are closed. Safe twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._descriptors.remove_keeper(self._reserve_taken)
+        self._stop_accepting()
+        for timer in (self._resumption, self._watch):
+            if timer is not None:
+                timer.cancel()
+        for sock in self._sockets:
+            sock.close()
+        self._spare.give_up()
+        for task in self._connecting:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until nothing of it is left."""
+        await self._supervisor.close()
+
+    # -- accepting
+
+    def _ready(self, sock: socket.socket) -> None:
+        """Take the connections that wait, a bounded number per turn of the loop."""
+        for _ in range(_PER_TURN):
+            if self._closed:
+                return  # by the acceptor
+            if not self._spare.take():
+                self._pause("out of descriptors")
+                return
+            scarce = False
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _CLIENT_GONE:
+                    continue
+                if error.errno not in _NO_DESCRIPTOR:
+                    self._pause(str(error))
+                    return
+                self._spare.give_up()
+                try:
+                    connection, address = sock.accept()
+                except OSError as again:  # another thread took the descriptor
+                    if not isinstance(again, BlockingIOError):
+                        self._pause(str(again))
+                    return
+                scarce = True
+            self._descriptors.opened()
+            self._pause_seconds = _FIRST_PAUSE
+            scarce = scarce or self._descriptors.missing() > 0
+            self._hand_over(connection, Address(address[0], address[1]), scarce)
+            if scarce:
+                return  # the connection closed for this one frees its descriptor in the next turn
+
+    def _hand_over(self, connection: socket.socket, peer: Address, scarce: bool) -> None:
+        protocol = None
+        try:
+            connection.setblocking(False)
+            protocol = self._acceptor.accept(peer, scarce=scarce)
+        finally:
+            if protocol is None:
+                connection.close()
+        if protocol is not None:
+            task = self._supervisor.spawn(self._connect(connection, protocol), name=f"take {peer}")
+            self._connecting.add(task)
+            task.add_done_callback(functools.partial(self._connected, connection, protocol))
+
+    async def _connect(
+        self, connection: socket.socket, protocol: asyncio.BaseProtocol
+    ) -> Exception | None:
+        """Give it a transport; returns the error if that fails, as in a TLS handshake."""
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
+        except Exception as error:  # noqa: BLE001 - of this connection: the others go on
+            logger.debug("connection failed before it was made: %r", error)
+            return error
+        return None
+
+    def _connected(
+        self,
+        connection: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        task: asyncio.Task[Exception | None],
+    ) -> None:
+        self._connecting.discard(task)
+        error = None if task.cancelled() else task.result()
+        if task.cancelled() or error is not None:
+            connection.close()
+            protocol.connection_lost(error)
+
+    # -- when there are few descriptors
+
+    def _look_at_reserve(self) -> None:
+        """Descriptors that other code opened are noticed only here."""
+        self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
+        self._keep_reserve()
+
+    def _reserve_taken(self) -> None:
+        """In any thread: have the reserve restored soon, once for all files opened until then."""
+        if not self._keeping and os.getpid() == self._pid:
+            self._keeping = True
+            try:
+                self._loop.call_soon_threadsafe(self._keep_reserve)
+            except RuntimeError:  # a loop that was closed before its listener
+                self._descriptors.remove_keeper(self._reserve_taken)
+
+    def _keep_reserve(self) -> None:
+        """Close idle connections for the descriptors of the reserve that are in use."""
+        self._keeping = False
+        if self._closed:
+            return
+        for _ in range(self._descriptors.missing()):
+            if not self._acceptor.make_room():
+                return
+
+    def _pause(self, reason: str) -> None:
+        """Accept nothing for a while; else the loop would try again in every turn."""
+        now = self._loop.time()
+        if self._logged_at is None or now - self._logged_at >= _LOG_AGAIN:
+            self._logged_at = now
+            logger.warning("cannot accept connections: port=%d error=%s", self.port, reason)
+        self._stop_accepting()
+        self._resumption = self._loop.call_later(self._pause_seconds, self._resume)
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE)
+
+    def _stop_accepting(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                self._loop.remove_reader(sock)
+
+    def _resume(self) -> None:
+        self._resumption = None
+        for sock in self._sockets:
+            self._loop.add_reader(sock, self._ready, sock)
+
+
+class _Spare:
+    """A descriptor that is kept to be given up."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+
+    def take(self) -> bool:
+        """Have one; False if there is none left."""
+        if self._fd is None:
+            try:
+                self._fd = os.open(os.devnull, os.O_RDONLY)
+            except OSError:
+                return False
+        return True
+
+    def give_up(self) -> None:
+        """Close it. Safe twice."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    __del__ = give_up
+
+
+def _close_in(pid: int, sockets: Sequence[socket.socket]) -> None:
+    if os.getpid() == pid:
+        for sock in sockets:
+            sock.close()
+
+
+async def bind(host: str | None, port: int) -> list[socket.socket]:
+    """Sockets for all addresses of a host (None or "": all interfaces), with one port.
+
+    Raises:
+        OSError: the port is taken, the address not ours, or the host unknown (`socket.gaierror`).
+    """
+    if host and _is_ipv4(host):  # to look it up takes milliseconds of a broker's start
+        return [_bound(socket.AF_INET, (host, port))]
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    refused: OSError | None = None
+    try:
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            if sockets:
+                port = sockets[0].getsockname()[1]
+            try:
+                sockets.append(_bound(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                # IPv6 may be switched off where the resolver still names its addresses.
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                refused = refused or error
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    if refused is not None and not sockets:
+        raise refused
+    return sockets
+
+
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET, host)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,316 @@
+"""Accepting connections when the system refuses, over real sockets and on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import cast
+
+import pytest
+
+from aiokq.connection.listener import TcpListener, bind
+from aiokq.connection.network import TcpNetwork
+from aiokq.core.descriptors import Descriptors
+from aiokq.core.environment import Address
+from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
+
+
+class Talk(asyncio.Protocol):
+    """Answers with what it hears."""
+
+    def __init__(self) -> None:
+        self.made = False
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.made = True
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+
+class Hall:
+    """Accepts what comes, or what there is room for."""
+
+    def __init__(self) -> None:
+        self.talks: list[Talk] = []
+        self.scarce: list[bool] = []
+        self.accepts = True
+
+    def accept(self, peer: Address, *, scarce: bool) -> Talk | None:
+        assert peer.host in ("127.0.0.1", "::1")
+        self.scarce.append(scarce)
+        if not self.accepts:
+            return None
+        self.talks.append(Talk())
+        return self.talks[-1]
+
+    def make_room(self) -> bool:
+        return False
+
+
+class Troubled(socket.socket):
+    """A listening socket for which the system has some errors first."""
+
+    errors: list[int]
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.errors:
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+@asynccontextmanager
+async def listening(
+    *errors: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[TcpListener, Hall, Troubled]]:
+    sock = Troubled(socket.AF_INET, socket.SOCK_STREAM)
+    sock.errors = list(errors)
+    sock.bind(("127.0.0.1", 0))
+    hall = Hall()
+    listener = TcpListener([sock], hall, descriptors=Descriptors(), ssl=tls)
+    await listener.start()
+    try:
+        yield listener, hall, sock
+    finally:
+        listener.close()
+        for talk in hall.talks:
+            if talk.made:
+                talk.transport.abort()
+            await talk.lost
+        await listener.wait_closed()
+
+
+async def echoes(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a new client is served; False if it is closed."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(b"hello")
+        return await reader.read(100) == b"hello"
+    except ConnectionError:
+        return False
+    finally:
+        writer.close()
+
+
+@both_loops
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_a_descriptor_a_connection_takes_the_spare_one(
+    loop_factory: LoopFactory, number: int
+) -> None:
+    """The acceptor is told that they are scarce, and may have closed another one for it."""
+
+    async def main() -> None:
+        async with listening(number) as (listener, hall, _):
+            assert await echoes(listener.port)
+            assert await echoes(listener.port)
+            assert hall.scarce == [True, False]
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_without_a_descriptor_who_is_not_wanted_is_told_so(loop_factory: LoopFactory) -> None:
+    """A connection left in the system's queue would wait for its timeout, and wake the loop."""
+
+    async def main() -> None:
+        async with listening(errno.EMFILE) as (listener, hall, _):
+            hall.accepts = False
+            assert not await echoes(listener.port)
+            hall.accepts = True
+            assert await echoes(listener.port)
+
+    run(loop_factory, main)
+
+
+@both_loops
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [errno.ENOBUFS],
+        [errno.ENOMEM],
+        [errno.EMFILE, errno.EMFILE],  # another thread took what the spare one left
+        [errno.EINVAL, errno.EBADF],
+    ],
+    ids=lambda numbers: " ".join(errno.errorcode[number] for number in numbers),
+)
+def test_what_the_system_refuses_is_tried_again_after_a_while(
+    loop_factory: LoopFactory, errors: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error ends the accepting, nor does it spin: one line a minute."""
+
+    async def main() -> None:
+        async with listening(*errors) as (listener, _, sock):
+            assert await echoes(listener.port)
+            sock.errors += [errno.ENOBUFS] * 2
+            assert await echoes(listener.port)
+            assert not sock.errors
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(loop_factory, main)
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert line.startswith("cannot accept connections: port=")
+
+
+@both_loops
+def test_a_client_that_was_gone_before_it_was_accepted_delays_nobody(
+    loop_factory: LoopFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Linux tells the listening socket what the network said of a connection."""
+
+    async def main() -> None:
+        errors = [errno.ECONNABORTED, errno.EPROTO, errno.EHOSTUNREACH, errno.EPERM]
+        async with listening(*errors) as (listener, hall, _):
+            assert await echoes(listener.port)
+            assert hall.scarce == [False]
+
+    run(loop_factory, main)
+    assert not caplog.records
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """This process may open so many more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled: list[int] = []
+    try:
+        highest = max(int(name) for name in os.listdir("/dev/fd"))
+        while (number := os.open(os.devnull, os.O_RDONLY)) < highest:  # close the gaps
+            filled.append(number)
+        filled.append(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number + 1 + count, hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in filled:
+            os.close(number)
+
+
+@both_loops
+def test_with_no_descriptor_at_all_connections_are_refused_at_once(
+    loop_factory: LoopFactory,
+) -> None:
+    """Other code in the process took the last one, the broker's reserve included."""
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            hall.accepts = False
+            clients = [socket.socket() for _ in range(5)]
+            for client in clients:
+                client.settimeout(10)
+            with descriptors_left(0):
+                with pytest.raises(OSError, match="Too many open files"):
+                    os.open(os.devnull, os.O_RDONLY)
+                for client in clients:
+                    client.connect(("127.0.0.1", listener.port))
+                    assert await asyncio.to_thread(client.recv, 1) == b""
+            for client in clients:
+                client.close()
+            assert hall.scarce == [True] * 5
+            hall.accepts = True
+            assert await echoes(listener.port)
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_client_that_does_not_finish_its_handshake_is_reported_lost(
+    loop_factory: LoopFactory,
+) -> None:
+    """It was counted in; `connection_made` is never called for it."""
+
+    async def main() -> None:
+        async with listening(tls=server_tls()) as (listener, hall, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.read()
+            writer.close()
+            (talk,) = hall.talks
+            assert await talk.lost is not None
+            assert not talk.made
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=client_tls()
+            )
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_closing_ends_handshakes_that_are_under_way(loop_factory: LoopFactory) -> None:
+    """A stop does not wait for a client that says nothing."""
+
+    async def main() -> None:
+        async with listening(tls=server_tls()) as (listener, hall, _):
+            client = socket.create_connection(("127.0.0.1", listener.port), 10)
+            while not hall.talks:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            listener.close()
+            await hall.talks[0].lost
+            assert not hall.talks[0].made
+            assert await asyncio.to_thread(client.recv, 1) == b""
+            client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+@pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1"])
+def test_all_addresses_of_a_host_have_one_port(loop_factory: LoopFactory, host: str | None) -> None:
+    """Where a free one was asked for, too."""
+
+    async def main() -> None:
+        hall = Hall()
+        listener = await TcpNetwork().listen(hall, host, 0)
+        assert await echoes(listener.port)
+        if host is None and socket.has_ipv6 and _ipv6_works():
+            assert await echoes(listener.port, "::1")
+        listener.close()
+        for talk in hall.talks:
+            talk.transport.abort()
+            await talk.lost
+        await listener.wait_closed()
+
+    run(loop_factory, main)
+
+
+def _ipv6_works() -> bool:
+    with socket.socket(socket.AF_INET6) as sock:
+        try:
+            sock.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+@both_loops
+def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(loop_factory: LoopFactory) -> None:
+    """Also where the first of two addresses was free."""
+
+    async def main() -> None:
+        (taken,) = await bind("127.0.0.1", 0)
+        taken.listen()
+        port = taken.getsockname()[1]
+        for host in ("127.0.0.1", None):
+            with pytest.raises(OSError, match="in use") as refused:
+                await TcpNetwork().listen(Hall(), host, port)
+            assert refused.value.errno == errno.EADDRINUSE
+        with pytest.raises(socket.gaierror):
+            await TcpNetwork().listen(Hall(), "no-such-host.invalid", port)
+        taken.close()
+
+    run(loop_factory, main)

@@ -1,0 +1,281 @@
+"""Which connections a server accepts when descriptors are scarce, on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.context import RequestContext
+from aiokq.connection.limits import ServerLimits
+from aiokq.core.environment import Address
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.test_server import Bench, Client, Handler, bench, frame
+
+LONG = 1000.0
+
+
+async def open_clients(b: Bench, count: int) -> list[Client]:
+    """Clients that connect one second after the other, and ask for something once."""
+    clients = []
+    for _ in range(count):
+        clients.append(await b.client())
+        clients[-1].send(b"x")
+        assert await clients[-1].receive(1) == [b"x"]
+        await asyncio.sleep(1)
+    return clients
+
+
+async def refused(b: Bench) -> bool:
+    """Whether a new connection is closed at once."""
+    client = await b.client()
+    try:
+        async with asyncio.timeout(1):
+            await client.lost.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def lost(clients: Sequence[Client]) -> list[bool]:
+    return [client.lost.is_set() for client in clients]
+
+
+def test_the_connection_that_is_idle_longest_goes_for_a_new_one() -> None:
+    """By its last request, not by when it came."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            clients = await open_clients(b, 4)
+            clients[0].send(b"y")
+            await clients[0].receive(2)
+            simulation.network.scarce = lambda: True
+            assert not await refused(b)
+            assert lost(clients) == [False, True, False, False]
+            assert not await refused(b)
+            assert not await refused(b)
+            assert lost(clients) == [False, True, True, True]
+            assert b.server.connections == 4
+            assert b.server.counters.connections_closed_for_room == 3
+            assert b.server.counters.connections_refused == 0
+
+    run(1, main)
+
+
+def test_a_client_that_waits_for_its_answer_is_not_idle() -> None:
+    """A fetch that waits for records, however long: who comes when none is idle is closed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"wait":
+                    await asyncio.sleep(LONG)
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            clients = await open_clients(b, 3)
+            for client in clients:
+                client.send(b"wait")
+                await asyncio.sleep(1)
+            await asyncio.sleep(300)
+            simulation.network.scarce = lambda: True
+            assert await refused(b)
+            assert b.server.connections == 3
+            assert b.server.counters.connections_refused == 1
+            for client in clients:
+                assert await client.receive(2) == [b"x", b"wait"]
+            assert not await refused(b)
+            assert lost(clients) == [True, False, False]
+
+    run(1, main)
+
+
+def test_a_request_that_has_arrived_in_part_is_work() -> None:
+    """A large Produce request over a slow line."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(read_stall=LONG)) as b:
+            (client,) = await open_clients(b, 1)
+            data = frame(bytes(1000))
+            client.transport.write(data[:500])
+            await asyncio.sleep(30)
+            simulation.network.scarce = lambda: True
+            assert await refused(b)
+            client.transport.write(data[500:])
+            assert await client.receive(2) == [b"x", bytes(1000)]
+            client.transport.write(data[:2])  # not even a size
+            await asyncio.sleep(30)
+            assert await refused(b)
+            client.transport.write(data[2:])
+            assert len(await client.receive(3)) == 3
+            assert not await refused(b)
+            assert client.lost.is_set()
+
+    run(1, main)
+
+
+def test_a_response_that_is_not_taken_yet_is_work() -> None:
+    """The client reads slowly: to close the connection would lose what it was promised."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation, ServerLimits(write_stall=LONG)) as b:
+
+            async def large(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                return [(400_000).to_bytes(4, "big"), bytes(400_000)]
+
+            clients = await open_clients(b, 2)
+            b.handler.answer = large
+            clients[0].transport.pause_reading()
+            clients[0].send(b"y")
+            await asyncio.sleep(1)
+            simulation.network.scarce = lambda: True
+            assert not await refused(b)
+            assert lost(clients) == [False, True]
+            clients[0].transport.resume_reading()
+            assert len((await clients[0].receive(2))[1]) == 400_000
+
+    run(1, main)
+
+
+def test_a_client_that_is_throttled_is_not_idle() -> None:
+    """It would come back at once, and be free of its quota."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def mute(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                context.mute_until = asyncio.get_running_loop().time() + 60
+                return await Handler.echo(context, data)
+
+            b.handler.answer = mute
+            (client,) = await open_clients(b, 1)
+            simulation.network.scarce = lambda: True
+            assert await refused(b)
+            await asyncio.sleep(60)
+            assert not await refused(b)
+            assert client.lost.is_set()
+
+    run(1, main)
+
+
+class NoTransport(asyncio.Transport):
+    """Of a connection on which nothing has come yet."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle() -> None:
+    """Clients that all come at once and ask at once: each new one would close the one before."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def wait(context: RequestContext, data: memoryview) -> None:
+                await asyncio.sleep(LONG)
+
+            b.handler.answer = wait
+            connection = b.server.accept(Address("10.0.0.9", 1), scarce=False)
+            assert connection is not None
+            connection.connection_made(NoTransport())
+            assert not b.server.make_room()
+            await asyncio.sleep(0)
+            assert not b.server.make_room()
+            connection.connection_lost(None)
+
+    run(1, main)
+
+
+def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
+    """The reserve is for the next files, too."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            clients = await open_clients(b, 2)
+            assert b.server.make_room()
+            await asyncio.sleep(1)
+            assert lost(clients) == [True, False]
+            assert b.server.make_room()
+            assert not b.server.make_room()
+            await asyncio.sleep(1)
+            assert b.server.connections == 0
+
+    run(1, main)
+
+
+def test_a_thousand_new_connections_are_one_line_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the counts: the log's disk is not filled by who opens connections in a loop."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            await open_clients(b, 2)
+            simulation.network.scarce = lambda: True
+            began = asyncio.get_running_loop().time()
+            for _ in range(1000):
+                await b.client()
+                await asyncio.sleep(0.2)
+            assert 200 < asyncio.get_running_loop().time() - began < 210
+            simulation.network.scarce = lambda: False
+            await asyncio.sleep(120)
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(1, main)
+    lines = [r.getMessage() for r in caplog.records]
+    assert 4 <= len(lines) <= 5, lines
+    assert all(line.startswith("out of descriptors: listener=PLAINTEXT ") for line in lines)
+    closed = [int(line.rpartition("closed_idle=")[2]) for line in lines]
+    assert closed[0] == 1
+    assert sum(closed) == 1000
+
+
+def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
+    """The first is taken; connections with unread responses are examined a few at a time."""
+    from aiokq.connection.admission import LOOKED_AT, Admission
+    from aiokq.core.counters import BrokerCounters
+
+    class Transport:
+        closing = False
+        looks = 0
+
+        def __init__(self, unsent: int) -> None:
+            self._unsent = unsent
+            self.failed = False
+
+        @property
+        def unsent(self) -> int:
+            Transport.looks += 1
+            return self._unsent
+
+        def fail(self, error: Exception) -> None:
+            self.failed = True
+
+    class Connection:
+        def __init__(self, unsent: int) -> None:
+            self.transport = Transport(unsent)
+
+    admission = Admission(ServerLimits(), BrokerCounters(), now=lambda: 0.0, listener="L")
+    stuck = [Connection(1) for _ in range(1000)]
+    free = [Connection(0) for _ in range(100_000)]
+    for connection in (*stuck, *free):
+        admission.idle[connection] = None  # type: ignore[index]
+    attempts = 0
+    while not admission.make_room():
+        attempts += 1
+    assert attempts == len(stuck) // LOOKED_AT
+    assert Transport.looks <= len(stuck) + LOOKED_AT
+    assert [one.transport.failed for one in free[:3]] == [True, False, False]
+    for _ in range(5000):
+        assert admission.make_room()
+    assert Transport.looks <= len(stuck) + LOOKED_AT + 5000

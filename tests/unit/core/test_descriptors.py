@@ -1,0 +1,164 @@
+"""aiokq.core.descriptors: what is left, as the system says it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from types import SimpleNamespace
+
+import pytest
+
+from aiokq.core import descriptors
+from aiokq.core.descriptors import Descriptors
+
+resource = pytest.importorskip("resource")
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """A soft limit, without one for this process."""
+    monkeypatch.setattr(
+        descriptors,
+        "resource",
+        SimpleNamespace(
+            RLIMIT_NOFILE=resource.RLIMIT_NOFILE,
+            RLIM_INFINITY=resource.RLIM_INFINITY,
+            getrlimit=lambda which: (limit, limit),
+        ),
+    )
+
+
+def using(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(Descriptors, "used", lambda self: count)
+
+
+@pytest.mark.parametrize("table", [descriptors._TABLE, "/no/such/table"])
+def test_what_is_opened_and_closed_is_counted(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the size of the kernel's table, and by a listing where that says nothing."""
+    monkeypatch.setattr(descriptors, "_TABLE", table)
+    now = 0.0
+    count = Descriptors(lambda: now)
+    before = count.used()
+    assert before > 2
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]
+    now += 1
+    assert count.used() == before + 7
+    for number in opened:
+        os.close(number)
+    now += 1
+    assert count.used() == before
+
+
+def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A listing of 100,000 descriptors takes some 30 ms: not for each connection."""
+    now = 100.0
+    listed = 0
+
+    def listdir(path: str) -> list[str]:
+        nonlocal listed, now
+        listed += 1
+        now += 0.03
+        return ["0"] * 1001
+
+    monkeypatch.setattr(descriptors, "_TABLE", "/no/such/table")
+    monkeypatch.setattr(os, "listdir", listdir)
+    count = Descriptors(lambda: now)
+    assert count.used() == 1000
+    for _ in range(5):
+        count.opened()
+    assert count.used() == 1005
+    now += 2.9
+    assert (count.used(), listed) == (1005, 1)
+    now += 0.2
+    assert (count.used(), listed) == (1000, 2)
+
+
+def test_when_there_is_none_left_to_list_them_with_all_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The listing itself fails with EMFILE. Without anything to list, none counts as used."""
+    monkeypatch.setattr(descriptors, "_TABLE", "/no/such/table")
+    limited(monkeypatch, 256)
+
+    def refuse(path: str) -> list[str]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert Descriptors().used() == 256
+    assert Descriptors().missing() == 32
+
+    def absent(path: str) -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "listdir", absent)
+    assert Descriptors().used() == 0
+    assert Descriptors().missing() == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "reserve"), [(8, 1), (64, 8), (255, 31), (256, 32), (1024, 32), (1 << 20, 32)]
+)
+def test_thirty_two_or_an_eighth_of_the_limit_are_kept(
+    monkeypatch: pytest.MonkeyPatch, limit: int, reserve: int
+) -> None:
+    """Whichever is less."""
+    limited(monkeypatch, limit)
+    for used, missing in [
+        (0, 0),
+        (limit - reserve, 0),
+        (limit - reserve + 1, 1),
+        (limit, reserve),
+        (limit + 10, reserve + 10),  # the limit was lowered
+    ]:
+        using(monkeypatch, used)
+        assert Descriptors().missing() == missing
+
+
+def test_a_limit_may_change_or_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program raises its own; Windows has none."""
+    using(monkeypatch, 1000)
+    limited(monkeypatch, 1000)
+    count = Descriptors()
+    assert count.missing() == 32
+    limited(monkeypatch, 2000)
+    assert count.missing() == 0
+    limited(monkeypatch, resource.RLIM_INFINITY)
+    assert (count.limit, count.missing()) == (None, 0)
+    monkeypatch.setattr(descriptors, "resource", None)
+    assert (count.limit, count.missing()) == (None, 0)
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.told = 0
+
+    def reserve_taken(self) -> None:
+        self.told += 1
+
+
+def test_keepers_are_told_of_files_that_take_from_the_reserve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until they do not want to be, or are gone."""
+    limited(monkeypatch, 256)
+    using(monkeypatch, 224)
+    count = Descriptors()
+    first, second = Keeper(), Keeper()
+    count.add_keeper(first.reserve_taken)
+    count.add_keeper(second.reserve_taken)
+    count.taken()
+    assert (first.told, second.told) == (0, 0)
+    using(monkeypatch, 225)
+    count.taken()
+    assert (first.told, second.told) == (1, 1)
+    count.remove_keeper(first.reserve_taken)
+    count.remove_keeper(first.reserve_taken)
+    count.taken()
+    assert (first.told, second.told) == (1, 2)
+    gone = weakref.ref(second)
+    del second
+    gc.collect()
+    assert gone() is None
+    count.taken()
