@@ -110,7 +110,7 @@ class TopicSearch:
                         return
                     if not answered.done():
                         answered.set_result(None)
-                        self._warn(topic)
+                        await self._warn(topic)
                     await self._appearance(topic)
                 except Closed:
                     return
@@ -160,9 +160,12 @@ class TopicSearch:
     def _missing(self, topic: str) -> bool:
         return topic not in self._engine.metadata.topics or bool(self._absent(topic))
 
-    def _warn(self, topic: str) -> None:
-        if topic not in self._engine.metadata.topics:
-            logger.warning("topic does not exist: topic=%s", topic)
+    async def _warn(self, topic: str) -> None:
+        engine = self._engine
+        if topic not in engine.metadata.topics:
+            near = await engine.topics.nearest(topic)
+            suggestion = f" nearest={near}" if near is not None else ""
+            logger.warning("topic does not exist: topic=%s%s", topic, suggestion)
             return
         for state in self._absent(topic):
             logger.warning("partition does not exist: partition=%s", state.tp)

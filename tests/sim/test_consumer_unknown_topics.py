@@ -19,6 +19,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.core.types import TopicPartition
+from tests.peers.scripted import Call
 from tests.sim.consumer_world import consumer, read, simulate, values
 
 T0 = TopicPartition("orders", 0)
@@ -152,6 +153,62 @@ def test_a_subscriber_waits_for_a_topic_and_says_so_at_once(
             assert not asked_to_create(kafka, "orders")
             kafka.topic("orders", [1])
             kafka.append("orders", 0, b"a")
+            assert (await asyncio.wait_for(waiting, 5)).value == b"a"
+
+    simulate(body)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "topic does not exist" in line]
+
+
+def test_a_slip_in_a_name_is_told_with_the_topic_that_was_meant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The producer's warning named it; the consumer's left one to find it."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with consumer(world, kafka, "ordres", "zebras") as c:
+            waiting = asyncio.create_task(c.getone())
+            await asyncio.sleep(3)
+            assert sorted(warned(caplog)) == [
+                "topic does not exist: topic=ordres nearest=orders",
+                "topic does not exist: topic=zebras",
+            ]
+            asked = kafka[1].seen_of(wire.MetadataRequest)
+            assert sum(request.topics is None for request in asked) == 1, "once for both"
+            waiting.cancel()
+        async with consumer(world, kafka, default_api_timeout_ms=5_000) as c:
+            c.assign([TopicPartition("ordres", 0)])
+            with pytest.raises(UnknownTopicOrPartition, match="did you mean 'orders'"):
+                await c.getone()
+
+    simulate(body)
+
+
+def test_a_broker_that_is_slow_to_list_names_holds_up_neither_the_warning_nor_the_search(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A suggestion is worth a second."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+
+        async def metadata(request: wire.MetadataRequest, call: Call) -> wire.MetadataResponse:
+            if request.topics is None:
+                await asyncio.sleep(3)
+            return kafka.metadata(request)
+
+        kafka.on(wire.MetadataRequest, metadata)
+        async with consumer(world, kafka, "ordres", default_api_timeout_ms=5_000) as c:
+            waiting = asyncio.create_task(c.getone())
+            await asyncio.sleep(0.5)
+            assert warned(caplog) == []
+            await asyncio.sleep(1)
+            assert warned(caplog) == ["topic does not exist: topic=ordres"]
+            kafka.topic("ordres", [1])
+            kafka.append("ordres", 0, b"a")
             assert (await asyncio.wait_for(waiting, 5)).value == b"a"
 
     simulate(body)
