@@ -150,7 +150,8 @@ class DecodeSource(Source):
         if field.nullable_in(self.at.version):
             self.take("b", "v")
             self.flush()
-            with self.indented("if v < 0:"):
+            null = "v == 0" if field.says_null else "v < 0"
+            with self.indented(f"if {null}:"):
                 self.put(f"{target} = None")
             with self.indented("else:"):
                 self.put(f"{target} = {inner} = object_new({self.class_name(cls)})")

@@ -72,7 +72,7 @@ class EncodeSource(Source):
             self.refuse_tags(o)
             return
         tagged = self.tagged(cls)
-        conditions = [self.is_default(field, f"{o}.{field.name}") for field in tagged]
+        conditions = [self.is_left_out(field, f"{o}.{field.name}") for field in tagged]
         conditions.append(f"not {o}.unknown_tags")
         run = list(self.run)
         with self.indented(f"if {' and '.join(conditions)}:"):
@@ -82,6 +82,10 @@ class EncodeSource(Source):
             self.run = run
             self.flush()
             self.put(f"{self.tags(cls)}({o}, w)")
+
+    def is_left_out(self, field: Field, value: str) -> str:
+        """Return the test that a tagged field is not written."""
+        return "False" if field.says_null else self.is_default(field, value)
 
     def is_default(self, field: Field, value: str) -> str:
         """Return the test that a field has its default value."""
@@ -171,7 +175,7 @@ class EncodeSource(Source):
         self.put(f"{inner} = {value}")
         if field.nullable_in(self.at.version):
             with self.indented(f"if {inner} is None:"):
-                self.put(r"w(b'\xff')")
+                self.put(r"w(b'\x00')" if field.says_null else r"w(b'\xff')")
             with self.indented("else:"):
                 self.put(r"w(b'\x01')")
                 self.struct(cls, inner, level + 1)
@@ -219,7 +223,7 @@ class EncodeSource(Source):
             self.put("known = {}")
             for field in self.tagged(cls):
                 value = f"o.{field.name}"
-                with self.indented(f"if not ({self.is_default(field, value)}):"):
+                with self.indented(f"if not ({self.is_left_out(field, value)}):"):
                     self.put("q = []; w = q.append")
                     self.field(field, value, 0)
                     self.flush()

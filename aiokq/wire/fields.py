@@ -142,6 +142,16 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
     @property
+    def says_null(self) -> bool:
+        """Whether it is a tagged struct that may be null.
+
+        Kafka's classes take its absence for a struct of defaults, so that null is written: as 0,
+        where other structs have -1. When it is absent, it is read as null here: nobody writes a
+        struct of defaults.
+        """
+        return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
+
+    @property
     def fresh_default(self) -> bool:
         """Whether the default is mutable, so that each message needs its own."""
         return self.default is list or (self.kind == "struct" and self.default is not None)

@@ -131,8 +131,10 @@ class _Reader:
         if field.kind == "array":
             return self.array(field, nullable)
         if field.kind == "struct":
-            if nullable and self.number("i8") < 0:
-                return None
+            if nullable:
+                mark = self.number("i8")
+                if mark == 0 if field.says_null else mark < 0:
+                    return None
             return self.struct(cast("type[Struct]", field.of))
         return self.value(field.kind, nullable)
 
@@ -211,7 +213,7 @@ class _Writer:
                     )
             elif field.tag is None:
                 out += self.field(field, held)
-            elif not field.is_default(held):
+            elif field.says_null or not field.is_default(held):
                 if field.tag in tagged:
                     raise self.wrong(f"unknown_tags holds tag {field.tag} of a known field")
                 tagged[field.tag] = self.field(field, held)
@@ -234,7 +236,7 @@ class _Writer:
             return self.array(field, cast("list[object] | None", value))
         if field.kind == "struct":
             if value is None:
-                return self.number("i8", -1)
+                return self.number("i8", 0 if field.says_null else -1)
             mark = self.number("i8", 1) if nullable else b""
             return mark + self.struct(cast("Struct", value))
         return self.value(field.kind, value)

@@ -7,6 +7,11 @@ import pytest
 from aiokq import wire
 from aiokq.core.errors import ProtocolError
 from aiokq.core.files import FileRange
+from aiokq.wire.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
+)
 from aiokq.wire.primitives import COPY_BELOW
 
 
@@ -177,3 +182,32 @@ def test_negative_versions_of_schemas_are_refused() -> None:
     """Minus one is what a damaged record holds."""
     with pytest.raises(ProtocolError):
         wire.decode_prefixed(wire.OffsetCommitValue, b"\xff\xff\0\0")
+
+
+@pytest.mark.parametrize(
+    ("value", "tail"),
+    [
+        (None, "01 00 01 00"),
+        (
+            ClassicMemberMetadata(
+                session_timeout_ms=30_000,
+                supported_protocols=[ClassicProtocol(name="range", metadata=b"abc")],
+            ),
+            "01 00 12 01 00 00 75 30 02 06 72 61 6e 67 65 04 61 62 63 00 00",
+        ),
+    ],
+)
+def test_a_tagged_struct_says_that_it_is_null(
+    value: ClassicMemberMetadata | None, tail: str
+) -> None:
+    """Apache Kafka's own bytes. Without the tag it reads a struct of defaults: every member of the
+    consumer protocol in our log was one of the classic protocol to it, and its log was malformed
+    to us."""
+    message = ConsumerGroupMemberMetadataValue(classic_member_metadata=value)
+    data = wire.encode_bytes(message, 0)
+    assert data.endswith(bytes.fromhex(tail))
+    assert wire.decode(ConsumerGroupMemberMetadataValue, data, 0) == message
+    untagged = data[: -len(bytes.fromhex(tail))] + b"\0"
+    assert (
+        wire.decode(ConsumerGroupMemberMetadataValue, untagged, 0).classic_member_metadata is None
+    )
