@@ -145,7 +145,7 @@ def _come_back(
         _joined(change.member),
         None if steady else "a static member came back by the classic protocol",
         instant,
-        before=change.records,
+        change=change,
     )
     if outcome is not None:
         return outcome

@@ -256,15 +256,18 @@ class ConsumerGroup:
         reason: str | None,
         instant: Instant,
         *,
-        before: Sequence[CoordinatorRecord] = (),
+        change: MemberChange | None = None,
     ) -> Outcome[R] | None:
         """Become a classic group of these members; None if it cannot.
 
         Args:
             reason: why they have to join again; None if all stays as it is.
-            before: records that come first.
+            change: of the member whose coming back is the reason; its records come first.
         """
-        found = downgrade(self.image, members, targets, self.context.topics, instant.timestamp_ms)
+        replaced = None if change is None else change.replaced
+        found = downgrade(
+            self.image, members, targets, self.context.topics, instant.timestamp_ms, replaced
+        )
         if found is None:
             return None
         timed = [*self.image.members]
@@ -276,6 +279,7 @@ class ConsumerGroup:
                 assert self.context.classic_group is not None
                 resume(self.context.classic_group(self.group_id), found.roster, reason, instant)
 
+        before = [] if change is None else change.records
         return Outcome([*before, *found.records], response, written=written)
 
     # Timers

@@ -205,12 +205,14 @@ def downgrade(
     targets: dict[str, Partitions],
     topics: TopicView,
     timestamp_ms: int,
+    replaced: str | None = None,
 ) -> Downgrade | None:
     """The group as a classic one with these members; None if a subscription cannot be read.
 
     Args:
         members: all of the classic protocol.
         targets: what each of them is assigned.
+        replaced: a member id whose tombstones come before these records.
     """
     group_id = image.group_id
     roster = ClassicRoster(group_id)
@@ -248,7 +250,8 @@ def downgrade(
             members=[one.stored(protocol, one.assignment) for one in roster],
         ),
     )
-    tombstones = group_tombstones(group_id, {*image.members, *roster.members}, image.regexes)
+    gone = {*image.members, *roster.members} - {replaced}
+    tombstones = group_tombstones(group_id, gone, image.regexes)
     return Downgrade([*tombstones, record], roster)
 
 

@@ -34,8 +34,10 @@ async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> Joi
         )
     except BrokerError as error:
         response = JoinGroupResponse(error_code=counted(node, error), member_id=request.member_id)
-    if response.protocol_name is None and call.version < FIRST_WITH_NULL_PROTOCOL:
-        response.protocol_name = ""
+    if call.version < FIRST_WITH_NULL_PROTOCOL:
+        response.protocol_name = response.protocol_name or ""
+    else:
+        response.protocol_name = response.protocol_name or None
     return response
 
 
