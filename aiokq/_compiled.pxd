@@ -3,6 +3,11 @@
 from aiokq._native cimport aiokq_keeping, aiokq_map, aiokq_record, uint64_t
 
 
+cdef class LoopGuard:
+    cdef object check
+    cdef object hook
+
+
 cdef class RecordMetadata:
     cdef readonly object topic
     cdef readonly int partition
@@ -155,6 +160,7 @@ cdef class Accumulator:
     cdef public object on_bug
     cdef public object choose
     cdef public object loop
+    cdef readonly LoopGuard guard
     cdef object clock
     cdef dict routes
     cdef object last_topic
@@ -258,6 +264,7 @@ cdef class RecordStream:
     cdef readonly Cursor cursor
     cdef readonly bint in_hand
     cdef readonly object source
+    cdef LoopGuard guard
     cdef bint busy
 
 

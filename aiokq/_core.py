@@ -9,6 +9,7 @@ Contents; each part has a line of dashes with its name, and a class is followed 
 that only it needs:
 
     numbers and checksums       crc32c, murmur2, partition_for_key
+    whose loop it is            LoopGuard: other loops and threads are refused, by one comparison
     deliveries                  RecordMetadata, Delivery, what waits for one (_Wait), who is woken
     batches                     Batch: the block of records, its header, its outcome, forwarding
     slots and routes            Slot: the open batch of a partition; Route: the slots of a topic
@@ -40,6 +41,7 @@ import asyncio
 import operator
 import re
 import struct
+import sys
 import time
 from contextvars import copy_context
 
@@ -103,6 +105,7 @@ if cython.compiled:
         aiokq_is_ascii,
         aiokq_keep,
         aiokq_length,
+        aiokq_loop_hook,
         aiokq_map_free,
         aiokq_map_get,
         aiokq_map_index,
@@ -219,6 +222,64 @@ def _int_of(value, name, bits):
     return value
 
 
+# ---------------------------------------------------------------- whose loop it is
+
+
+@cython.final
+@cython.cclass
+class LoopGuard:
+    """Refuses the use of something on another event loop than its own, or in another thread.
+
+    While a loop runs, its thread has a hook for asynchronous generators that is a method of that
+    loop. One comparison with the hook seen last thus tells loop and thread; asking asyncio for the
+    running loop takes as long as taking a record.
+
+    Args:
+        check: called where the hook is another one; raises if this is not the loop of its own.
+            None refuses nothing.
+    """
+
+    __slots__ = ("check", "hook")
+
+    def __init__(self, check=None):
+        self.check = check
+        self.hook = None
+
+    def require(self):
+        """Raises what `check` does, if this is not the place."""
+        _require(self)
+
+    def forget(self):
+        """Asks `check` anew: this may be another process."""
+        self.hook = None
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _require(guard: LoopGuard) -> cython.int:
+    if cython.compiled and cython.cast(cython.p_void, guard.hook) == aiokq_loop_hook():
+        return 0
+    return _look_closer(guard)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _look_closer(guard: LoopGuard) -> cython.int:
+    if guard.check is None:
+        return 0
+    hook = sys.get_asyncgen_hooks().firstiter
+    if hook is None or hook is not guard.hook:
+        guard.check()
+        # A hook that somebody else has set says nothing about the loop.
+        own = getattr(hook, "__self__", None)
+        guard.hook = hook if isinstance(own, asyncio.AbstractEventLoop) else None
+    return 0
+
+
+_NO_GUARD = LoopGuard()
+
+
 # ---------------------------------------------------------------- deliveries
 
 
@@ -331,6 +392,7 @@ class Delivery:
     def add_done_callback(self, fn, *, context=None):
         """Has the loop call `fn(self)` once the outcome is known."""
         batch: Batch = _settle(self)
+        _require(batch.accumulator.guard)
         loop = _loop_of(batch)
         if batch.state == DELIVERED or batch.state == FAILED:
             _observe(batch, self.index)
@@ -343,6 +405,7 @@ class Delivery:
         batch: Batch = _settle(self)
         removed: cython.int = 0
         wait: _Wait
+        _require(batch.accumulator.guard)
         if batch.waiting is None:
             return 0
         for wait in list(batch.waiting):
@@ -587,6 +650,7 @@ def _loop_of(batch: Batch) -> object:
 @cython.cfunc
 def _waiter(delivery: Delivery) -> _Wait:
     wait: _Wait = _Wait.__new__(_Wait)
+    _require(delivery.batch.accumulator.guard)
     wait.delivery = delivery
     wait.loop = _loop_of(delivery.batch)
     wait.callback = None
@@ -2048,6 +2112,7 @@ class Accumulator:
         seed: of the choice among partitions for records without a key.
         ignore_keys: partition records with a key like those without one
             (partitioner.ignore.keys).
+        guard: of the loop that records are taken on, and deliveries awaited; anywhere by default.
 
     Attributes:
         used_bytes: bytes of buffer_memory taken.
@@ -2062,6 +2127,7 @@ class Accumulator:
         "choose",
         "clock",
         "closed",
+        "guard",
         "ignore_keys",
         "last_route",
         "last_topic",
@@ -2093,6 +2159,7 @@ class Accumulator:
         choose=None,
         seed=0,
         ignore_keys=False,
+        guard=None,
     ):
         if batch_size < 0 or buffer_memory <= 0 or max_record_bytes <= 0:
             raise ValueError("batch_size, buffer_memory and max_record_bytes are sizes in bytes")
@@ -2109,6 +2176,7 @@ class Accumulator:
         self.choose = choose
         self.random = seed & (2**64 - 1)
         self.ignore_keys = ignore_keys
+        self.guard = _NO_GUARD if guard is None else guard
         self.routes = {}
         self.last_topic = _NO_TOPIC
         self.last_route = None
@@ -2159,7 +2227,9 @@ class Accumulator:
             Closed: the accumulator was closed.
             TypeError: a key or value that is not bytes-like.
             ValueError: a negative partition or timestamp.
+            others: what the guard's check raises, before anything else.
         """
+        _require(self.guard)
         if self.queued:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
         if not cython.compiled and topic is self.last_topic and partition is None:
@@ -5314,10 +5384,11 @@ class RecordStream:
     # A record that is there costs three slot calls and no object: __anext__ and __await__
     # return the stream itself, whose am_send (3.11) or tp_iternext hands the record over. Only
     # a wait that may have to suspend makes an object, _StreamWait, which can be cancelled.
-    __slots__ = ("busy", "cursor", "in_hand", "source")
+    __slots__ = ("busy", "cursor", "guard", "in_hand", "source")
 
-    def __init__(self, source):
+    def __init__(self, source, guard=None):
         self.source = source
+        self.guard = _NO_GUARD if guard is None else guard
         self.cursor = None
         self.in_hand = False
         self.busy = False
@@ -5326,6 +5397,7 @@ class RecordStream:
         return self
 
     def __anext__(self):
+        _require(self.guard)
         self.in_hand = False
         return self
 
@@ -5348,6 +5420,7 @@ class RecordStream:
 
     def next_nowait(self):
         """The next record if one is there; None otherwise."""
+        _require(self.guard)
         if self.busy:
             raise RuntimeError("another task waits for this stream's next record")
         self.in_hand = False
@@ -5466,6 +5539,7 @@ if not cython.compiled:
 
     async def _anext(self):
         """As the slots do it, in one coroutine: cheaper than three Python calls."""
+        _require(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:
             self.in_hand = True

@@ -44,6 +44,12 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* The hook for asynchronous generators of this thread, borrowed; NULL if there is none. asyncio's
+ * loops and uvloop's set it to a method of their own while they run. */
+static inline void *aiokq_loop_hook(void) {
+    return (void *)PyThreadState_Get()->async_gen_firstiter;
+}
+
 /* ---------------------------------------------------------------- varints */
 
 static inline uint64_t aiokq_zigzag(int64_t value) {

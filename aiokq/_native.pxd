@@ -25,6 +25,7 @@ cdef extern from "_native.h":
     const char *AIOKQ_SOURCE_HASH
 
     long long aiokq_now_ms() noexcept nogil
+    void *aiokq_loop_hook() noexcept
     int aiokq_varint_size(int64_t value) noexcept nogil
     unsigned char *aiokq_put_varint(unsigned char *at, int64_t value) noexcept nogil
     const unsigned char *aiokq_get_varint(

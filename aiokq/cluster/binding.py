@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from aiokq.core import forks
 from aiokq.core.errors import Closed, WrongLoop
+from aiokq.fastpath import LoopGuard
 
 __all__ = ["LoopBinding", "refuse_pickling"]
 
@@ -22,15 +23,19 @@ class LoopBinding:
     Args:
         owner: what it is called in errors.
         on_fork: called in a forked child, see `forks.Inherited`.
+
+    Attributes:
+        guard: does what ``check()`` does, for the native core and at the cost of a comparison.
     """
 
-    __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid")
+    __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")
 
     def __init__(self, owner: str, on_fork: Callable[[], None] | None = None) -> None:
         self._owner = owner
         self._on_fork = on_fork
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self.guard = LoopGuard(self.check)
 
     @property
     def bound(self) -> bool:
@@ -51,6 +56,22 @@ class LoopBinding:
             forks.watch_loop(self._loop)
         else:
             self.check()
+
+    def check_bound(self) -> None:
+        """As ``check()``, but harmless before ``bind()``: then anybody may declare things.
+
+        Raises:
+            WrongLoop: another loop, no loop, or a forked child.
+        """
+        if self._loop is not None:
+            self.check()
+
+    def time(self) -> float:
+        """The time of the loop bound to, in seconds; of the running one if not bound.
+
+        Context: any thread, once bound.
+        """
+        return (self._loop or asyncio.get_running_loop()).time()
 
     def check(self) -> None:
         """Check that this is the loop and the process bound to.
@@ -88,6 +109,7 @@ class LoopBinding:
 
     def forget(self) -> None:
         """See `forks.Inherited`."""
+        self.guard.forget()
         if self._on_fork is not None:
             self._on_fork()
 

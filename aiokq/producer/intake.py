@@ -76,6 +76,7 @@ class SendNowait(Protocol):
             UnknownTopicOrPartition: the topic has no such partition.
             InvalidTopic: the name cannot be a topic's.
             Closed: not started, or closed.
+            WrongLoop: called elsewhere than on the loop that the producer was started on.
             TypeError: a key or value that is no bytes, and no serializer makes it some.
         """
         ...

@@ -68,7 +68,6 @@ class Outbox:
 
     Args:
         supervisor: of the producer: everything that runs is its child.
-        check_loop: called once per batch; raises where the producer is used on another loop.
 
     Attributes:
         delivered_records: acknowledged since the start.
@@ -82,13 +81,11 @@ class Outbox:
         engine: ClusterEngine,
         accumulator: Accumulator,
         supervisor: Supervisor,
-        check_loop: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._accumulator = accumulator
         self._supervisor = supervisor
-        self._check_loop = check_loop
         self._counters = engine.counters
         self._clock = engine.environment.clock
         self._interceptors = Interceptors(settings.interceptors)
@@ -158,7 +155,7 @@ class Outbox:
     def used_topics(self) -> set[str]:
         """The topics that batches were begun for since the last call, or are unfinished."""
         used, self._used = self._used, set()
-        used.update(batch.topic for batch in self._unfinished)
+        used.update(batch.topic for batch in list(self._unfinished))
         return used
 
     def _busy(self) -> list[PartitionQueue]:
@@ -279,7 +276,6 @@ class Outbox:
     # -- what queues tell (QueueOwner)
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        self._check_loop()
         self._used.add(batch.topic)
         self._unfinished[batch] = None
         self._idle.stirred()

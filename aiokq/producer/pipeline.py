@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.core.errors import BufferFull, ConfigError, UnknownTopicOrPartition
+from aiokq.core.errors import BufferFull, Closed, ConfigError, UnknownTopicOrPartition
 from aiokq.core.types import Buffer
 from aiokq.producer.interceptors import Interceptors, ProducerRecord
 from aiokq.producer.partitioner import choose_with
@@ -98,7 +98,10 @@ class Pipeline:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """`send_nowait` with hooks."""
+        """`send_nowait` with hooks, which are not called where the record cannot be taken."""
+        self._accumulator.guard.require()
+        if self._accumulator.closed:
+            raise Closed("the producer is closed")
         if self._accumulator.waiting:
             raise BufferFull("others wait for room in buffer_memory: await enqueue()")
         record = self.place(self.prepare(topic, value, key, partition, timestamp_ms, headers))

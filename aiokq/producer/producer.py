@@ -6,7 +6,6 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -25,7 +24,13 @@ from aiokq.core.errors import (
 )
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Accumulator, Batch, Delivery, RecordColumns, RecordMetadata
+from aiokq.fastpath import (
+    Accumulator,
+    Batch,
+    Delivery,
+    RecordColumns,
+    RecordMetadata,
+)
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.health import ProducerHealth
@@ -90,6 +95,7 @@ class Producer:
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         environment = self._engine.environment
+        self._binding = LoopBinding("this Producer", on_fork=self._disown)
         self._accumulator = Accumulator(
             batch_size=self._settings.batch_size,
             buffer_memory=self._settings.buffer_memory,
@@ -101,16 +107,13 @@ class Producer:
             on_bug=self._bug,
             seed=environment.random.getrandbits(64),
             ignore_keys=self._settings.partitioner_ignore_keys,
+            guard=self._binding.guard,
         )
-        self._binding = LoopBinding("this Producer", on_fork=self._disown)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
         self._supervisor = Supervisor(
             f"producer {self._settings.client_id}", on_failure=self._on_internal_failure
         )
-        self._outbox = Outbox(
-            self._settings, self._engine, self._accumulator, self._supervisor, self._check_loop
-        )
+        self._outbox = Outbox(self._settings, self._engine, self._accumulator, self._supervisor)
         if self._settings.partitioner_adaptive_partitioning_enable:
             timeout = self._settings.partitioner_availability_timeout_ms / 1000
             self._accumulator.choose = Spread(self._outbox, environment.random, timeout).choose
@@ -155,7 +158,6 @@ class Producer:
         if self._loop is not None:
             return  # another task began to start it before this one
         self._loop = asyncio.get_running_loop()
-        self._thread = get_ident()
         self._intake.topics.start()
         self._outbox.start()
         counters = self._engine.counters
@@ -320,8 +322,7 @@ class Producer:
             KafkaError: why the record was not delivered within delivery_timeout_ms;
                 `may_have_been_written` says whether it may be in the log all the same.
         """
-        # No check of the loop here: get_running_loop() alone takes as long as the append (before
-        # Python 3.12 it asks for the process id). _check_loop does it per batch, a hook per fork.
+        # No check of the loop here: send_nowait has a cheap one, see LoopGuard.
         try:
             delivery = self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
         except (BufferFull, UnknownTopicOrPartition) as refusal:
@@ -546,29 +547,14 @@ class Producer:
         if self._closing is not None:
             raise Closed("this producer is closed: make a new one")
 
-    def _check_loop(self) -> None:
-        """Once per batch, in the middle of the append that began it; that record is not taken."""
-        assert self._loop is not None
-        if get_ident() == self._thread:
-            if self._loop.is_running():
-                return
-            self._disown()
-        self._binding.check()
-
     def _disown(self) -> None:
-        """Its loop has ended, or this is a forked child: nothing will ever be sent."""
+        """In a forked child: nothing will ever be sent."""
         self._accumulator.close()
-        self.send_nowait = self._misused
-
-    def _misused(self, *args: object, **kwargs: object) -> Delivery:
-        self._binding.check()
-        raise Closed("the event loop of this producer has ended: make one per loop")
 
     def _not_started(self, *args: object, **kwargs: object) -> Delivery:
         raise Closed("this producer is not started: use `async with`, or await start()")
 
     def _unknown_topic(self, topic: str) -> None:
-        self._check_loop()
         self._intake.topics.unknown(topic)
 
     def _refused(self, batch: Batch) -> None:

@@ -189,7 +189,7 @@ class Topics:
     def missing(self) -> frozenset[str]:
         """Topics that records wait for and that, by the newest answer, do not exist."""
         missing_for = self._engine.topics.missing_for
-        return frozenset(topic for topic in self._looking if missing_for(topic) is not None)
+        return frozenset(topic for topic in list(self._looking) if missing_for(topic) is not None)
 
     def trouble(self, topic: str) -> KafkaError | None:
         """Why records still wait for a topic, if they do."""

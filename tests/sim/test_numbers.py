@@ -554,7 +554,12 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
         if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
             raise
         pytest.skip("aiokq._compiled is not built")
-    monkeypatch.setattr(producer_module, "Accumulator", module.Accumulator)
+
+    def accumulator(**options: Any) -> Any:
+        guard = module.LoopGuard(options["guard"].require)  # the other core's may be the default
+        return module.Accumulator(**{**options, "guard": guard})
+
+    monkeypatch.setattr(producer_module, "Accumulator", accumulator)
     return module
 
 

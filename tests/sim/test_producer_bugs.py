@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from types import ModuleType
@@ -58,8 +59,13 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
         if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
             raise
         pytest.skip("aiokq._compiled is not built")
-    monkeypatch.setattr(producer_module, "Accumulator", module.Accumulator)
+    monkeypatch.setattr(producer_module, "Accumulator", partial(_accumulator, module))
     return module
+
+
+def _accumulator(core: ModuleType, **options: Any) -> Any:
+    guard = core.LoopGuard(options["guard"].require)  # the other core's may be the default
+    return core.Accumulator(**{**options, "guard": guard})
 
 
 def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> Wire:
@@ -74,7 +80,7 @@ def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> 
                     fuse.blow()
                 return call(*args)
 
-            return core.Accumulator(**{**options, name: broken})
+            return _accumulator(core, **{**options, name: broken})
 
         patch.setattr(producer_module, "Accumulator", accumulator)
         return {}
@@ -99,7 +105,7 @@ def _clock(method: str) -> Wire:
                 return int(self._clock.timestamp_ms())
 
         def accumulator(**options: Any) -> Any:
-            return core.Accumulator(**{**options, "clock": Clock(options["clock"])})
+            return _accumulator(core, **{**options, "clock": Clock(options["clock"])})
 
         patch.setattr(producer_module, "Accumulator", accumulator)
         return {}
@@ -377,6 +383,9 @@ LOOP = {
 HERE = {"fn", "self.clock.timestamp_ms", "wait.context.run"}
 """Callbacks of Deliveries, tested above; and the pure core's own way to ask the clock."""
 
+GUARD = {"guard.check"}
+"""Called first of all, to raise: tests/unit/fastpath/test_guard.py."""
+
 INSIDE = {"_crc32c", "error.with_traceback", "kind"}
 """Nobody else's; `kind` is an exception's class, for throw()."""
 
@@ -407,4 +416,4 @@ def test_each_call_out_of_the_core_has_a_test() -> None:
         return found is not None and found[2] in own
 
     out = {call for call in called if not is_ours(call)}
-    assert out == CALLS_OUT.keys() | READING | LOOP | HERE | INSIDE
+    assert out == CALLS_OUT.keys() | READING | LOOP | GUARD | HERE | INSIDE

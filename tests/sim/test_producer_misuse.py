@@ -123,7 +123,7 @@ def test_a_forked_child_is_refused() -> None:
                 os._exit(0)
             os.waitpid(child, 0)
             os.close(write)
-            assert os.read(read, 100) == b"Closed WrongLoop "
+            assert os.read(read, 100) == b"WrongLoop WrongLoop "
             os.close(read)
         assert kafka.values("orders") == [b"mine", b"open batch"]
 
