@@ -124,9 +124,14 @@ class Admin(GroupCalls, PlacementCalls):
         """Close the cluster if it is this object's own. Harmless twice and concurrently.
 
         In a forked child it does nothing.
+
+        Raises:
+            WrongLoop: it was started on another loop.
         """
         if self._engine.forked:
             return
+        if self._started:
+            self._engine.check_loop()
         self._closed = True
         if self._owns_engine:
             await self._engine.close()

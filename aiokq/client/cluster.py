@@ -115,9 +115,13 @@ class Cluster:
         Harmless twice and concurrently. Waits are ended with `Closed`. Cancelling it makes its
         clients give up what they still have to deliver, and still closes all of them. In a forked
         child it does nothing: the sockets are the parent's.
+
+        Raises:
+            WrongLoop: it was started on another loop.
         """
         if self._engine.forked:
             return
+        self._engine.check_loop()
         failure: Exception | None = None
         cancelled: asyncio.CancelledError | None = None
         self._engine.ending = True
@@ -201,8 +205,7 @@ class Cluster:
         return self._engine.events(limit=limit)
 
     def health(self) -> ClusterHealth:
-        """What is believed of brokers and partitions right now."""
-        self._engine.bind()
+        """What is believed of brokers and partitions right now. Context: any thread."""
         return cluster_health(self._engine)
 
     @property
@@ -223,6 +226,7 @@ class Cluster:
             UnknownTopicOrPartition: a topic that does not exist.
         """
         limits.seconds(timeout)
+        self._engine.bind()
         for topic in topics:
             await self._engine.topic(topic, timeout=timeout, create=False)
         await self._engine.refresh([*topics] if topics else None)
@@ -237,10 +241,12 @@ class Cluster:
 
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.producer.producer import Producer
         from aiokq.producer.values import ProducerValues
 
+        self._engine.check_declaring()
         values = merged(ProducerValues, self._settings, settings, dict(overrides))
         producer = Producer(_values=values, _engine=self._engine)
         self._producers.add(producer)
@@ -263,10 +269,12 @@ class Cluster:
 
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.consumer.consumer import Consumer
         from aiokq.consumer.values import ConsumerValues
 
+        self._engine.check_declaring()
         values = merged(ConsumerValues, self._settings, settings, dict(overrides))
         consumer = Consumer(
             *topics,
@@ -286,10 +294,12 @@ class Cluster:
 
         Raises:
             ConfigError: also for a setting of the Cluster, which is given to the Cluster.
+            Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.admin.client import Admin
         from aiokq.admin.values import AdminValues
 
+        self._engine.check_declaring()
         values = merged(AdminValues, self._settings, settings, dict(overrides))
         admin = Admin(_values=values, _engine=self._engine)
         self._admins.add(admin)

@@ -268,6 +268,7 @@ class RegistryWatch:
         return self
 
     async def __anext__(self) -> RegistryChange:
+        self._engine.check_loop()
         while not self._changes:
             if self._closed:
                 raise StopAsyncIteration
@@ -276,7 +277,11 @@ class RegistryWatch:
         return self._changes.popleft()
 
     async def aclose(self) -> None:
-        """End it. Harmless twice."""
+        """End it. Harmless twice; in a forked child it does nothing.
+
+        Raises:
+            WrongLoop: used elsewhere than its cluster.
+        """
         self.close()
 
     async def __aenter__(self) -> Self:
@@ -334,6 +339,9 @@ class RegistryWatch:
 
     def close(self) -> None:
         """`aclose`, for those who cannot await."""
+        if self._engine.forked:
+            return
+        self._engine.check_loop()
         if self._closed:
             return
         self._closed = True

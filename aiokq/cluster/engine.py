@@ -91,10 +91,12 @@ class ClusterEngine:
         self.supervisor = Supervisor(
             f"cluster {settings.client_id}", on_failure=self._on_internal_failure
         )
-        self.view = ClusterView(changed=self._changed, dropped=self._event_dropped)
+        self._binding = LoopBinding("this Cluster")
+        self.view = ClusterView(
+            changed=self._changed, dropped=self._event_dropped, binding=self._binding
+        )
         self.changes = self.view.changes
         self.outages = Outages(self.environment.clock.monotonic, logger)
-        self._binding = LoopBinding("this Cluster")
         self._started = False
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
@@ -256,6 +258,24 @@ class ClusterEngine:
         self._binding.check()
         self._raise_if_closed()
 
+    def check_loop(self) -> None:
+        """Check that this is the loop and process it was started on, if it was started.
+
+        Raises:
+            WrongLoop: another event loop, or a forked process.
+        """
+        self._binding.check_bound()
+
+    def check_declaring(self) -> None:
+        """As `bind`, but harmless before `start`.
+
+        Raises:
+            Closed: closed, or ended by a bug (the cause).
+            WrongLoop: another event loop, or a forked process.
+        """
+        self._binding.check_bound()
+        self._raise_if_closed()
+
     def _raise_if_closed(self) -> None:
         if self.closed:
             raise Closed("the cluster is closed: make a new one")
@@ -295,15 +315,12 @@ class ClusterEngine:
         Args:
             limit: how many may wait to be taken; then the oldest is dropped and counted.
         """
-        if self.closed:
-            raise Closed("the cluster is closed: it has no events any more")
-        if self._binding.bound:
-            self._binding.check()
+        self.check_declaring()
         return self.view.events(limit)
 
     def now(self) -> float:
-        """The loop's time, in seconds."""
-        return asyncio.get_running_loop().time()
+        """The loop's time, in seconds. Context: any thread, once started."""
+        return self._binding.time()
 
     def new_backoff(self) -> Backoff:
         """Pauses between tries of a request: ``retry_backoff_ms`` and its maximum."""

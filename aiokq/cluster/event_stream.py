@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.events import Event, EventKey
 from aiokq.core import limits
 from aiokq.core.errors import Closed
@@ -31,6 +32,7 @@ class EventStream:
         *,
         limit: int = 10_000,
         on_drop: Callable[[], None] | None = None,
+        binding: LoopBinding | None = None,
     ) -> None:
         limits.count(limit, "limit")
         self.dropped = 0
@@ -40,6 +42,7 @@ class EventStream:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._on_drop = on_drop
+        self._binding = binding
         self._subscription = changes.subscribe(self._put)
 
     @property
@@ -55,6 +58,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
+        self._check()
         while not self._events:
             if self._closed:
                 raise StopAsyncIteration
@@ -76,8 +80,10 @@ class EventStream:
         """The next event if there is one, else None.
 
         Raises:
-            Closed: the stream has ended.
+            Closed: the stream has ended, or its cluster is not started.
+            WrongLoop: used elsewhere than its cluster.
         """
+        self._check()
         if self._events:
             return self._events.popleft()
         if self._closed:
@@ -85,7 +91,17 @@ class EventStream:
         return None
 
     def close(self) -> None:
-        """Take no more events; those held can still be taken. Harmless twice."""
+        """Take no more events; those held can still be taken. Harmless twice.
+
+        In a forked child it does nothing.
+
+        Raises:
+            WrongLoop: used elsewhere than its cluster.
+        """
+        if self._binding is not None:
+            if self._binding.forked:
+                return
+            self._binding.check_bound()
         if self._closed:
             return
         self._closed = True
@@ -102,6 +118,12 @@ class EventStream:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _check(self) -> None:
+        if self._binding is not None and not self._closed:
+            self._binding.check()
+        elif self._binding is not None:
+            self._binding.check_bound()
 
     def _put(self, key: EventKey, event: Event) -> None:
         if len(self._events) >= self._limit:

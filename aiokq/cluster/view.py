@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.event_stream import EventStream
 from aiokq.cluster.events import (
     BrokerDown,
@@ -48,6 +49,7 @@ class ClusterView:
         changed: called with the state before and after, once it is in force and before any event
             of it is told: who acts on an event finds everything else up to date.
         dropped: called when a slow reader of `events` loses one.
+        binding: of the cluster, to its loop.
 
     Attributes:
         state: as of now.
@@ -60,12 +62,14 @@ class ClusterView:
         *,
         changed: Callable[[ClusterState, ClusterState], None],
         dropped: Callable[[], None],
+        binding: LoopBinding | None = None,
     ) -> None:
         self.state = ClusterState()
         self.changes: Signal[EventKey, Event] = Signal()
         self.observers: weakref.WeakSet[Observer] = weakref.WeakSet()
         self._changed = changed
         self._dropped = dropped
+        self._binding = binding
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     def apply(self, change: Input) -> None:
@@ -99,7 +103,9 @@ class ClusterView:
 
     def events(self, limit: int) -> EventStream:
         """A stream for user code, subscribed now."""
-        stream = EventStream(self.changes, limit=limit, on_drop=self._dropped)
+        stream = EventStream(
+            self.changes, limit=limit, on_drop=self._dropped, binding=self._binding
+        )
         self._streams.add(stream)
         return stream
 

@@ -136,6 +136,7 @@ class Consumer:
             self._engine,
             self._subscription,
             self._supervisor,
+            self._binding,
             None if self._group is None else self._group.stored,
             None if self._group is None else self._group.acks,
         )
@@ -206,11 +207,10 @@ class Consumer:
         limits.seconds(timeout)
         if self._binding.forked:
             return
+        self._binding.check_bound()
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
-        if self._started:
-            self._binding.check()
         self._closing = asyncio.get_running_loop().create_future()
         # Also in a `finally`, on the way of an exception out of the work.
         normal = sys.exc_info()[0] is None
@@ -341,7 +341,8 @@ class Consumer:
         """
         self._check_open()
         outlets = self._outlets.divide(count)
-        return [Stream(self._inbox.reader(outlet), self._inbox.close_stream) for outlet in outlets]
+        close = self._inbox.close_stream
+        return [Stream(self._inbox.reader(outlet), close, self._binding) for outlet in outlets]
 
     # -- what is read
 
@@ -373,8 +374,7 @@ class Consumer:
                 address is given where a topic belongs.
             InvalidTopic: a name that cannot be a topic's.
         """
-        if self._started:
-            self._check_open()
+        self._check_declaring()
         if regex is not None and (
             self._group is None or self._settings.group_protocol == "classic"
         ):
@@ -399,8 +399,7 @@ class Consumer:
             InvalidTopic: a name that cannot be a topic's.
             TypeError: what is no partition.
         """
-        if self._started:
-            self._check_open()
+        self._check_declaring()
         if partition is None:
             self._subscription.add_topic(topic)
         else:
@@ -410,8 +409,7 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
-        if self._started:
-            self._check_open()
+        self._check_declaring()
         self._subscription.clear()
         if self._started:
             self._inbox.discovery.follow()
@@ -421,7 +419,7 @@ class Consumer:
         if self._subscription.mode is Mode.TOPICS:
             return self._subscription.names
         if self._subscription.topics_wanted:
-            return frozenset(state.tp.topic for state in self._positions)
+            return frozenset(state.tp.topic for state in list(self._positions))
         return frozenset()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
@@ -431,8 +429,7 @@ class Consumer:
             ConfigError: topics are subscribed to.
             TypeError: what is no partition.
         """
-        if self._started:
-            self._check_open()
+        self._check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
         if self._started:
             self._inbox.discovery.follow()
@@ -453,7 +450,7 @@ class Consumer:
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return frozenset(state.tp for state in self._positions if state.paused)
+        return frozenset(state.tp for state in list(self._positions) if state.paused)
 
     # -- positions
 
@@ -598,29 +595,29 @@ class Consumer:
         Raises:
             ConfigError: there is no `group_id`.
         """
-        return self._in_group("group_metadata()").metadata
+        return self._group_of("group_metadata()").metadata
 
     # -- how far it is
 
     def lag(self, partition: Partition) -> int | None:
         """Records between the position and the end that this consumer sees, as of the last
         response of a broker; None before there is one."""
-        (state,) = self._states([partition])
+        (state,) = self._positions.named([partition])
         return state.lag(committed_only=self._settings.committed_only)
 
     def highwater(self, partition: Partition) -> int | None:
         """End of what is replicated, as of the last response; None before there is one."""
-        (state,) = self._states([partition])
+        (state,) = self._positions.named([partition])
         return state.high_watermark if state.high_watermark >= 0 else None
 
     def last_stable_offset(self, partition: Partition) -> int | None:
         """End of what is decided by transactions, as of the last response; None before."""
-        (state,) = self._states([partition])
+        (state,) = self._positions.named([partition])
         return state.last_stable_offset if state.last_stable_offset >= 0 else None
 
     def last_poll_timestamp(self, partition: Partition) -> int | None:
         """When a broker last answered about it, in ms since 1970; None if none did yet."""
-        (state,) = self._states([partition])
+        (state,) = self._positions.named([partition])
         return state.fetched_at_ms
 
     # -- what the cluster has
@@ -721,6 +718,14 @@ class Consumer:
         if self._failure is not None:
             raise copy_error(self._failure)
 
+    def _check_declaring(self) -> None:
+        """As `_check_open`, but harmless before the start: it is then that this takes effect."""
+        self._binding.check_bound()
+        if self._started:
+            self._check_open()
+        elif self._closing is not None:
+            raise self._inbox.closed_error()
+
     def _check_readable(self) -> None:
         self._check_open()
         if self._outlets.split:
@@ -744,6 +749,9 @@ class Consumer:
 
     def _in_group(self, call: str) -> GroupSide:
         self._check_open()
+        return self._group_of(call)
+
+    def _group_of(self, call: str) -> GroupSide:
         if self._group is None:
             raise ConfigError(
                 f"{call} needs a group that keeps the offsets: set group_id, or keep positions of "

@@ -124,7 +124,7 @@ def partition_health(
         lag=state.lag(committed_only=committed_only),
         state=name,
         node=state.node if state.node >= 0 else None,
-        buffered_bytes=sum(chunk.size for chunk in state.chunks),
+        buffered_bytes=sum(chunk.size for chunk in list(state.chunks)),
         fetched_ago=None if state.fetched_at_ms is None else (now_ms - state.fetched_at_ms) / 1000,
         error=None if state.error is None else str(state.error),
     )

@@ -28,6 +28,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.codecs import RecordCodecs
 
 if TYPE_CHECKING:
+    from aiokq.cluster.binding import LoopBinding
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.subscription import Subscription
@@ -47,6 +48,7 @@ class Inbox:
 
     Args:
         supervisor: of the consumer: everything that runs is its child.
+        binding: of the consumer, to its loop.
         stored: what the group has committed; None without a group.
         acks: told what is handed over, where user code acknowledges it.
 
@@ -63,6 +65,7 @@ class Inbox:
         engine: ClusterEngine,
         subscription: Subscription,
         supervisor: Supervisor,
+        binding: LoopBinding,
         stored: GroupOffsets | None = None,
         acks: Acks | None = None,
     ) -> None:
@@ -70,6 +73,7 @@ class Inbox:
         self._engine = engine
         self._subscription = subscription
         self._supervisor = supervisor
+        self._binding = binding
         self._stored = stored
         self._acks = acks
         self._work = asyncio.Event()
@@ -166,7 +170,9 @@ class Inbox:
 
     def reader(self, outlet: Outlet) -> Reader:
         """What reads from an outlet."""
-        return Reader(outlet, self.buffers, self._deserializer, self._acks)
+        return Reader(
+            outlet, self.buffers, self._deserializer, self._acks, self._binding.check_bound
+        )
 
     # -- what a user does to a partition
 
@@ -277,7 +283,7 @@ class Inbox:
     # -- what is told of them
 
     def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
-        """What is believed of the partitions and brokers right now.
+        """What is believed of the partitions and brokers right now. Context: any thread.
 
         Args:
             works: the consumer is open, and none of its tasks has failed.
@@ -287,7 +293,7 @@ class Inbox:
         committed_only = self._settings.committed_only
         partitions = {
             state.tp: partition_health(state, now, committed_only=committed_only)
-            for state in self.positions
+            for state in list(self.positions)
         }
         brokers = {
             node_id: BrokerHealth(
@@ -295,7 +301,7 @@ class Inbox:
                 loop.in_flight,
                 None if loop.last_error is None else str(loop.last_error),
             )
-            for node_id, loop in self.fetcher.brokers.items()
+            for node_id, loop in list(self.fetcher.brokers.items())
         }
         missing = self._subscription.names - self._engine.metadata.topics.keys()
         ok = works and not missing and (group is None or group.joined)
@@ -381,6 +387,7 @@ class Inbox:
             finished_some=self.work_changed,
             taken_back=self._taken_back,
             closed_error=self.closed_error,
+            guard=self._binding.guard,
         )
 
     def _starved(self, outlet: Outlet) -> None:

@@ -17,7 +17,7 @@ from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
 from aiokq.consumer.readers import TWO_READERS, Readers
 from aiokq.core.errors import Closed, KafkaError, copy_error
-from aiokq.fastpath import Cursor, Record, RecordStream
+from aiokq.fastpath import Cursor, LoopGuard, Record, RecordStream
 
 if TYPE_CHECKING:
     from aiokq.consumer.buffers import Buffers, Chunk
@@ -65,8 +65,9 @@ class Outlet:
         finished_some: Callable[[], None] = lambda: None,
         taken_back: Callable[[TopicPartition, int, int], None] = lambda tp, base, position: None,
         closed_error: Callable[[], Closed] = lambda: Closed("closed"),
+        guard: LoopGuard | None = None,
     ) -> None:
-        self.stream = RecordStream(self)
+        self.stream = RecordStream(self, guard)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.hungry = False
         self.readers = Readers()

@@ -68,6 +68,7 @@ class BatchStream:
         self._reader = reader
 
     def __aiter__(self) -> BatchStream:
+        self._reader.check()
         self._reader.outlet.readers.begins()
         return self
 
@@ -81,6 +82,7 @@ class Reader:
     Args:
         deserializer: what is made of each record, if anything.
         acks: told of all that is handed over, if it is finished only when acknowledged.
+        check: raises where this is not the consumer's loop.
     """
 
     def __init__(
@@ -89,11 +91,13 @@ class Reader:
         buffers: Buffers,
         deserializer: MakeDeserializer | None,
         acks: Acks | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.outlet = outlet
         self._buffers = buffers
         self._deserializer = deserializer
         self._acks = acks
+        self.check = check
         self._handed = None if acks is None else acks.handed
         self._deserialize: Deserialize | None = None
         self.records: AsyncIterator[Record] = cast("AsyncIterator[Record]", outlet.stream)
@@ -105,11 +109,13 @@ class Reader:
 
     def stream(self) -> AsyncIterator[Record]:
         """What `async for` iterates, one for all loops; one begins now."""
+        self.check()
         self.outlet.readers.begins()
         return self.records
 
     def next(self) -> Awaitable[Record]:
         """The next record, for a single await."""
+        self.check()
         self.outlet.readers.reads()
         return self.records.__anext__()
 
@@ -125,6 +131,7 @@ class Reader:
                 return await self.next()
             except StopAsyncIteration:
                 raise self.outlet.closed_error() from None
+        self.check()
         outlet = self.outlet
         with outlet.reading():
             while True:
@@ -141,6 +148,7 @@ class Reader:
             Closed: the consumer was closed.
             KafkaError: what went wrong with a partition.
         """
+        self.check()
         outlet = self.outlet
         with outlet.reading():
             if outlet.turn_due:
@@ -170,6 +178,7 @@ class Reader:
             StopAsyncIteration: the consumer was closed.
             KafkaError: what went wrong with a partition.
         """
+        self.check()
         outlet = self.outlet
         with outlet.reading():
             while True:

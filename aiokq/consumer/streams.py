@@ -11,6 +11,7 @@ from aiokq.core import limits
 from aiokq.core.errors import Closed, ConfigError, KafkaError
 
 if TYPE_CHECKING:
+    from aiokq.cluster.binding import LoopBinding
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition
@@ -32,15 +33,19 @@ class Stream:
     stream that is left by an exception comes again, in the stream that has its partition then.
     """
 
-    def __init__(self, reader: Reader, closed: Callable[[Outlet, bool], None]) -> None:
+    def __init__(
+        self, reader: Reader, closed: Callable[[Outlet, bool], None], binding: LoopBinding
+    ) -> None:
         self._reader = reader
         self._closed = closed
+        self._binding = binding
 
     def __aiter__(self) -> AsyncIterator[Record]:
         return self._reader.stream()
 
     def batches(self) -> BatchStream:
         """The same, a batch at a time; see `Consumer.batches`."""
+        self._reader.check()
         return BatchStream(self._reader)
 
     async def getone(self) -> Record:
@@ -52,14 +57,19 @@ class Stream:
         return await self._reader.one(())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are in this stream now."""
+        """The partitions that are in this stream now. Context: any thread."""
         return frozenset(self._reader.outlet.states)
 
     def close(self) -> None:
-        """Hand the partitions to the other streams. Harmless twice."""
-        self._closed(self._reader.outlet, False)
+        """Hand the partitions to the other streams. Harmless twice; nothing in a forked child.
+
+        Raises:
+            WrongLoop: used elsewhere than its consumer.
+        """
+        self._close(failed=False)
 
     async def __aenter__(self) -> Self:
+        self._reader.check()
         return self
 
     async def __aexit__(
@@ -68,7 +78,13 @@ class Stream:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._closed(self._reader.outlet, kind is not None)
+        self._close(failed=kind is not None)
+
+    def _close(self, *, failed: bool) -> None:
+        if self._binding.forked:
+            return
+        self._binding.check()
+        self._closed(self._reader.outlet, failed)
 
 
 class Outlets:
