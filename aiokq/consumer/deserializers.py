@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from aiokq.core.user_errors import passable
+
 if TYPE_CHECKING:
     from aiokq.consumer.values import ConsumerValues
     from aiokq.fastpath import Record
@@ -64,7 +66,8 @@ def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
     """What is made of each record; None if there are no deserializers: it stays as it is.
 
     A null stays None without asking the deserializer. What a deserializer raises gets a note, and
-    the record as it was received as its attribute `record`.
+    the record as it was received as its attribute `record`. That holds for any exception: the call
+    is synchronous, so no cancellation of a task arrives in it.
     """
     key = _with_context(settings.key_deserializer)
     value = _with_context(settings.value_deserializer)
@@ -86,9 +89,9 @@ def _record_deserializer(
                 new_key = key(topic, headers, record.key)
             if value is not None and record.value is not None:
                 new_value = value(topic, headers, record.value)
-        except Exception as error:
+        except BaseException as error:
             failed(record)
-            raised = _not_an_end(error)
+            raised = passable(error, "a deserializer")
             raised.add_note(
                 f"deserializing the record at offset {record.offset} of "
                 f"{topic}-{record.partition}; reading goes on without it"
@@ -110,13 +113,6 @@ def _record_deserializer(
         )
 
     return deserialize
-
-
-def _not_an_end(error: Exception) -> Exception:
-    """What ends a loop would pass for the end of the records."""
-    if isinstance(error, StopIteration | StopAsyncIteration):
-        return RuntimeError(f"a deserializer raised {type(error).__name__}")
-    return error
 
 
 def _with_context(deserializer: Deserializer | Callable[[bytes], object] | None) -> _Plain | None:

@@ -17,6 +17,7 @@ from aiokq.consumer.pending_errors import PendingErrors
 from aiokq.consumer.portion import corrupt
 from aiokq.consumer.readers import TWO_READERS, Readers
 from aiokq.core.errors import Closed, KafkaError, copy_error
+from aiokq.core.user_errors import INTERRUPTS
 from aiokq.fastpath import Cursor, LoopGuard, Record, RecordStream
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ class Outlet:
         Args:
             wanted: only of these; of all if empty.
             deserialize: made of each record as it is taken. What it raises comes after the records
-                before: with the next call, unless there are none.
+                before: with the next call, unless there are none. What ends the program is raised
+                at once, and nothing counts as handed over.
             handed: called with each record that is handed over, and with that of a deserializer's
                 error.
 
@@ -224,11 +226,14 @@ class Outlet:
                     (record,) = some
                     try:
                         some = [cast("Record", deserialize(record))]
-                    except Exception:
+                    except BaseException as error:
                         if not taken and not records:
                             self._line.had_turn(state)
                             if handed is not None:
                                 handed(record)
+                            raise
+                        if isinstance(error, INTERRUPTS):
+                            self._fetch_held_again()
                             raise
                         # Raised by the next call: until then it is not handed over.
                         received = self._buffers.move(chunk, record.offset)
@@ -237,9 +242,6 @@ class Outlet:
                             self._let_go(state)
                         limit = 0
                         break
-                if handed is not None:
-                    for record in some:
-                        handed(record)
                 records += some
                 limit -= len(some)
                 if chunk.cursor.exhausted or not some:
@@ -250,6 +252,10 @@ class Outlet:
                 self._line.had_turn(state)
             if not state.chunks:
                 self._line.leave(state)
+        if handed is not None:
+            for records in taken.values():
+                for record in records:
+                    handed(record)
         return taken
 
     def take_chunk(self) -> TakenChunk | None:
@@ -507,6 +513,16 @@ class Outlet:
                 state.held = None
                 self._take_back(state)
             self._finished_some()
+
+    def _fetch_held_again(self) -> None:
+        """What this call took is not handed over after all."""
+        for state in list(self._held):
+            assert state.held is not None
+            position = state.held
+            self._let_go(state)
+            self.drop(state)
+            state.fetch_offset = position
+            self._consumed(state)
 
     def _let_go(self, state: PartitionState) -> None:
         self._held.remove(state)

@@ -58,9 +58,15 @@ class PoisonError(Exception):
     """What the deserializers here raise."""
 
 
+class PanicError(BaseException):
+    """What they raise as well: the panics of Rust extensions are no Exceptions."""
+
+
 def _number(data: bytes) -> int:
     if data.startswith(b"!"):
         raise PoisonError(data)
+    if data.startswith(b"?"):
+        raise PanicError(data)
     return int(data)
 
 
@@ -144,7 +150,8 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
     """Put the log into partition 0.
 
     Args:
-        part: of a record that is poisoned: "key" or "value".
+        part: of a record that is poisoned: "key" or "value"; or "panic", a value that makes the
+            deserializer raise what is no Exception.
     """
     kafka.topic("t", [1, 1])
     for first, end in zip(BATCHES, (*BATCHES[1:], END), strict=True):
@@ -152,7 +159,10 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
         for n in range(first, end):
             said = {"key": b"%d" % n, "value": b"%d" % n}
             if n in log.poison:
-                said[part] = b"!%d" % n
+                if part == "panic":
+                    said["value"] = b"?%d" % n
+                else:
+                    said[part] = b"!%d" % n
             records.append(RawRecord(n, 1_000 + n, said["key"], said["value"]))
         data = encode_batch(records, crc32c=crc32c, leader_epoch=0)
         damage = log.damage
@@ -260,7 +270,7 @@ class Pair:
         self._left()
         try:
             got = await self.consumer.getmany(timeout=GIVE_UP, max_records=limit)
-        except (PoisonError, CorruptRecord) as error:
+        except (PoisonError, PanicError, CorruptRecord) as error:
             return expected, self._error(error)
         records = [record for some in got.values() for record in some]
         self.given += [(record, record.offset) for record in records]
@@ -298,7 +308,7 @@ class Pair:
             got = next(iterator)
         except StopIteration:
             return expected, OVER
-        except (PoisonError, CorruptRecord) as error:
+        except (PoisonError, PanicError, CorruptRecord) as error:
             return expected, self._error(error, given=False)
         return expected, ("record", got.offset)
 
@@ -325,7 +335,7 @@ class Pair:
         expected = model.all_records()
         try:
             got = ("records", [record.offset for record in batch.records])
-        except (PoisonError, CorruptRecord) as error:
+        except (PoisonError, PanicError, CorruptRecord) as error:
             return expected, self._error(error, given=False)
         assert len(batch) == len(got[1])
         self.iterations = []
@@ -425,7 +435,7 @@ class Pair:
                     record = await asyncio.wait_for(other.getone(), GIVE_UP)
                 except TimeoutError:
                     break
-                except PoisonError:
+                except (PoisonError, PanicError):
                     errors += 1
                 except CorruptRecord:
                     errors += 1
@@ -447,7 +457,7 @@ class Pair:
                 record = await ask()
         except TimeoutError:
             return NOTHING
-        except (PoisonError, CorruptRecord) as error:
+        except (PoisonError, PanicError, CorruptRecord) as error:
             return self._error(error)
         self.given.append((record, record.offset))
         return ("record", record.offset)

@@ -19,7 +19,7 @@ from tests.sim.reading_world import MODES, OTHER, T0, Pair, simulate
 POISON = 3
 SINGLE = ("async for", "async for again", "getone", "getmany")
 BATCHES = ("for in batch", "same iterator", "same batch again", "records", "to_arrow")
-ERRORS = ("value", "key", *DAMAGES)
+ERRORS = ("value", "key", "panic", *DAMAGES)
 WAYS = ("on", "seek", "close", "exception", "crash")
 
 
@@ -185,7 +185,7 @@ def test_each_way_to_read_meets_each_error_and_goes_on_in_each_way(
             log,
             mode=mode,
             form=source,
-            part="key" if error == "key" else "value",
+            part=error if error in ("key", "panic") else "value",
         )
 
 
@@ -306,12 +306,17 @@ def test_a_worker_that_is_late_keeps_what_it_has_not_read_from_being_committed()
     simulate_group(body)
 
 
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, asyncio.CancelledError])
 @pytest.mark.parametrize("form", ["record", "many", "batch", "records"])
-def test_a_deserializer_that_raises_the_end_of_a_loop_ends_none(form: str) -> None:
+def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
+    form: str, kind: type[BaseException]
+) -> None:
     """`next()` on something empty, in a deserializer, passed for the end of the batch."""
 
     def broken(data: bytes) -> Any:
-        return next(iter(())) if data == b"3" else int(data)
+        if data == b"3":
+            raise kind
+        return int(data)
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
@@ -325,10 +330,48 @@ def test_a_deserializer_that_raises_the_end_of_a_loop_ends_none(form: str) -> No
                 reading = c.getmany(timeout=1)
             else:
                 batch = await anext(aiter(c.batches()))
-                with pytest.raises(RuntimeError, match="StopIteration"):
+                with pytest.raises(RuntimeError, match=f"a deserializer raised {kind.__name__}"):
                     list(batch) if form == "batch" else batch.records
                 return
-            with pytest.raises(RuntimeError, match="StopIteration"):
+            with pytest.raises(RuntimeError, match=f"a deserializer raised {kind.__name__}"):
                 await reading
+
+    simulate_group(body)
+
+
+@pytest.mark.parametrize("mode", ["auto", "explicit"])
+def test_an_interrupt_in_a_deserializer_is_raised_and_nothing_taken_with_it_is_committed(
+    mode: str,
+) -> None:
+    """`getmany` has others in its hands then, which it can neither return nor count."""
+    interrupts = [KeyboardInterrupt]
+
+    def interrupted(data: bytes) -> int:
+        if data == b"3" and interrupts:
+            raise interrupts.pop()
+        return int(data)
+
+    async def body(w: World) -> None:
+        await w.topic("t", 2)
+        await w.produce("t", range(8), 2)
+        options: dict[str, Any] = {"value_deserializer": interrupted}
+        if mode == "explicit":
+            options["ack_mode"] = mode
+        async with w.member("t", **options) as c:
+            await until(lambda: c.assignment())
+            await asyncio.sleep(2)
+            with pytest.raises(KeyboardInterrupt):
+                await c.getmany(timeout=1)
+            assert sum([await c.position(tp) for tp in c.assignment()]) == 0
+            await c.commit()
+            assert await w.committed("t", 2) in ([0, 0], [-1, -1])
+            seen: list[int] = []
+            while len(seen) < 8:
+                for records in (await c.getmany(timeout=1)).values():
+                    seen += [record.value for record in records]
+                    for record in records:
+                        c.ack(record) if mode == "explicit" else None
+            assert sorted(seen) == list(range(8))
+        assert sum(await w.committed("t", 2)) == 8
 
     simulate_group(body)
