@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distributions
+import json
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 __all__ = ["reason_and_remedy"]
 
@@ -35,7 +38,18 @@ def reason_and_remedy(error: ImportError) -> tuple[str, str]:
 def _compiled_installation() -> Path | None:
     """Another aiokq package on sys.path that has a compiled core."""
     for distribution in distributions(name="aiokq"):
-        package = Path(str(distribution.locate_file("aiokq"))).resolve()
-        if package != HERE and any(package.glob("_compiled.*.so")):
-            return package
+        for package in _packages(distribution):
+            if package != HERE and any(package.glob("_compiled.*.so")):
+                return package
     return None
+
+
+def _packages(distribution: Distribution) -> Iterator[Path]:
+    """Where the package of an installation may be: beside its metadata, or where pip took it from.
+
+    The latter is that of an editable installation.
+    """
+    yield Path(str(distribution.locate_file("aiokq"))).resolve()
+    origin = distribution.read_text("direct_url.json")
+    if origin is not None:
+        yield Path(unquote(urlsplit(json.loads(origin)["url"]).path)).resolve() / "aiokq"

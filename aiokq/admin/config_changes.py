@@ -49,6 +49,10 @@ async def alter_configs(
     timeout: float | None = None,
 ) -> Results[ConfigResource, ConfigsAltered]:
     """See `Admin.alter_configs`."""
+    if not isinstance(changes, Mapping):
+        raise TypeError(
+            f"changes are a mapping, as {{'topic': {{'name': 'value'}}}}, not {changes!r}"
+        )
     wanted: dict[ConfigResource, Changes] = {
         as_resource(resource): {
             name: value

@@ -7,8 +7,8 @@ from dataclasses import field
 from enum import IntEnum
 from typing import TypeAlias
 
-from aiokq.admin.topics import config_text
 from aiokq.cluster.metadata import frozen_map
+from aiokq.core.config_text import config_text
 from aiokq.core.errors import KafkaError
 from aiokq.core.frozen import frozen
 
@@ -174,7 +174,16 @@ ChangeLike: TypeAlias = ConfigChange | str | int | float | bool | None
 
 
 def as_resource(resource: ResourceLike) -> ConfigResource:
-    """The resource that is meant."""
+    """The resource that is meant.
+
+    Raises:
+        TypeError: it is none.
+    """
     if isinstance(resource, ConfigResource):
         return resource
+    if not isinstance(resource, str):
+        raise TypeError(
+            "what has configs is a topic's name, or a ConfigResource as ConfigResource.broker(1),"
+            f" not {resource!r}"
+        )
     return ConfigResource(ConfigResourceType.TOPIC, resource)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -17,6 +16,7 @@ from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
 from aiokq.cluster.targets import ANY, CONTROLLER
 from aiokq.core import limits
+from aiokq.core.config_text import config_text
 from aiokq.core.errors import (
     ConfigError,
     KafkaError,
@@ -159,21 +159,6 @@ class TopicDescription:
     internal: bool = False
     partitions: tuple[PartitionDescription, ...] = ()
     error: KafkaError | None = None
-
-
-def config_text(value: str | int | float | bool | None) -> str | None:
-    """A config value as Kafka writes it.
-
-    Raises:
-        ValueError: NaN or infinity.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no value of a config")
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 # -- create -----------------------------------------------------------------------------------

@@ -24,11 +24,13 @@ from aiokq.broker.settings import broker_settings
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
+from aiokq.core.config_text import config_text
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import (
     Closed,
     ConfigError,
     KafkaError,
+    KafkaStorage,
     UnknownTopicOrPartition,
     WrongLoop,
 )
@@ -45,6 +47,17 @@ T = TypeVar("T")
 NOT_RUNNING: Final = "the embedded cluster is not running: enter it with `with` or `async with`"
 
 
+_MISNAMED: Final = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+}
+"""What the disk says of a path that cannot be a directory to write to."""
+
+
+def _is_misnamed(error: KafkaStorage) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MISNAMED
+
+
 def _path(argument: str, path: str | os.PathLike[str]) -> str:
     """The path as text; a ConfigError that names the argument for what is none."""
     try:
@@ -56,6 +69,14 @@ def _path(argument: str, path: str | os.PathLike[str]) -> str:
             f"{argument} is the path of a directory (str or os.PathLike), or None, not {path!r}"
         )
     return text
+
+
+def _configs(configs: Mapping[str, str | int | float | bool] | None) -> dict[str, str | None]:
+    if configs is None:
+        return {}
+    if not isinstance(configs, Mapping) or not all(isinstance(name, str) for name in configs):
+        raise TypeError(f"configs are a mapping of Kafka's names to values, not {configs!r}")
+    return {name: config_text(value) for name, value in configs.items()}
 
 
 class EmbeddedCluster:
@@ -96,6 +117,8 @@ class EmbeddedCluster:
         restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
     ) -> None:
+        if isinstance(brokers, Mapping):
+            raise ConfigError("settings of the broker go to settings=")
         if type(brokers) is not int or brokers != 1:
             raise ConfigError(
                 f"an embedded cluster has one broker, not {brokers!r}: brokers do not replicate yet"
@@ -148,11 +171,17 @@ class EmbeddedCluster:
         name: str,
         partitions: int | None = None,
         *,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         """Create a topic; from any loop or, with `run()`, from any thread.
 
+        Args:
+            name: of the topic.
+            partitions: how many; None for `num.partitions`.
+            configs: by Kafka's names.
+
         Raises:
+            ValueError, TypeError: a number is past its range, or none; configs are no mapping.
             BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
             Closed: the cluster is not running.
             WrongLoop: the loop that it was started on does not run, or stopped meanwhile; or this
@@ -160,7 +189,7 @@ class EmbeddedCluster:
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
-        spec = TopicSpec(name=name, partitions=partitions, configs=dict(configs or {}))
+        spec = TopicSpec(name=name, partitions=partitions, configs=_configs(configs))
         await self._on_loop(functools.partial(self._create, spec))
 
     async def delete_topic(self, name: str) -> None:
@@ -276,9 +305,8 @@ class EmbeddedCluster:
         """Start on the running loop; `async with` does it.
 
         Raises:
-            ConfigError: the port is in use.
-            OSError: the directory cannot be written.
-            KafkaStorage: the directory is in use, or what it holds is damaged.
+            ConfigError: the port is in use, or `data_dir` cannot be made or written.
+            KafkaStorage: the directory is in use, its disk fails, or what it holds is damaged.
         """
         self._refuse_forked()
         if self._pid:
@@ -316,6 +344,8 @@ class EmbeddedCluster:
                 raise ConfigError(
                     f"port {self._port} is in use: give another, or port=0 for a free one"
                 ) from error
+            if isinstance(error, KafkaStorage) and _is_misnamed(error) and self._data_dir:
+                raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
             raise
         if self._temporary is not None and self._given_environment is None:
             # For one that is never closed: with its node, or the process, at the latest.

@@ -177,7 +177,7 @@ def _port(text: str) -> int:
 
 def _node_id(text: str) -> int:
     if not text.isdecimal() or int(text) > INT_MAX:
-        raise argparse.ArgumentTypeError(f"a node id is at least 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a node id is 0 to {INT_MAX}, not {text!r}")
     return int(text)
 
 

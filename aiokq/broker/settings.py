@@ -7,6 +7,7 @@ No pydantic here: the broker's start path may not import it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -72,12 +73,10 @@ class Setting:
                 except ValueError:
                     pass
         elif self.kind == "double":
-            if isinstance(text, int | float) and not isinstance(text, bool):
-                return float(text)
-            if isinstance(text, str):
+            if isinstance(text, int | float | str) and not isinstance(text, bool):
                 try:
                     return float(text)
-                except ValueError:
+                except (ValueError, OverflowError):
                     pass
         elif isinstance(text, str):
             return text
@@ -89,6 +88,8 @@ class Setting:
         ceiling = self.at_most
         if ceiling is None and self.kind != "double":
             ceiling = _MOST[self.kind]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{self.name} must be a finite number, not {value}")
         if self.at_least is not None and value < self.at_least:
             raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
         if ceiling is not None and value > ceiling:
@@ -464,8 +465,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "broker.id": "--node-id (EmbeddedCluster numbers its nodes itself)",
     "log.dir": "log.dirs, --data-dir, or data_dir= of EmbeddedCluster",
     "port": "--port, or port= of EmbeddedCluster",
-    "listeners": "--host and --port",
-    "advertised.listeners": "--advertise HOST[:PORT]",
+    "listeners": "--host and --port, or port= of EmbeddedCluster",
+    "advertised.listeners": "--advertise HOST[:PORT] (an EmbeddedCluster advertises 127.0.0.1)",
 }
 
 

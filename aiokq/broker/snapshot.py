@@ -91,7 +91,9 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
         OSError: the disk refused.
     """
     if not files.exists(f"{snapshot}/{names.META_PROPERTIES}"):
-        raise ConfigError(f"{snapshot} is no snapshot, nor a log directory")
+        raise ConfigError(
+            f"nothing to restore: {snapshot} is neither a snapshot nor a broker's log directory"
+        )
     _check_free(files, data_dir)
     try:
         lock = files.lock(f"{snapshot}/{names.LOCK}")

@@ -34,6 +34,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--offset": "use --from",
         "--timeout-ms": "use --until-end, which ends where each partition ended at the start",
         "--isolation-level": "use --read-committed",
+        "--skip-message-on-error": "leave it out: values are printed as they are",
         "--property": _WHAT_IS_PRINTED,
         "--formatter-property": _WHAT_IS_PRINTED,
         "--formatter": _FORMAT,
@@ -61,6 +62,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--sync": "leave it out: produce ends when every record is acknowledged",
     },
     "topics": {
+        "--topic": "the topic is an argument: aiokq topics describe TOPIC",
         "--list": "use aiokq topics list",
         "--describe": "use aiokq topics describe TOPIC",
         "--create": "use aiokq topics create TOPIC",
@@ -81,6 +83,8 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--time": "use --at",
     },
     "groups": {
+        "--group": "the group is an argument: aiokq groups describe GROUP",
+        "--all-groups": "use aiokq groups list for their names",
         "--list": "use aiokq groups list",
         "--describe": "use aiokq groups describe GROUP",
         "--delete": "use aiokq groups delete GROUP",
@@ -101,6 +105,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--delete-config": "use --delete",
     },
     "groups configs": {"--group": _GROUP},
+    "log": {"--files": "files are arguments: aiokq log dump PATH"},
     "log dump": {
         "--files": "files are arguments: aiokq log dump PATH",
         "--print-data-log": "use --records",

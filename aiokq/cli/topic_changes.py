@@ -19,6 +19,7 @@ from aiokq.cli.options import (
     once,
 )
 from aiokq.cli.output import Json, Output, error_json
+from aiokq.core import limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,7 @@ DryRun = Annotated[
 
 
 def _partitions(text: str) -> object:
-    return typer.Option("--partitions", "-p", min=1, metavar="N", help=text)
+    return typer.Option("--partitions", "-p", min=1, max=limits.INT32_MAX, metavar="N", help=text)
 
 
 class _Outcomes:
@@ -82,6 +83,7 @@ def create(
             "--replication-factor",
             "-r",
             min=1,
+            max=limits.INT16_MAX,
             metavar="N",
             help="Copies of each partition. Default: the broker decides.",
         ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SASL_MECHANISMS",
     "ClusterRules",
-    "no_mapping",
+    "no_other_type",
     "readable_addresses",
     "supported_mechanism",
     "upper_case",
@@ -26,13 +26,26 @@ SASL_MECHANISMS = ("PLAIN",)
 """The SASL mechanisms that are supported."""
 
 
-def no_mapping(value: object) -> object:
-    """confluent-kafka and kafka-python's users pass a dict of settings in place of the address."""
+def no_other_type(value: object) -> object:
+    """Addresses, unless it is something else; the error says what was meant.
+
+    confluent-kafka and kafka-python's users pass a dict of settings in place of the address, others
+    the cluster itself.
+    """
     if isinstance(value, Mapping):
         raise ValueError(
             "an address is 'host:port'; settings are keywords, with '_' in place of '.': "
             "bootstrap_servers='host:port', client_id='me'"
         )
+    if hasattr(type(value), "bootstrap_servers"):
+        raise ValueError(
+            f"an address is 'host:port': write .bootstrap_servers behind the {type(value).__name__}"
+        )
+    texts: Sequence[object] = [value]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        texts = value
+    if not all(isinstance(each, str) for each in texts):
+        raise ValueError(f"an address is 'host:port', several are a list of them; not {value!r}")
     return value
 
 

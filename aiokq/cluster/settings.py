@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from aiokq.cluster.rules import (
     ClusterRules,
-    no_mapping,
+    no_other_type,
     readable_addresses,
     supported_mechanism,
     upper_case,
@@ -32,7 +32,7 @@ class ClusterSettings(ClusterRules, Settings):
     """
 
     bootstrap_servers: Annotated[
-        str | Sequence[str], BeforeValidator(no_mapping), AfterValidator(readable_addresses)
+        str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)
     ] = Field(
         default=(),
         description="Addresses to find the cluster by: 'host:port', several comma separated or "
@@ -161,7 +161,7 @@ class ClusterSettings(ClusterRules, Settings):
     loop_stall_ms: int = Field(
         default=1000,
         ge=0,
-        le=INT64_MAX,
+        le=INT32_MAX,
         description="Report the event loop as stalled (LoopStalled, with the stack) when it "
         "runs nothing for this long. It is watched, by a thread, where a group has a member, and "
         "otherwise if this is set; 0 never watches it.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from aiokq.cluster.rules import (
     ClusterRules,
-    no_mapping,
+    no_other_type,
     readable_addresses,
     supported_mechanism,
     upper_case,
@@ -68,7 +68,7 @@ class ClusterValues(ClusterRules, Values):
     loop_stall_ms: int
 
     TABLE: ClassVar[Mapping[str, Row]] = {
-        "bootstrap_servers": Row(text_or_texts, (), before=no_mapping, after=readable_addresses),
+        "bootstrap_servers": Row(text_or_texts, (), before=no_other_type, after=readable_addresses),
         "client_id": Row(text, "aiokq"),
         "client_rack": Row(text, ""),
         "request_timeout_ms": Row(integer, 30000, at_least=1, at_most=2147483647),
@@ -106,7 +106,7 @@ class ClusterValues(ClusterRules, Values):
         "ssl_keyfile": Row(text, None, optional=True),
         "ssl_password": Row(secret, None, optional=True),
         "ssl_check_hostname": Row(boolean, True),
-        "loop_stall_ms": Row(integer, 1000, at_least=0, at_most=9223372036854775807),
+        "loop_stall_ms": Row(integer, 1000, at_least=0, at_most=2147483647),
     }
 
     @staticmethod

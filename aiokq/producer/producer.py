@@ -317,7 +317,10 @@ class Producer:
             UnknownTopicOrPartition: the topic did not come to exist within max_block_ms, or has
                 no such partition.
             InvalidTopic: the name cannot be a topic's.
-            TypeError: a key or value that is no bytes, and no serializer makes it some.
+            ValueError: `partition` or `timestamp_ms` is negative, or more than Kafka's 31 or 63
+                bits hold.
+            TypeError: a key or value that is no bytes, and no serializer makes it some; a number
+                that is no int.
             Closed: the producer is not started, or closed.
             KafkaError: why the record was not delivered within delivery_timeout_ms;
                 `may_have_been_written` says whether it may be in the log all the same.

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[str]:
     """Starts `aiokq broker` on a free port, yields its bootstrap address, stops it cleanly."""
-    command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json", *arguments]
+    command = [sys.executable, "-m", "aiokq", "broker", "--json"]
+    command += ["--port", "0", "--profile", "kafka", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

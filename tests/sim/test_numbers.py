@@ -348,6 +348,10 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         _ints(1, INT32_MAX),
         lambda w, v: w.kafka.create_topic("t", v),
     ),
+    "EmbeddedCluster.create_topic(configs)": (
+        CONFIG,
+        lambda w, v: w.kafka.create_topic("u", configs={"min.cleanable.dirty.ratio": v}),
+    ),
     "EmbeddedCluster.run(timeout)": (SECONDS, _run_blocking_side),
     "Producer.close(timeout)": (
         Kind((), SECONDS.past, SECONDS.none),

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from aiokq import _missing_core
+
 ROOT = Path(__file__).resolve().parents[2]
 INHERITED = {
     name: value
@@ -48,6 +52,20 @@ def test_a_core_that_is_there_and_broken_gives_its_reason() -> None:
         "import aiokq.fastpath"
     )
     assert "wrong ELF class" in run(code).stderr
+
+
+def test_a_source_tree_beside_an_editable_installation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said that there was no compiler. What runs the tests is such an installation."""
+    if not list((ROOT / "aiokq").glob("_compiled.*.so")):
+        pytest.skip("aiokq._compiled is not built")
+    monkeypatch.setattr(_missing_core, "HERE", tmp_path / "aiokq")
+    missing = ImportError("no such module", name="aiokq._compiled")
+    reason, remedy = _missing_core.reason_and_remedy(missing)
+    assert f"the source tree {tmp_path}, imported in place of" in reason
+    assert f"package in {ROOT}" in reason
+    assert "pip install --editable ." in remedy
 
 
 def test_who_asks_for_the_pure_core_is_not_warned() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from aiokq.broker.topic_layout import TopicSpec
 from aiokq.core.errors import (
     Closed,
     ConfigError,
+    InvalidConfiguration,
     KafkaStorage,
     TopicExists,
     UnknownTopicOrPartition,
@@ -197,6 +200,9 @@ def test_settings_are_checked_when_the_cluster_is_made():
         ({"port": 65536}, "not 65536"),
         ({"port": 9092.0}, "not 9092.0"),
         ({"brokers": "1"}, "has one broker, not '1'"),
+        ({"brokers": {"num.partitions": 1}}, "settings of the broker go to settings="),
+        ({"settings": {"listeners": "PLAINTEXT://:1"}}, "port= of EmbeddedCluster"),
+        ({"settings": {"log.cleaner.min.cleanable.ratio": float("nan")}}, "a finite number"),
         ({"data_dir": 5}, "data_dir is the path of a directory"),
         ({"data_dir": b"x"}, "not b'x'"),
         ({"data_dir": ""}, "not ''"),
@@ -216,6 +222,21 @@ def test_misuse_is_a_config_error_that_names_the_argument(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("below", ["a file", "no directory can be made", "read only"])
+def test_a_data_dir_that_cannot_be_made_or_written_is_a_config_error(tmp_path: Path, below: str):
+    """It was a KafkaStorage, as of a disk that fails, and did not name the argument."""
+    parent = tmp_path / "parent"
+    if below == "a file":
+        parent.write_text("")
+    elif below == "read only":
+        if os.geteuid() == 0:
+            pytest.skip("root may write everywhere")
+        parent.mkdir(mode=0o500)
+    data_dir = "/proc/x" if below == "no directory can be made" else str(parent / "x")
+    with pytest.raises(ConfigError, match=f"data_dir='{data_dir}': log directory .* directory"):
+        EmbeddedCluster(data_dir=data_dir).__enter__()
+
+
 def test_a_cluster_that_is_not_running_says_so():
     """The usual mistake: using it before `with`."""
     cluster = EmbeddedCluster()
@@ -231,6 +252,13 @@ def test_control_calls_raise_the_brokers_own_errors():
     async def main(world: Simulation):
         async with EmbeddedCluster(environment=world.environment("10.0.0.1")) as kafka:
             await kafka.create_topic("t", 2, configs={"retention.ms": "5"})
+            numbers = {"retention.ms": 5, "min.cleanable.dirty.ratio": 0.25, "preallocate": False}
+            await kafka.create_topic("numbers", configs=numbers)
+            with pytest.raises(InvalidConfiguration, match="finite"):
+                await kafka.create_topic("u", configs={"min.cleanable.dirty.ratio": "nan"})
+            for configs in (["retention.ms"], {5: "x"}, {"retention.ms": object()}):
+                with pytest.raises(TypeError, match="config"):
+                    await kafka.create_topic("u", configs=configs)
             with pytest.raises(TopicExists):
                 await kafka.create_topic("t")
             await kafka.delete_topic("t")

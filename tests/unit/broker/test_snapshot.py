@@ -256,7 +256,7 @@ async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
     """A wrong path must not be an empty cluster."""
     files = MemoryFiles()
     files.mkdirs("/somewhere")
-    with pytest.raises(ConfigError, match="no snapshot"):
+    with pytest.raises(ConfigError, match="neither a snapshot nor"):
         restore_snapshot(files, "/somewhere", "/data")
     assert not files.exists("/data")
     async with Broker(files):

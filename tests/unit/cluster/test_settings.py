@@ -59,12 +59,26 @@ def test_a_dict_of_dotted_settings_is_answered_with_keywords(make: Callable[[obj
 
 
 def test_a_refusal_is_one_text_for_all_types_that_a_setting_may_have():
-    """'Input should be a valid string, not 5; bootstrap_servers: Input should be ..., not 5'."""
+    """'Input should be a valid string, not 5; ssl_context: Input should be ..., not 5'."""
     with pytest.raises(ConfigError) as caught:
-        ClusterSettings(bootstrap_servers=5)
+        ClusterSettings(ssl_context=5)
+    assert str(caught.value).count("ssl_context: ") == 1
+
+
+@pytest.mark.parametrize("given", [5, [1], {"h:1"}, b"h:1", ("h:1", None)])
+def test_what_is_no_address_is_told_what_one_is(given: object) -> None:
+    """[1] was two errors, of the list and of its item."""
+    with pytest.raises(ConfigError) as caught:
+        aiokq.Producer(given)
     assert str(caught.value) == (
-        "bootstrap_servers: Input should be a valid string, or be an instance of Sequence, not 5"
+        f"bootstrap_servers: an address is 'host:port', several are a list of them; not {given!r}"
     )
+
+
+def test_a_cluster_in_place_of_its_address_is_told_where_that_is() -> None:
+    """The first thing to try with an EmbeddedCluster."""
+    with pytest.raises(ConfigError, match=r"write \.bootstrap_servers behind the EmbeddedCluster"):
+        aiokq.Producer(aiokq.EmbeddedCluster())
 
 
 def test_the_password_is_in_no_representation():

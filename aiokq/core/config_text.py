@@ -1,0 +1,25 @@
+"""Owns how the value of a config, as a user gives it, is written for Kafka."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["config_text"]
+
+
+def config_text(value: str | int | float | bool | None) -> str | None:
+    """A config value as Kafka writes it.
+
+    Raises:
+        ValueError: NaN or infinity.
+        TypeError: neither text nor a number.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no value of a config")
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, int | float):
+        raise TypeError(f"the value of a config is a str, a number or a bool, not {value!r}")
+    return str(value)
