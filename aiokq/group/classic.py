@@ -26,6 +26,7 @@ from aiokq.core.errors import (
     error_for,
 )
 from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.core.user_errors import INTERRUPTS
 from aiokq.group.actions import Abandon, GiveUp, NeedTopics, Take
 from aiokq.group.classic_requests import (
     heartbeat_request,
@@ -33,7 +34,7 @@ from aiokq.group.classic_requests import (
     leave_request,
     sync_request,
 )
-from aiokq.group.leadership import Leadership
+from aiokq.group.leadership import Leadership, assignor_failed
 from aiokq.group.machine import Membership
 from aiokq.group.membership import JOIN_SLACK, OUTSIDE, MemberConfig, MemberState
 from aiokq.wire.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -76,6 +77,7 @@ class ClassicMember(Membership):
     ) -> None:
         super().__init__(config, backoff)
         self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._user_data: dict[str, bytes | None] = {}
         self._cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
         self._joined_with: frozenset[str] = frozenset()
         self._member_id = NO_MEMBER_ID
@@ -195,6 +197,8 @@ class ClassicMember(Membership):
     def _ask_next(self, now: float) -> None:
         if self.state is MemberState.JOINING:
             self._joined_with = self._topics
+            if not self._ask_assignors():
+                return
             self._ask(JoinGroupRequest, self._join_request, self._join_timeout)
         elif self.state is MemberState.SYNCING:
             self._ask(SyncGroupRequest, self._sync_request, self._join_timeout)
@@ -203,6 +207,19 @@ class ClassicMember(Membership):
         elif self._beating and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._config.heartbeat_interval
             self._ask(HeartbeatRequest, self._heartbeat_request, self._config.request_timeout)
+
+    def _ask_assignors(self) -> bool:
+        """What they have to say in a join. Returns whether they said it."""
+        wanted = tuple(sorted(self._joined_with))
+        for name, assignor in self._assignors.items():
+            try:
+                self._user_data[name] = assignor.user_data(wanted)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # noqa: BLE001  ends the membership
+                self._refuse(assignor_failed(assignor, error))
+                return False
+        return True
 
     # -- requests
 
@@ -215,7 +232,7 @@ class ClassicMember(Membership):
         return join_request(
             self._config,
             self.group_metadata,
-            self._assignors.values(),
+            self._user_data,
             topics=self._joined_with,
             owned=self.owned,
             reason=self._reason,
@@ -305,7 +322,13 @@ class ClassicMember(Membership):
         self._assignments = []
         self.heartbeat_at = now
         self.error = None
-        self._assignor.assigned(assignment, self._generation)
+        try:
+            self._assignor.assigned(assignment, self._generation)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001  ends the membership
+            self._refuse(assignor_failed(self._assignor, error))
+            return
         if self._wants_out:
             self._go_on(now)
             return

@@ -5,7 +5,7 @@ Source: Kafka's `AbstractCoordinator`; the messages' own schemas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from aiokq.assign.model import Subscription
@@ -29,23 +29,26 @@ SEVERAL_LEAVE_SINCE: Final = 3
 def join_request(
     config: MemberConfig,
     member: GroupMetadata,
-    assignors: Iterable[Assignor],
+    user_data: Mapping[str, bytes | None],
     *,
     topics: frozenset[str],
     owned: frozenset[TopicPartition],
     reason: str,
 ) -> JoinGroupRequest:
-    """Into the group's next generation, by any of these assignors."""
-    wanted = tuple(sorted(topics))
+    """Into the group's next generation.
 
-    def subscription(assignor: Assignor) -> bytes:
+    Args:
+        user_data: of each assignor that may be chosen, by its name.
+    """
+
+    def subscription(data: bytes | None) -> bytes:
         return encode_subscription(
             Subscription(
-                wanted,
+                tuple(sorted(topics)),
                 owned=tuple(sorted(owned)),
                 generation=member.generation,
                 rack=config.rack,
-                user_data=assignor.user_data(wanted),
+                user_data=data,
             )
         )
 
@@ -57,8 +60,8 @@ def join_request(
         group_instance_id=member.group_instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocols=[
-            JoinGroupRequestProtocol(name=assignor.name, metadata=subscription(assignor))
-            for assignor in assignors
+            JoinGroupRequestProtocol(name=name, metadata=subscription(data))
+            for name, data in user_data.items()
         ],
         reason=reason,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiokq.assign.model import Assignment
 from aiokq.assign.protocol import decode_subscription, encode_assignment
 from aiokq.core.errors import KafkaError
+from aiokq.core.user_errors import INTERRUPTS
 from aiokq.wire.sync_group import SyncGroupRequestAssignment
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from aiokq.assign.model import Topology
     from aiokq.wire.join_group import JoinGroupResponseMember
 
-__all__ = ["Leadership"]
+__all__ = ["Leadership", "assignor_failed"]
 
 
 class Leadership:
@@ -54,15 +55,26 @@ class Leadership:
         Raises:
             KafkaError: the assignor failed; the cause says how.
         """
+        nothing = Assignment(())
         try:
             assigned = assignor.assign(topology, self._members)
-        except Exception as error:
-            # Somebody's own assignor: the group cannot go on with it, and its author must know.
-            raise KafkaError(f"the assignor {assignor.name!r} failed: {error!r}") from error
-        nothing = Assignment(())
-        return [
-            SyncGroupRequestAssignment(
-                member_id=member, assignment=encode_assignment(assigned.get(member, nothing))
-            )
-            for member in self._members
-        ]
+            return [
+                SyncGroupRequestAssignment(
+                    member_id=member, assignment=encode_assignment(assigned.get(member, nothing))
+                )
+                for member in self._members
+            ]
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
+            raise assignor_failed(assignor, error) from error
+
+
+def assignor_failed(assignor: Assignor, error: BaseException) -> KafkaError:
+    """What ends the membership: the group cannot go on with it, and its author must know.
+
+    It is called synchronously: anything but `INTERRUPTS` is its own error, a CancelledError too.
+    """
+    failure = KafkaError(f"the assignor {assignor.name!r} failed: {error!r}")
+    failure.__cause__ = error
+    return failure

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from aiokq.assign.assignor import resolve
+from aiokq.assign.assignor import Assignor, resolve
 from aiokq.assign.model import Assignment, Subscription, Topology
 from aiokq.assign.protocol import decode_subscription, encode_assignment, encode_subscription
+from aiokq.assign.range import RangeAssignor
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import (
     AuthenticationFailed,
@@ -45,7 +48,7 @@ class Play:
     """A member, and what the test says to it."""
 
     def __init__(
-        self, strategy: Sequence[str] = ("range",), instance_id: str | None = None
+        self, strategy: Sequence[str | Assignor] = ("range",), instance_id: str | None = None
     ) -> None:
         self.now = 100.0
         config = MemberConfig(
@@ -438,6 +441,35 @@ def test_an_assignor_that_raises_ends_membership_with_its_error() -> None:
     (fail,) = play.poll()
     assert isinstance(fail, Fail)
     assert "assignor 'range' failed" in str(fail.error)
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize("raised", [PanicError(), asyncio.CancelledError(), StopIteration()])
+@pytest.mark.parametrize("method", ["user_data", "assign", "assigned"])
+def test_whatever_an_assignor_raises_ends_membership_with_its_error(
+    method: str, raised: BaseException
+) -> None:
+    """A CancelledError ended the driver without a word, and readers waited for ever."""
+
+    def broken(*args: Any) -> Any:
+        raise raised
+
+    play = Play([type("Broken", (RangeAssignor,), {method: broken})()])
+    play.member.subscribe(frozenset({"t"}), play.now)
+    actions = play.poll()
+    if method != "user_data":
+        play.joined(leader="me")
+        play.member.topology(Topology({"t": 1}), play.now)
+        actions = play.poll()
+    if method == "assigned":
+        actions = play.synced(T0)
+    (fail,) = actions
+    assert isinstance(fail, Fail)
+    assert "assignor 'range' failed" in str(fail.error)
+    assert fail.error.__cause__ is raised
 
 
 def test_bytes_that_are_no_subscription_or_assignment_end_membership() -> None:
