@@ -287,7 +287,7 @@ class GroupSide:
             assert self._inbox is not None
             self._inbox.outlets.report(error)
 
-    def _handler_failed(self, error: Exception) -> None:
+    def _handler_failed(self, error: BaseException) -> None:
         if self._inbox is not None:
             outlets: list[Outlet] = self._inbox.outlets.open
             outlets[0].enter_error(None, error)

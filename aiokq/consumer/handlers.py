@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core.errors import RequestTimeout
+from aiokq.core.user_errors import INTERRUPTS, passable
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
@@ -33,7 +34,7 @@ class RebalanceHandlers:
         failed: told what user code raised.
     """
 
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
         self._assigned: RebalanceHandler | None = None
         self._revoked: RebalanceHandler | None = None
@@ -85,10 +86,7 @@ class RebalanceHandlers:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled, but something that the handler awaited.
-            failure = RuntimeError(f"{name} was cancelled from inside")
-            failure.__cause__ = error
-            self._report(name, failure)
+            self._report(name, error)  # not this task was cancelled, but what the handler awaited
         except TimeoutError as error:
             if not limit.expired():
                 self._report(name, error)
@@ -100,9 +98,11 @@ class RebalanceHandlers:
                     "group waits for it (a third of rebalance_timeout_ms)"
                 ),
             )
-        except Exception as error:  # noqa: BLE001  the user's: raised to the reader
+        except (*INTERRUPTS, GeneratorExit):  # the latter: this coroutine is closed
+            raise
+        except BaseException as error:  # noqa: BLE001  the user's: raised to the reader
             self._report(name, error)
 
-    def _report(self, name: str, error: Exception) -> None:
+    def _report(self, name: str, error: BaseException) -> None:
         logger.error("rebalance handler failed: handler=%s", name, exc_info=error)
-        self._failed(error)
+        self._failed(passable(error, name))

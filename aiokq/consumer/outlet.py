@@ -366,11 +366,11 @@ class Outlet:
         if self._errors.add(error):
             self.wake()
 
-    def leave_errors(self) -> list[tuple[Subject, Exception]]:
+    def leave_errors(self) -> list[tuple[Subject, BaseException]]:
         """What nobody saw, for another outlet: each error, and what it is about."""
         return self._errors.leave()
 
-    def enter_error(self, about: Subject, error: Exception) -> None:
+    def enter_error(self, about: Subject, error: BaseException) -> None:
         """What another outlet's reader did not see."""
         self._errors.enter(about, error)
         self.wake()

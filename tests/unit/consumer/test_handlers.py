@@ -15,12 +15,12 @@ TPS = frozenset((TopicPartition("t", 0),))
 
 
 @pytest.fixture
-def failures() -> list[Exception]:
+def failures() -> list[BaseException]:
     return []
 
 
 @pytest.fixture
-def handlers(failures: list[Exception]) -> RebalanceHandlers:
+def handlers(failures: list[BaseException]) -> RebalanceHandlers:
     return RebalanceHandlers(failures.append)
 
 
@@ -51,7 +51,7 @@ async def test_one_that_is_left_out_stays(handlers: RebalanceHandlers) -> None:
 
 
 async def test_what_user_code_raises_is_told(
-    handlers: RebalanceHandlers, failures: list[Exception]
+    handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """And goes no further."""
 
@@ -68,7 +68,7 @@ async def test_what_user_code_raises_is_told(
 
 
 async def test_one_that_does_not_end_is_cancelled(
-    handlers: RebalanceHandlers, failures: list[Exception]
+    handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """The rest of the group waits."""
 
@@ -81,7 +81,7 @@ async def test_one_that_does_not_end_is_cancelled(
 
 
 async def test_a_cancellation_from_inside_is_an_error_like_others(
-    handlers: RebalanceHandlers, failures: list[Exception]
+    handlers: RebalanceHandlers, failures: list[BaseException]
 ) -> None:
     """Awaiting a task that was cancelled raises CancelledError: it must not end the driver."""
 
@@ -107,3 +107,45 @@ async def test_a_cancellation_from_outside_is_raised_again(handlers: RebalanceHa
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (StopIteration("not a record"), RuntimeError),
+        (StopAsyncIteration(), RuntimeError),
+        (asyncio.CancelledError(), RuntimeError),
+        (PanicError(), PanicError),
+    ],
+)
+async def test_anything_that_a_handler_raises_is_told_so_that_a_reader_can_raise_it(
+    handlers: RebalanceHandlers,
+    failures: list[BaseException],
+    raised: BaseException,
+    told: type[BaseException],
+) -> None:
+    """A StopIteration in a coroutine is its result: readers were given it as a record."""
+
+    def broken(partitions: Any) -> None:
+        raise raised
+
+    handlers.set(broken, None, None)
+    await handlers.assigned(TPS, 1)
+    (failure,) = failures
+    assert type(failure) is told
+    assert raised in (failure, failure.__cause__)
+
+
+async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandlers) -> None:
+    """`sys.exit()` in a handler is no error of the handler's."""
+
+    def broken(partitions: Any) -> None:
+        raise SystemExit(2)
+
+    handlers.set(broken, None, None)
+    with pytest.raises(SystemExit):
+        await handlers.assigned(TPS, 1)
