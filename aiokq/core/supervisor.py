@@ -43,7 +43,7 @@ class Supervisor:
 
     A child retries what it expects by itself. An exception that leaves a child is a bug, or
     the end of the owner: `on_failure` is called with the first one, at once, and the other
-    children are cancelled.
+    children are cancelled. A CancelledError that leaves a child which nobody cancelled is one, too.
 
     Args:
         name: of the owner, for task names and logs.
@@ -173,8 +173,15 @@ class Supervisor:
     async def _guard(self, coro: Coroutine[object, None, T]) -> T:
         try:
             return await coro
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if self._state is not State.OPEN or task is None or task.cancelling():
+                raise
+            # Nobody cancelled it: what it awaited was, or a callback raised this.
+            failure = RuntimeError("cancelled from inside, by what it awaited or called")
+            failure.__cause__ = error  # before it is logged
+            self._fail(failure)
+            raise failure from error
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
                 # It tried to start a task, and was told of the end before its cancellation came.

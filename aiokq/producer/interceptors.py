@@ -9,6 +9,7 @@ from typing import ParamSpec
 from aiokq.core.errors import KafkaError
 from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
+from aiokq.core.user_errors import INTERRUPTS
 
 __all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord"]
 
@@ -57,8 +58,8 @@ class Interceptor:
     """Base class of interceptors: override what you need.
 
     They run on the event loop and must not block. What they raise is logged, the first time as an
-    error and then at DEBUG, and the producer goes on as if they were not there. `on_enqueue` runs
-    per record, the others per batch.
+    error and then at DEBUG, and the producer goes on as if they were not there; KeyboardInterrupt
+    and SystemExit end it. `on_enqueue` runs per record, the others per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
@@ -95,7 +96,9 @@ class Interceptors:
                 if not isinstance(given, ProducerRecord):
                     raise TypeError(f"on_enqueue gave {given!r}: it has to return the record")
                 record = given
-            except Exception as error:  # noqa: BLE001  logged
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # noqa: BLE001  logged
                 self._log("on_enqueue", interceptor, error)
         return record
 
@@ -121,10 +124,12 @@ class Interceptors:
     ) -> None:
         try:
             hook(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  logged
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001  logged
             self._log(stage, interceptor, error)
 
-    def _log(self, stage: str, interceptor: Interceptor, error: Exception) -> None:
+    def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
         """An error is logged once with its traceback: the next one may come with every record."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR

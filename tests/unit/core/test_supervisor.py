@@ -67,6 +67,36 @@ async def test_the_owner_hears_of_a_failure_before_the_siblings_are_done():
     await supervisor.close()
 
 
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(caplog):
+    """A callback's CancelledError ended the sending of a partition without a word."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("producer", on_failure=reported.append)
+    await supervisor.start()
+    error = asyncio.CancelledError()
+    supervisor.spawn(fail(error), name="child")
+    await settle()
+    (failure,) = reported
+    assert isinstance(failure, RuntimeError)
+    assert failure.__cause__ is error
+    assert supervisor.state is State.FAILED
+    assert caplog.text.count("task failed: supervisor=producer") == 1
+    await supervisor.close()
+
+
+async def test_a_child_that_its_owner_cancels_is_no_failure():
+    """Connections and watches come and go while their owner goes on."""
+    supervisor = Supervisor("producer")
+    await supervisor.start()
+    child = supervisor.spawn(forever(), name="child")
+    await settle()
+    child.cancel()
+    await settle()
+    assert child.cancelled()
+    assert supervisor.state is State.OPEN
+    await supervisor.close()
+    assert supervisor.failed is None
+
+
 async def test_errors_of_siblings_are_chained_to_the_first_and_no_group_escapes():
     """What a user sees is the cause, not an ExceptionGroup of everything that followed."""
     supervisor = Supervisor("cluster")

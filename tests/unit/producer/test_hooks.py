@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from aiokq.core.errors import (
     ConfigError,
     DeliveryFailed,
     RecordTooLarge,
+    TopicAuthorization,
     UnknownTopicOrPartition,
 )
 from aiokq.producer.batch_builder import BatchBuilder
@@ -105,6 +107,64 @@ def test_a_broken_interceptor_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         simulate(body)
     stages = [r.args for r in caplog.records if "interceptor failed" in r.message]
     assert len(stages) >= 4
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, PanicError, StopIteration])
+@pytest.mark.parametrize("stage", ["on_enqueue", "on_batch", "on_ack", "on_error"])
+def test_an_interceptor_may_raise_anything_and_records_go_on(
+    caplog: pytest.LogCaptureFixture, stage: str, kind: type[BaseException]
+) -> None:
+    """A CancelledError of `on_ack` stopped the sending of its partition without a word, and what
+    is no Exception closed the producer."""
+
+    def broken(self: Any, *args: Any) -> Any:
+        raise kind
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        interceptor = type("Broken", (Interceptor,), {stage: broken})()
+        async with producer(world, kafka, interceptors=(interceptor,), linger_ms=0) as p:
+            kafka.faults.append(times(1, 29))
+            with pytest.raises(TopicAuthorization):
+                await p.send("orders", b"refused")
+            for n in range(3):
+                await asyncio.wait_for(p.send("orders", b"%d" % n), 10)
+            assert p.health().ok
+        assert kafka.values("orders") == [b"0", b"1", b"2"]
+
+    with caplog.at_level(logging.ERROR):
+        simulate(body)
+    assert caplog.text.count(f"interceptor failed: stage={stage}") == 1
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("stage", ["on_batch", "on_ack"])
+def test_an_interceptor_that_ends_the_program_leaves_no_record_without_outcome(
+    stage: str, kind: type[BaseException]
+) -> None:
+    """The loop raises it to whoever runs it; who goes on all the same finds the producer failed."""
+
+    def broken(self: Any, *args: Any) -> Any:
+        raise kind
+
+    deliveries: list[Any] = []
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        interceptor = type("Broken", (Interceptor,), {stage: broken})()
+        p = producer(world, kafka, interceptors=(interceptor,), linger_ms=0)
+        await p.start()
+        await p.partitions_for("orders")
+        deliveries.extend(p.send_nowait("orders", b"%d" % n) for n in range(3))
+        await asyncio.sleep(10)
+
+    with pytest.raises(kind):
+        simulate(body)
+    assert [delivery.done() for delivery in deliveries] == [True] * 3
 
 
 def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
