@@ -330,18 +330,18 @@ class Connection:
                 return
             except Exception as error:
                 # A bug; as the request is pending no more, nobody else would tell who waits.
-                logger.exception("response not handled: node=%s request=%r", self.name, sent)
                 future.set_exception(error)
                 self.transport.fail(ConnectionLost(f"closed, {error!r} while reading {sent!r}"))
+                logger.exception("response not handled: node=%s request=%r", self.name, sent)
                 return
-            if not self.proven and self._ready:
-                self.proven = True
-                if self.on_proven is not None:
-                    self.on_proven()
             name = sent.request_class.NAME
             counters.requests[name] += 1
             counters.request_seconds[name].observe(self._clock.monotonic() - sent.sent_at)
             future.set_result(response)
+            if not self.proven and self._ready:
+                self.proven = True
+                if self.on_proven is not None:
+                    self.on_proven()  # last: it may log, and a handler of the log may raise
         if self._retiring and not protocol.pending:
             self.shut("replaced, its login expires")
 

@@ -236,11 +236,9 @@ class Node:
         """The broker has this address now; if it moved, its connections are made anew."""
         if (host, port) == (self.host, self.port):
             return
-        logger.info(
-            "broker moved: node=%s from=%s:%s to=%s:%s", self.name, self.host, self.port, host, port
-        )
+        before = f"{self.host}:{self.port}"
         if self._outages is not None:
-            self._outages.moved(f"{self.host}:{self.port}", f"{host}:{port}")
+            self._outages.moved(before, f"{host}:{port}")
         self.host = host
         self.port = port
         self._introduced = False
@@ -254,6 +252,7 @@ class Node:
         attempts, self._attempts = self._attempts, set()  # each is ended once
         for attempt in attempts:
             attempt.reschedule(now)
+        logger.info("broker moved: node=%s from=%s to=%s:%s", self.name, before, host, port)
 
     def shut(self) -> None:
         """Begin to close, without waiting for the end of it."""
@@ -430,9 +429,9 @@ class Node:
     def _proven(self) -> None:
         """A request was answered: a broker may well shake hands, and hang up then."""
         told = self._outages is not None and self._outages.reached(f"{self.host}:{self.port}")
-        if not self._introduced and not told:
+        known, self._introduced = self._introduced or told, True
+        if not known:
             logger.info("node up: node=%s address=%s:%s", self.name, self.host, self.port)
-        self._introduced = True
 
     def _connection_closed(self, connection: Connection) -> None:
         self._open.pop(connection, None)
@@ -456,8 +455,8 @@ class Node:
             return
         if self._outages is not None:
             self._outages.unreachable(self.name, f"{self.host}:{self.port}", error, retry_in=delay)
-        else:
-            logger.debug("node failed: node=%s retry_in=%.3fs error=%s", self.name, delay, error)
         if self._up is not False:
             self._up = False
             self.state.emit(self.node_id, NodeDown(self.node_id, self.host, self.port, error))
+        if self._outages is None:
+            logger.debug("node failed: node=%s retry_in=%.3fs error=%s", self.name, delay, error)

@@ -6,6 +6,7 @@ groups. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -13,6 +14,7 @@ from typing import Final
 
 from aiokq.core.error_base import BrokerError, KafkaError
 from aiokq.core.errors import ConnectionLost, RequestTimeout
+from aiokq.core.user_errors import INTERRUPTS
 
 __all__ = ["Outages", "cause_of"]
 
@@ -135,7 +137,7 @@ class Outages:
         now = self._now()
         self._unreachable = {n: r for n, r in self._unreachable.items() if not r.is_old(now)}
         if self.explains(error):
-            self._logger.debug("%s: %serror=%s", what, _words(where), error)
+            self._write(logging.DEBUG, "%s: %serror=%s", what, _words(where), error)
             return
         self._note(what, key, cause_of(error), error, where, member, 0, logging.WARNING)
 
@@ -172,7 +174,8 @@ class Outages:
         cause = "unreachable" if error.retriable else cause_of(error)
         run = self._note(what, address, cause, error, where, None, 0, logging.WARNING)
         self._unreachable[name] = self._unreachable[address] = run
-        self._logger.debug("node failed: node=%s retry_in=%.3fs error=%s", name, retry_in, error)
+        text = "node failed: node=%s retry_in=%.3fs error=%s"
+        self._write(logging.DEBUG, text, name, retry_in, error)
 
     def reached(self, address: str) -> bool:
         """A node answers. Returns whether it had been told that it does not."""
@@ -278,7 +281,7 @@ class Outages:
     def _log(self, run: _Run, stage: str, counts: str = "") -> None:
         run.told = run.lasting
         run.lines.append(self._now())
-        self._logger.log(
+        self._write(
             run.level if run.lasting else logging.WARNING,
             "%s%s: %s%scause=%s%s",
             run.what,
@@ -288,6 +291,19 @@ class Outages:
             cause_of(run.error),
             f" error={run.error}" if run.lasting else "",
         )
+
+    def _write(self, level: int, text: str, *args: object) -> None:
+        """One line. What a handler of the log raises goes to the loop, and not to the caller,
+        which is in the midst of a change that others wait for."""
+        try:
+            self._logger.log(level, text, *args)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001  told to the loop
+            message = f"a handler of the logger {self._logger.name!r} failed"
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": message, "exception": error}
+            )
 
     def _forget_old(self, now: float) -> None:
         """Runs that ended a while ago, and those that nobody tries any more."""

@@ -197,7 +197,12 @@ class Supervisor:
         self._failed = error
         if self._state is State.OPEN:
             self._state = State.FAILED
-        logger.error("task failed: supervisor=%s", self.name, exc_info=error)
+        try:
+            logger.error("task failed: supervisor=%s", self.name, exc_info=error)
+        finally:  # a handler of the log may raise: the waiters must fail all the same
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
         if self._on_failure is not None:
             try:
                 self._on_failure(error)

@@ -314,3 +314,47 @@ def test_refused_credentials_are_one_line_a_minute_by_their_name(
         assert all("cause=SASL_AUTHENTICATION_FAILED" in line for line in found)
 
     producer_world.simulate(body)
+
+
+class PanicError(BaseException):
+    """As the panics of Rust extensions are."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, PanicError, asyncio.CancelledError])
+def test_a_handler_of_the_log_that_raises_keeps_no_record_waiting(
+    kind: type[BaseException],
+) -> None:
+    """The line about a lost connection was written before those who waited for it were told, and
+    the line about its return before the answer was given."""
+    raised: list[str] = []
+    told: list[BaseException | None] = []
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING and Path(record.pathname).name == "outages.py":
+                raised.append(record.getMessage())
+                raise kind
+
+    async def body(world: Any) -> None:
+        await world.topic("orders", 1)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+        environment = world.world.environment("10.0.1.1")
+        async with Cluster(SERVERS, _environment=environment) as cluster, cluster.producer() as p:
+            await p.send("orders", b"0")
+            world.broker.kill()
+            deliveries = [p.send_nowait("orders", b"%d" % n) for n in range(5)]
+            await asyncio.sleep(1)
+            await world.broker.start()
+            found = await asyncio.wait_for(asyncio.gather(*deliveries), 20)
+            assert [meta.offset for meta in found] == [1, 2, 3, 4, 5]
+        loop.set_exception_handler(None)
+
+    handler = Broken()
+    logging.getLogger("aiokq").addHandler(handler)
+    try:
+        group_world.simulate(body)
+    finally:
+        logging.getLogger("aiokq").removeHandler(handler)
+    assert len(raised) >= 2, "began, over"
+    assert [type(error) for error in told] == [kind] * len(raised)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 from collections.abc import Iterator
 
@@ -80,6 +81,28 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(ca
     assert failure.__cause__ is error
     assert supervisor.state is State.FAILED
     assert caplog.text.count("task failed: supervisor=producer") == 1
+    await supervisor.close()
+
+
+async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
+    """A handler of the log raised, and those who waited for the owner were never told."""
+
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise LookupError
+
+    reported: list[BaseException] = []
+    supervisor = Supervisor("producer", on_failure=reported.append)
+    await supervisor.start()
+    handler = Broken()
+    logging.getLogger("aiokq.core").addHandler(handler)
+    try:
+        error = ValueError("bug")
+        supervisor.spawn(fail(error), name="child")
+        await settle()
+    finally:
+        logging.getLogger("aiokq.core").removeHandler(handler)
+    assert reported == [error]
     await supervisor.close()
 
 
