@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.line_limit import LineLimit
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -69,10 +70,11 @@ class MissingTopics:
         self._timeout = timeout
         self._spawn = spawn
         self._watched: dict[str, _Watch] = {}
+        self._lines = LineLimit(logger, logging.WARNING, "topics do not exist: others=%d")
 
     @contextmanager
     def watching(self, topic: str) -> Iterator[None]:
-        """While somebody waits for a topic: one warning, however many wait."""
+        """While somebody waits for a topic: one warning, however many wait, and for few topics."""
         watch = self._watched.get(topic)
         if watch is None:
             watch = self._watched[topic] = _Watch()
@@ -87,6 +89,10 @@ class MissingTopics:
             if not watch.waiting:
                 watch.end()
                 del self._watched[topic]
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._lines.end()
 
     async def given_up(self, topic: str) -> None:
         """Until close() may give up a topic that somebody waits for, which may be never.
@@ -129,7 +135,7 @@ class MissingTopics:
             logger.debug("topic not watched: topic=%s error=%s", topic, error)
             return
         if lookup.missing_for(topic) is not None:
-            logger.warning(
+            self._lines.write(
                 "topic does not exist: topic=%s%s waits_ms=%.0f; %s",
                 topic,
                 f" nearest={near}" if near is not None else "",

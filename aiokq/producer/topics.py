@@ -23,6 +23,7 @@ from aiokq.cluster.events import (
     TopicRemoved,
 )
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition, copy_error
+from aiokq.core.line_limit import LineLimit
 from aiokq.producer.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Topics:
         self._timeout = timeout
         self._spawn = spawn
         self._missing = MissingTopics(engine, timeout, spawn)
+        self._given_up = LineLimit(logger, logging.ERROR, "records are given up: other topics=%d")
         self._looking: dict[str, _Lookup] = {}
         self._calls: set[asyncio.Timeout] = set()
         """Of callers that wait for a topic."""
@@ -132,6 +134,8 @@ class Topics:
 
     def close(self) -> None:
         """Follows nothing any more."""
+        self._missing.close()
+        self._given_up.end()
         if self._subscription is not None:
             self._subscription.close()
         self._engine.unwatch(self._followed)
@@ -262,14 +266,16 @@ class Topics:
 
     def _give_up(self, topic: str, error: KafkaError) -> None:
         error.add_context(topic_partition=topic)
-        # A bug is in the log already.
-        level = logging.DEBUG if isinstance(error, InternalError) else logging.ERROR
-        logger.log(level, "records are given up: topic=%s error=%s", topic, error)
         for batch in self._accumulator.pending(topic):
             self._outbox.give_up(batch, copy_error(error))
         self._accumulator.fail_pending(topic, error)
         for queue in self._outbox.queues(topic):
             queue.fail_unsent(error)
+        text = "records are given up: topic=%s error=%s"
+        if isinstance(error, InternalError):
+            logger.debug(text, topic, error)  # a bug is in the log already
+        else:
+            self._given_up.write(text, topic, error)
 
     def _follow(self, info: TopicInfo) -> None:
         topic = info.name

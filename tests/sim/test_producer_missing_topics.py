@@ -131,6 +131,41 @@ def test_many_who_wait_for_a_topic_are_one_warning(caplog: pytest.LogCaptureFixt
     simulate(body)
 
 
+def levels(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno == level]
+
+
+def test_a_thousand_topics_that_do_not_exist_are_a_few_lines_and_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each of them was a warning, and an error at the end."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        p = producer(world, kafka, max_block_ms=3_600_000, delivery_timeout_ms=3_600_000)
+        await p.start()
+        for n in range(1000):
+            p.send_nowait(f"missing-{n}", b"v")
+        await asyncio.sleep(10)
+        told = levels(caplog, logging.WARNING)
+        assert len(told) == 4
+        assert all("topic does not exist: topic=missing-" in line for line in told)
+        await asyncio.sleep(60)
+        assert levels(caplog, logging.WARNING)[4:] == ["topics do not exist: others=996"]
+        p.send_nowait("missing-too", b"v")
+        await asyncio.sleep(10)
+        assert "topic=missing-too" in levels(caplog, logging.WARNING)[5]
+        report = await p.close()
+        assert report.failed == 1001
+        errors = levels(caplog, logging.ERROR)
+        assert len(errors) == 5
+        assert all("records are given up: topic=missing-" in line for line in errors[:4])
+        assert errors[4] == "records are given up: other topics=997"
+        assert len(levels(caplog, logging.WARNING)) == 6
+
+    simulate(body)
+
+
 def test_other_topics_do_not_notice_and_health_names_the_missing_one() -> None:
     """Each topic is waited for by itself."""
 
