@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiokq.core.errors import BufferFull, Closed, ConfigError, UnknownTopicOrPartition
 from aiokq.core.types import Buffer
+from aiokq.core.user_errors import passable
 from aiokq.producer.interceptors import Interceptors, ProducerRecord
 from aiokq.producer.partitioner import choose_with
 from aiokq.producer.serializers import Headers, serialize_with
@@ -124,7 +125,7 @@ class Pipeline:
         """The record as the core takes it, but for `place`.
 
         Raises:
-            whatever a serializer raises.
+            whatever a serializer raises, as `passable` has it.
         """
         if self._interceptors:
             record = self._interceptors.enqueue(
@@ -132,10 +133,15 @@ class Pipeline:
             )
             topic, value, key = record.topic, record.value, record.key
             partition, timestamp_ms, headers = record.partition, record.timestamp_ms, record.headers
-        if self._serialize_key is not None:
-            key = self._serialize_key(topic, headers, key)
-        if self._serialize_value is not None:
-            value = self._serialize_value(topic, headers, value)
+        try:
+            if self._serialize_key is not None:
+                key = self._serialize_key(topic, headers, key)
+            if self._serialize_value is not None:
+                value = self._serialize_value(topic, headers, value)
+        except BaseException as error:
+            if (raised := passable(error, "a serializer")) is error:
+                raise
+            raise raised from error
         # What is no bytes by now the core refuses, in words.
         return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
 
@@ -145,7 +151,7 @@ class Pipeline:
         Raises:
             NotPlaced: the partitioner needs the partitions, and they are not known yet.
             ConfigError: it chose one that there is not, or something that is no number.
-            whatever the partitioner raises.
+            whatever the partitioner raises, likewise.
         """
         if self._choice is None or record.partition is not None:
             return record
@@ -158,7 +164,12 @@ class Pipeline:
             raise NotPlaced(record)
         partitions: Sequence[int] = sorted(info.partitions)
         available = [n for n in partitions if info.partitions[n].leader >= 0]
-        chosen = self._choice(record.topic, record.key, record.value, partitions, available)
+        try:
+            chosen = self._choice(record.topic, record.key, record.value, partitions, available)
+        except BaseException as error:
+            if (raised := passable(error, "the partitioner")) is error:
+                raise
+            raise raised from error
         if chosen is None:
             return None
         # Checked, as it may be anything; numpy's integers are taken, but True is no partition.

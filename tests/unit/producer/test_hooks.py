@@ -167,6 +167,37 @@ def test_an_interceptor_that_ends_the_program_leaves_no_record_without_outcome(
     assert [delivery.done() for delivery in deliveries] == [True] * 3
 
 
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, StopIteration, PanicError])
+@pytest.mark.parametrize("hook", ["key_serializer", "value_serializer", "partitioner"])
+def test_what_a_serializer_or_partitioner_raises_fails_the_call_and_not_the_task(
+    hook: str, kind: type[BaseException]
+) -> None:
+    """A CancelledError of a serializer ended the task that had called `send`, as if somebody had
+    cancelled it."""
+
+    def broken(*args: Any) -> Any:
+        raise kind
+
+    expected = kind if kind is PanicError else RuntimeError
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options: dict[str, Any] = {hook: broken}
+        async with producer(world, kafka, **options) as p:
+            await p.partitions_for("orders")
+            with pytest.raises(expected):
+                await p.send("orders", b"v", key=b"k")
+            with pytest.raises(expected):
+                await p.enqueue("orders", b"v", key=b"k")
+            with pytest.raises(expected):
+                p.send_nowait("orders", b"v", key=b"k")
+            with pytest.raises(expected):
+                await p.send_many("orders", [(b"k", b"v")])
+            assert p.health().ok
+
+    simulate(body)
+
+
 def test_a_serializer_is_a_callable_or_an_object_that_asks_for_more() -> None:
     """json.dumps for the many, topic and headers for a schema registry."""
 
