@@ -151,14 +151,17 @@ def test_an_interceptor_that_ends_the_program_ends_it(
     def broken(self: Any, *args: Any) -> Any:
         raise kind
 
-    for stage in ("on_enqueue", "on_batch", "on_ack", "on_error"):
-        chain = Interceptors([type("Broken", (Interceptor,), {stage: broken})()])
-        info = BatchInfo("orders", 0, 1, 100, 1)
-        with pytest.raises(kind):
-            chain.enqueue(ProducerRecord("orders", b"v"))
-            chain.batch(info)
-            chain.ack(info)
-            chain.error(info, KafkaError("refused"))
+    stages = ("on_enqueue", "on_batch", "on_ack", "on_error")
+    chain = Interceptors([type("Broken", (Interceptor,), dict.fromkeys(stages, broken))()])
+    info = BatchInfo("orders", 0, 1, 100, 1)
+    with pytest.raises(kind):
+        chain.enqueue(ProducerRecord("orders", b"v"))
+    with pytest.raises(kind):
+        chain.batch(info)
+    with pytest.raises(kind):
+        chain.ack(info)
+    with pytest.raises(kind):
+        chain.error(info, KafkaError("refused"))
     assert not caplog.records
 
 
