@@ -109,6 +109,8 @@ def run(
         SimDeadlock, SimLivelock, SimTimeout: it does not end.
         SimulationFailed: it ended well, but something failed unseen.
     """
+    # The collection below looks at what this run has made, not at the heap of thousands of tests.
+    gc.freeze()
     loop = SimLoop(limit=limit)
     world = Simulation(seed, loop)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
