@@ -271,9 +271,9 @@ def _look_closer(guard: LoopGuard) -> cython.int:
     hook = sys.get_asyncgen_hooks().firstiter
     if hook is None or hook is not guard.hook:
         guard.check()
-        # A hook that somebody else has set says nothing about the loop.
+        # A hook that somebody else has set, another loop among them, says nothing about this loop.
         own = getattr(hook, "__self__", None)
-        guard.hook = hook if isinstance(own, asyncio.AbstractEventLoop) else None
+        guard.hook = hook if own is asyncio.get_running_loop() else None
     return 0
 
 

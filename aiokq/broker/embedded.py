@@ -139,6 +139,7 @@ class EmbeddedCluster:
         self._node: BrokerNode | None = None
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._thread: LoopThread | None = None
         self._temporary: str | None = None
         self._leftover: weakref.finalize[..., BrokerNode] | None = None
@@ -272,7 +273,7 @@ class EmbeddedCluster:
         """Node state is touched only from its own loop: calls from another are handed over."""
         self._refuse_forked()
         loop = self._loop
-        if loop is None:
+        if loop is None or self._node is None:
             raise Closed(NOT_RUNNING)
         if asyncio.get_running_loop() is loop:
             return await call()
@@ -377,24 +378,31 @@ class EmbeddedCluster:
             if loop.is_closed():
                 # The finalisers have the rest, once nothing refers to the node.
                 self._forget_node()
+                self._loop = self._closing = None
                 self._environment = self._temporary = self._leftover = None
                 self._pid = 0
             raise
 
     async def _close(self) -> None:
+        """Whoever comes while it is being closed waits for the end of that."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
         node = self._forget_node()
         if node is None:
             return
+        closing = self._closing = asyncio.get_running_loop().create_future()
         try:
             await node.close()
         finally:
             self._let_go()
+            self._loop = self._closing = None
+            closing.set_result(None)
             if self._thread is not None:
                 self._thread.stop()
 
     def _forget_node(self) -> BrokerNode | None:
         node, self._node = self._node, None
-        self._loop = None
         self._bootstrap_servers = None
         return node
 

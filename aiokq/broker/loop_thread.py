@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, TypeVar
@@ -37,19 +38,29 @@ class LoopThread:
         self._close = close
         self._ready = threading.Event()
         self._started = False
+        self._abandoned = False
+        self._main_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name="aiokq-broker", daemon=True)
 
     def enter(self) -> None:
-        """Start, and wait for it.
+        """Start, and wait for it; who is interrupted meanwhile leaves nothing behind.
 
         Raises:
             whatever `start` raises; then the thread has ended.
         """
         self._thread.start()
-        self._ready.wait()
+        try:
+            self._ready.wait()
+        except BaseException:  # such as Ctrl-C: nobody else knows of the thread
+            self._abandoned = True
+            if self._loop is not None and self._main_task is not None:
+                with contextlib.suppress(RuntimeError):  # its loop is closed
+                    self._loop.call_soon_threadsafe(self._main_task.cancel)
+            self._thread.join(STOP_SECONDS)
+            raise
         if not self._started:
             self._thread.join()
             assert self._failure is not None
@@ -84,7 +95,8 @@ class LoopThread:
             if concurrent.futures.wait([future], look).done:
                 break
             if not running:
-                coro.close()  # it never began: what has begun is cancelled at the end of a loop
+                if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                    coro.close()  # what has begun is cancelled at the end of a loop
                 raise closed
             if left is not None:
                 left -= look
@@ -126,7 +138,10 @@ class LoopThread:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._main_task = asyncio.current_task()
         try:
+            if self._abandoned:
+                return
             await self._start()
             self._started = True
         finally:

@@ -16,8 +16,9 @@ __all__ = ["frozen"]
 
 T = TypeVar("T")
 
-_COMPILED: Final = ("__init__", "__repr__", "__eq__", "__hash__")
-"""What a class may not define itself."""
+_COMPILED: Final = ("__repr__", "__eq__", "__hash__", "__init__")
+"""What a class may not define itself. `__init__` is set last: what it makes is used at once, by
+whichever thread, and has to compare by value then."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -90,7 +91,7 @@ def _complete(cls: Any) -> None:
         namespace["__post_init__"] = cls.__post_init__
     plain: Any = type(cls.__name__, (), namespace)
     pattern = dataclasses.dataclass(frozen=True)(plain)
-    for name in (*_COMPILED, "__match_args__", "__dataclass_params__"):
+    for name in ("__match_args__", "__dataclass_params__", *_COMPILED):
         setattr(cls, name, pattern.__dict__[name])
     cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
     # Last: who finds it takes the class for complete.

@@ -144,9 +144,9 @@ class Topics:
     def unknown(self, topic: str) -> None:
         """A record came for a topic without metadata; called in the middle of an append."""
         if topic not in self._looking:
-            lookup = _Lookup(self._engine.now())
+            lookup = self._looking[topic] = _Lookup(self._engine.now())
+            # Behind the line above: an eager task may end, and take it back, before this returns.
             lookup.task = self._spawn(self._look_up(topic, lookup), f"metadata of {topic}")
-            self._looking[topic] = lookup
             if self._closing:
                 self._hasten(topic, lookup)
 

@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.broker.loop_thread import LoopThread
 from aiokq.core.errors import Closed, WrongLoop
 from aiokq.core.files import OsFiles
 
@@ -223,6 +224,57 @@ async def test_one_on_a_thread_is_closed_from_another_loop():
     assert refuses(address)
     with kafka:
         kafka.run(kafka.create_topic("t"))
+
+
+async def test_who_closes_at_the_same_time_waits_for_the_end(tmp_path: Path):
+    """The second close() returned at once, and a start on the directory found it in use."""
+    kafka = EmbeddedCluster(data_dir=tmp_path / "data")
+    await kafka.start()
+    await kafka.create_topic("t", 20)
+    first = asyncio.create_task(kafka.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Closed):
+        await kafka.create_topic("u")
+    await kafka.close()
+    async with EmbeddedCluster(data_dir=tmp_path / "data"):
+        pass
+    await first
+
+
+class Interrupted(threading.Event):
+    """The event of a start, whose wait ends by Ctrl-C once `reached` is set."""
+
+    def __init__(self, reached: threading.Event) -> None:
+        super().__init__()
+        self.reached = reached
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.reached.wait(60)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["before its loop", "while it starts", "when it has started"])
+def test_who_is_interrupted_while_it_starts_on_a_thread_leaves_nothing(when: str, tmp_path: Path):
+    """Ctrl-C in `with EmbeddedCluster()` left a broker that nobody could stop."""
+    kafka = EmbeddedCluster(data_dir=tmp_path / "data")
+    reached = threading.Event()
+
+    async def start() -> None:
+        if when == "while it starts":
+            reached.set()
+            await asyncio.sleep(60)
+        await kafka.start()
+        reached.set()
+
+    if when == "before its loop":
+        reached.set()
+    thread = LoopThread(start, kafka.close)
+    thread._ready = Interrupted(reached)
+    with pytest.raises(KeyboardInterrupt):
+        thread.enter()
+    assert "aiokq-broker" not in [each.name for each in threading.enumerate()]
+    with EmbeddedCluster(data_dir=tmp_path / "data"):
+        pass
 
 
 def test_run_on_the_clusters_own_thread_is_refused():

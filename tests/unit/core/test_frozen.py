@@ -165,3 +165,21 @@ def test_a_class_with_functions_of_its_own_is_refused():
 
             def __eq__(self, other: object) -> bool:
                 return True
+
+
+def test_nothing_is_made_of_a_class_that_does_not_compare_by_value_yet() -> None:
+    """Of two threads that made the first objects, one had objects that were equal to no other."""
+    given: list[str] = []
+
+    class Recorded(type):
+        def __setattr__(cls, name: str, value: object) -> None:
+            given.append(name)
+            super().__setattr__(name, value)
+
+    @frozen
+    class Point(metaclass=Recorded):
+        x: int
+
+    given.clear()
+    assert Point(1) == Point(1)
+    assert given.index("__init__") > max(given.index("__eq__"), given.index("__hash__"))
