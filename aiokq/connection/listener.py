@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.core import forks
 from aiokq.core.environment import Acceptor, Address
+from aiokq.core.errors import Closed
 from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -184,10 +185,16 @@ class TcpListener:
         finally:
             if protocol is None:
                 connection.close()
-        if protocol is not None:
+        if protocol is None:
+            return
+        try:
             task = self._supervisor.spawn(self._connect(connection, protocol), name=f"take {peer}")
-            self._connecting.add(task)
-            task.add_done_callback(functools.partial(self._connected, connection, protocol))
+        except Closed as error:
+            connection.close()
+            protocol.connection_lost(error)
+            return
+        self._connecting.add(task)
+        task.add_done_callback(functools.partial(self._connected, connection, protocol))
 
     async def _connect(
         self, connection: socket.socket, protocol: asyncio.BaseProtocol

@@ -19,6 +19,7 @@ from aiokq.connection.listener import TcpListener, bind
 from aiokq.connection.network import TcpNetwork
 from aiokq.core.descriptors import Descriptors
 from aiokq.core.environment import Address
+from aiokq.core.errors import Closed
 from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
 
 
@@ -263,6 +264,24 @@ def test_closing_ends_handshakes_that_are_under_way(loop_factory: LoopFactory) -
             await hall.talks[0].lost
             assert not hall.talks[0].made
             assert await asyncio.to_thread(client.recv, 1) == b""
+            client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_connection_that_comes_when_the_listener_has_failed_is_reported_lost(
+    loop_factory: LoopFactory,
+) -> None:
+    """The acceptor has counted it, and gives its place back when it is lost."""
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            await listener.wait_closed()  # its tasks' end; it accepts all the same
+            client = socket.create_connection(("127.0.0.1", listener.port), 10)
+            assert await asyncio.to_thread(client.recv, 1) == b""
+            (talk,) = hall.talks
+            assert isinstance(await talk.lost, Closed)
             client.close()
 
     run(loop_factory, main)
