@@ -182,7 +182,7 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close it if the client is idle for too long, or gone in the middle of a request."""
         limits = self._server.limits
-        if self.busy:
+        if self.busy or not self.transport.made:  # a handshake has a timeout of its own
             return
         quiet = now - self.last_active
         if self.transport.closing:

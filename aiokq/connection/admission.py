@@ -28,8 +28,9 @@ LOG_SECONDS: Final = 60.0
 disk."""
 
 LOOKED_AT: Final = 16
-"""Idle connections examined per call: some may have output that their clients do not read. The
-next call examines the next ones, so that no call takes long."""
+"""Idle connections examined per call: some may have output that their clients do not read, or a
+request that is not received yet. The next call examines the next ones, so that no call takes
+long."""
 
 
 class Admission:
@@ -87,10 +88,11 @@ class Admission:
             connection, _ = idle.popitem(last=False)
             if connection.transport.closing:
                 continue
-            if connection.transport.unsent:
+            if connection.transport.unsent or connection.transport.unread:
                 idle[connection] = None
                 continue
-            # Nothing unsent is lost. An orderly close may wait for the client, with TLS.
+            # Nothing unsent is lost, nor a request that the system acknowledged to its sender. An
+            # orderly close may wait for the client, with TLS.
             connection.transport.fail(Closed("idle, and the process is out of descriptors"))
             self._counters.connections_closed_for_room += 1
             self._scarce.note(closed_idle=1)

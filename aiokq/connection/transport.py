@@ -7,7 +7,9 @@ It knows frames and nothing of what is in them. It works over any transport that
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -116,6 +118,9 @@ class FrameTransport(asyncio.BufferedProtocol):
                 self._descriptor = forks.Descriptor(sock.fileno())
             except OSError as error:  # reset before we got here; connection_lost follows
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
+        if self._ended:  # perhaps during the TLS handshake, when there was nothing to abort
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=self.write_high_water)
         self._receiver.connected()
 
@@ -184,6 +189,11 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self._transport
 
     @property
+    def made(self) -> bool:
+        """Whether there is a transport: there is none before a TLS handshake is done."""
+        return self._transport is not None
+
+    @property
     def closing(self) -> bool:
         """Whether the connection is closed, or about to be."""
         return self._lost or self._transport is None or self._transport.is_closing()
@@ -194,6 +204,12 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._transport is None:
             return 0
         return self._held_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def unread(self) -> bool:
+        """Whether the system has input, or its end, that was not received yet."""
+        sock = self.transport.get_extra_info("socket")
+        return sock is not None and _readable(sock.fileno())
 
     @property
     def writing_paused(self) -> bool:
@@ -321,6 +337,15 @@ class FrameTransport(asyncio.BufferedProtocol):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _readable(fd: int) -> bool:
+    """Whether a read would not wait."""
+    if sys.platform == "win32":
+        return bool(select.select([fd], [], [], 0)[0])
+    poll = select.poll()  # select() takes no descriptor above 1023
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _address_text(address: object) -> str:

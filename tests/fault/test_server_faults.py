@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from aiokq import wire
+from aiokq.connection.accepted import AcceptedConnection
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
+from aiokq.core.errors import Closed
 from aiokq.core.files import File, FileRange
 from tests.fault.proxy import FaultProxy
 from tests.fault.support import LoopFactory, both_loops, client_tls, open_sockets, run, server_tls
@@ -361,3 +364,85 @@ async def gone(server: Server, made: int = 1) -> None:
     async with asyncio.timeout(10):
         while server.connections or server.counters.connections_accepted < made:  # noqa: ASYNC110  nothing tells
             await asyncio.sleep(0.02)
+
+
+async def idle(server: Server) -> AcceptedConnection:
+    """The server's connection, when it waits for a request."""
+    while not server.idle:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    (connection,) = server.idle
+    return connection
+
+
+@both_loops
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_request_that_the_system_has_is_not_lost_for_a_descriptor(
+    loop_factory: LoopFactory, segment: Path, tls: bool
+) -> None:
+    """A producer with acks=0 was told that it is sent: the connection is not idle."""
+
+    async def main() -> None:
+        async with serving(segment, tls=tls) as (server, _):
+            context: ssl.SSLContext | None = client_tls() if tls else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.write(request(b"first"))
+            assert await receive(reader) == b"first"
+            transport = (await idle(server)).transport
+            writer.write(request(b"second"))
+            while not transport.unread:
+                pass  # no turn of the loop, in which the server would receive it
+            assert not server.make_room()
+            assert await receive(reader) == b"second"
+            await idle(server)
+            assert server.make_room()
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_client_that_is_slow_with_its_handshake_is_served_after_it(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """The server has no transport for it yet, which looks like that of a closed connection."""
+
+    async def main() -> None:
+        async with serving(segment, tls=True) as (server, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            while not server.connections:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            (connection,) = server._connections
+            connection.check(asyncio.get_running_loop().time() + 1e6)
+            await writer.start_tls(client_tls(), server_hostname="localhost")
+            writer.write(request(b"hello"))
+            assert await receive(reader) == b"hello"
+            writer.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_a_connection_that_is_ended_during_its_handshake_is_closed_after_it(
+    loop_factory: LoopFactory, segment: Path
+) -> None:
+    """There is nothing to abort before; it would stay open, and nobody would serve it."""
+
+    async def main() -> None:
+        async with serving(segment, tls=True) as (server, handler):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            while not server.connections:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            (connection,) = server._connections
+            connection.transport.fail(Closed("by a test"))
+            with contextlib.suppress(ConnectionError):
+                await writer.start_tls(client_tls(), server_hostname="localhost")
+                writer.write(request(b"hello"))
+                assert await reader.read() == b""
+            writer.close()
+            while server.connections:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            assert handler.handled == 0
+
+    run(loop_factory, main)

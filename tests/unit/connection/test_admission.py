@@ -247,6 +247,7 @@ def test_a_hundred_thousand_idle_connections_cost_no_more_than_ten() -> None:
 
     class Transport:
         closing = False
+        unread = False
         looks = 0
 
         def __init__(self, unsent: int) -> None:

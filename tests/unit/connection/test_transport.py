@@ -223,3 +223,18 @@ async def test_flush_sends_what_is_held_first(pair: Pair) -> None:
     transport.write([b"header"], 6)
     await transport.flush()
     assert recorder.writes == [b"header"]
+
+
+async def test_a_transport_that_comes_after_the_end_is_aborted() -> None:
+    """A TLS handshake was under way when the connection was closed, or failed."""
+
+    class Served(Receiver):
+        def connected(self) -> None:
+            raise AssertionError
+
+    for end in (FrameTransport.close, FrameTransport.fail):
+        transport, recorder = FrameTransport(Served(), FrameReader()), Recorder()
+        end(transport, Closed("x"))
+        assert not transport.made
+        transport.connection_made(recorder)
+        assert recorder.ended == "aborted"
