@@ -266,7 +266,11 @@ async def handed_over(
                 raise gone()
         return waiting.result()
     finally:
-        if not waiting.done():
+        if waiting.done():
+            # These hold what is raised, whose traceback holds this frame: a cycle.
+            running.clear()
+            del waiting, outcome
+        else:
             waiting.cancel()  # and with it the outcome: what has not begun never will
             _call_soon(loop, withdraw)
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -457,6 +458,27 @@ async def test_a_call_is_handed_to_the_loop_that_runs_elsewhere(other: OtherLoop
     assert await handed_over(where, other.loop, name="t", gone=Gone) is other.loop
     with pytest.raises(RuntimeError, match="its own"):
         await handed_over(lambda: fail(RuntimeError("its own")), other.loop, name="t", gone=Gone)
+
+
+async def test_what_a_call_raised_on_another_loop_is_in_no_cycle(other: OtherLoop):
+    """Its traceback holds the frame that waited, and with it all that the caller had in hand."""
+
+    class Failed(Exception):
+        pass
+
+    async def call() -> None:
+        raise Failed
+
+    gc.disable()
+    try:
+        try:
+            await handed_over(call, other.loop, name="t", gone=Gone)
+        except Failed as error:
+            gone = weakref.ref(error)
+        await handed_over(lambda: asyncio.sleep(0), other.loop, name="t", gone=Gone)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_loop_that_does_not_run_is_told_at_once(other: OtherLoop):
