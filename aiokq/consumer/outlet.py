@@ -226,14 +226,14 @@ class Outlet:
                     (record,) = some
                     try:
                         some = [cast("Record", deserialize(record))]
-                    except BaseException as error:
+                    except INTERRUPTS:
+                        self._fetch_held_again()
+                        raise
+                    except BaseException:
                         if not taken and not records:
                             self._line.had_turn(state)
                             if handed is not None:
                                 handed(record)
-                            raise
-                        if isinstance(error, INTERRUPTS):
-                            self._fetch_held_again()
                             raise
                         # Raised by the next call: until then it is not handed over.
                         received = self._buffers.move(chunk, record.offset)
