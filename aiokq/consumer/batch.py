@@ -31,8 +31,12 @@ class RecordBatch(Generic[R]):
 
     What a deserializer raises is raised for its record alone: asked again, the iteration goes on
     behind it, and so does the next iteration, once; `records` then leaves that record out. When
-    the next batch is asked for instead, what was not handed over comes as a batch of its own, and
-    this one ends there.
+    the next batch is asked for instead, the records behind the error come as a batch of their own,
+    and this one ends there.
+
+    The records before the error count as handed over, to the iteration: `list(batch)` and
+    comprehensions lose them, with the list that they do not finish. Append in a loop, or use
+    `records`: where that raises, none counts as handed over.
 
     Attributes:
         topic: the topic.
@@ -98,7 +102,11 @@ class RecordBatch(Generic[R]):
             if self._decoding is None or self._decoding[2] != stop:
                 cursor = self._cursor(self.base_offset, stop)
                 self._decoded = []
-                self._decoding = cursor, self._made(cursor, self._refused), stop
+                self._decoding = (
+                    cursor,
+                    self._made(cursor, partial(self._handover.refused, cursor)),
+                    stop,
+                )
             cursor, decoding, _ = self._decoding
             try:
                 self._decoded.extend(decoding)  # keeps what came before it raises
@@ -117,7 +125,7 @@ class RecordBatch(Generic[R]):
         handover = self._handover
         cursor = self._cursor(handover.start(), handover.stop)
         handover.begins(cursor)
-        return self._made(cursor, partial(self._raised, cursor))
+        return self._made(cursor, partial(handover.raised, cursor))
 
     def __len__(self) -> int:
         if self._records is not None:
@@ -162,12 +170,6 @@ class RecordBatch(Generic[R]):
         if self._deserializer is None:
             return cast("Iterator[R]", cursor)
         return map(self._deserializer(failed), cursor)
-
-    def _raised(self, cursor: Cursor, record: Record) -> None:
-        self._handover.raised(cursor, record.offset)
-
-    def _refused(self, record: Record) -> None:
-        self._handover.refused(record.offset)
 
 
 def open_from(batch: RecordBatch[R]) -> int | None:

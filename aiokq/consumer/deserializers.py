@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 from aiokq.core.user_errors import passable
 
@@ -53,6 +62,8 @@ class DeserializedRecord(Generic[K, V]):
     leader_epoch: int
 
 
+_GOES_ON: Final = "; reading goes on without it"
+
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
 Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
@@ -89,17 +100,9 @@ def _record_deserializer(
                 new_key = key(topic, headers, record.key)
             if value is not None and record.value is not None:
                 new_value = value(topic, headers, record.value)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  it is raised on
             failed(record)
-            raised = passable(error, "a deserializer")
-            raised.add_note(
-                f"deserializing the record at offset {record.offset} of "
-                f"{topic}-{record.partition}; reading goes on without it"
-            )
-            raised.__dict__["record"] = record
-            if raised is error:
-                raise
-            raise raised from error
+            raise _described(error, record)  # noqa: B904  it has its cause
         return DeserializedRecord(
             topic,
             record.partition,
@@ -113,6 +116,21 @@ def _record_deserializer(
         )
 
     return deserialize
+
+
+def _described(error: BaseException, record: Record) -> BaseException:
+    """What is raised for a record, with that and a note.
+
+    Its caller keeps it in no variable: the traceback holds that frame, which is a cycle.
+    """
+    raised = passable(error, "a deserializer")
+    # A deserializer may raise one exception object again and again: it has the newest note only.
+    notes = [note for note in getattr(raised, "__notes__", ()) if not note.endswith(_GOES_ON)]
+    place = f"{record.topic}-{record.partition}"
+    notes.append(f"deserializing the record at offset {record.offset} of {place}{_GOES_ON}")
+    raised.__dict__["__notes__"] = notes
+    raised.__dict__["record"] = record
+    return raised
 
 
 def _with_context(deserializer: Deserializer | Callable[[bytes], object] | None) -> _Plain | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from aiokq.core.errors import KafkaError
     from aiokq.core.types import TopicPartition
-    from aiokq.fastpath import Cursor
+    from aiokq.fastpath import Cursor, Record
 
 __all__ = ["Handover", "Rest", "TakenChunk", "Unreadable"]
 
@@ -135,16 +135,16 @@ class Handover:
         self._iterations.append(iteration)
         self._newest = iteration
 
-    def raised(self, iteration: Cursor, offset: int) -> None:
+    def raised(self, iteration: Cursor, record: Record) -> None:
         """The iteration raises instead of handing over this record."""
-        self._raised.append(offset)
+        self._raised.append(record.offset)
         self._resume = max(self._resume, iteration.position)
         if iteration.position >= self._reached():
             self._stopped = iteration.position
 
-    def refused(self, offset: int) -> None:
+    def refused(self, cursor: Cursor, record: Record) -> None:
         """The batch was asked for as a whole and raises, about this record: none is handed over."""
-        self._raised.append(offset)
+        self._raised.append(record.offset)
         self._stopped = self._reached()
 
     def met(self, cursor: Cursor) -> None:
