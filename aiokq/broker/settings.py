@@ -39,6 +39,8 @@ class Setting:
     nullable: bool = False
     has_effect: bool = True
     """False: known and checked, so that a file of Kafka's can be used, and not shown to clients."""
+    any_case: bool = False
+    """The choices are taken in capitals, too."""
 
     def parse(self, value: object) -> SettingValue:
         """Turn text or a Python value into this setting's type and check its range.
@@ -52,6 +54,7 @@ class Setting:
             return None
         parsed = self._typed(value)
         if isinstance(parsed, str):
+            parsed = parsed.lower() if self.any_case else parsed
             self._check_choices(parsed)
         elif not isinstance(parsed, bool):
             self._check_range(parsed)
@@ -116,11 +119,12 @@ def _setting(
     choices: tuple[str, ...] = (),
     nullable: bool = False,
     has_effect: bool = True,
+    any_case: bool = False,
 ) -> T:
     """A dataclass field that carries its row of the table; the field's name gives the setting's."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
-    row = (kind, doc, at_least, at_most, choices, nullable, has_effect)
+    row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case)
     field: T = dataclasses.field(default=default, metadata={"row": row})
     return field
 
@@ -385,6 +389,7 @@ class BrokerSettings:
         "consumer protocol (`upgrade`), a consumer-protocol one when only classic members are left "
         "(`downgrade`), both, or none. Empty groups always do.",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        any_case=True,
     )
     group_consumer_max_size: int = _setting(
         INT_MAX, "Most members of a consumer-protocol group.", at_least=1
@@ -422,22 +427,10 @@ def _table() -> dict[str, Setting]:
     for field in dataclasses.fields(BrokerSettings):
         if "row" not in field.metadata:
             continue
-        row = field.metadata["row"]
-        kind, doc, at_least, at_most, choices, nullable, has_effect = row
+        kind, doc, *bounds = field.metadata["row"]
         name = field.name.replace("_", ".")
         default: SettingValue = getattr(BrokerSettings, field.name)
-        table[name] = Setting(
-            name,
-            field.name,
-            kind,
-            default,
-            doc,
-            at_least,
-            at_most,
-            choices,
-            nullable,
-            has_effect,
-        )
+        table[name] = Setting(name, field.name, kind, default, doc, *bounds)
     return table
 
 

@@ -39,7 +39,8 @@ _ILLEGAL_SASL_STATE = 34
 TOO_OLD = (
     "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or"
     " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL) or a certificate"
-    " of its clients (ssl_certfile), a proxy whose broker is down, or not Kafka"
+    " of its clients (ssl_certfile), a proxy whose broker is down, a broker that is at"
+    " its limit of connections or open files, or not Kafka"
 )
 
 

@@ -182,6 +182,8 @@ class Supervisor:
             failure.__cause__ = error  # before it is logged
             self._fail(failure)
             raise failure from error
+        except GeneratorExit:
+            raise  # it is being forgotten, with a loop that was closed before it
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
                 # It tried to start a task, and was told of the end before its cancellation came.

@@ -214,6 +214,10 @@ class GroupDriver:
     def _do(self, action: Action) -> None:
         match action:
             case Ask():
+                if self._asking is not None:
+                    # Disregarded, and perhaps not sent yet: a join that comes behind the goodbye
+                    # would leave a member that nobody is.
+                    self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)
             case Abandon():
                 if self._asking is not None:

@@ -287,7 +287,7 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
         (["--advertise", "host:port"], "HOST[:PORT]"),
         (["--advertise", "::1"], "[::1]:9092"),
         (["--advertise", "a host"], "HOST[:PORT]"),
-        (["--node-id", "-1"], "at least 0"),
+        (["--node-id", "-1"], "a node id is 0 to"),
         (["--port", "x"], "a port is 0 to 65535"),
         (["--profile", "prod"], "--help"),
         (["--override", "num.partitions=4"], "use --set NAME=VALUE"),

@@ -165,6 +165,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped")
     print("\n".join(report.lines()), flush=True)
+    if options.directory is None and not report.failed:
+        shutil.rmtree(root, ignore_errors=True)
     return int(bool(report.failed) or not report.rounds)
 
 

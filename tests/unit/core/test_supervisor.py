@@ -614,3 +614,16 @@ def test_a_task_of_the_parent_that_runs_on_in_a_forked_child_is_no_failure(
             return in_child(step)
 
     assert asyncio.run(main()) == "[] []"
+
+
+async def test_a_task_that_is_forgotten_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """What is collected behind a closed loop was "task failed", with a GeneratorExit."""
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async with Supervisor("s") as supervisor:
+        guarded = supervisor._guard(forever())
+        guarded.send(None)
+        guarded.close()
+    assert caplog.text == ""

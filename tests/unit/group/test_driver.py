@@ -17,12 +17,16 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 from aiokq.core.types import TopicPartition
-from aiokq.group.actions import NeedTopics, Take
+from aiokq.group.actions import Ask, NeedTopics, Take
 from aiokq.group.classic import ClassicMember
 from aiokq.group.driver import GroupDriver
 from aiokq.group.leadership import Leadership
 from aiokq.group.membership import MemberConfig, MemberState
 from aiokq.group.modern import ModernMember
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 T0 = TopicPartition("t", 0)
 CONFIG = MemberConfig(
@@ -61,6 +65,7 @@ class Engine:
     """As much of a cluster as a driver needs that asks nothing."""
 
     def __init__(self) -> None:
+        self.outages = SimpleNamespace(ended=lambda *key: None)
         self.changes = SimpleNamespace(
             subscribe=lambda callback, replay: SimpleNamespace(close=lambda: None)
         )
@@ -238,5 +243,43 @@ async def test_who_leaves_as_it_is_refused_does_not_come_back_by_the_other_proto
         assert classic == []
         driver.subscribe(frozenset({"t"}))
         assert driver.state is MemberState.JOINING
+    finally:
+        running.cancel()
+
+
+class SlowLink:
+    """Sends a join late, as where the coordinator is looked up again and again."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    async def ask(self, ask: Ask) -> ConsumerGroupHeartbeatResponse:
+        request = ask.make(1)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        await asyncio.sleep(0.05 if request.member_epoch == 0 else 0)
+        self.sent.append(request.member_epoch)
+        return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=request.member_epoch)
+
+
+async def test_a_goodbye_is_not_overtaken_by_the_join_that_it_takes_back() -> None:
+    """The join came behind it: for a session timeout a member that nobody was had partitions."""
+    driver = GroupDriver(
+        Engine(),  # type: ignore[arg-type]
+        "g",
+        Owner(),
+        protocol="consumer",
+        make_classic=lambda: None,  # type: ignore[arg-type, return-value]
+        make_modern=lambda: ModernMember(CONFIG, "m", Backoff(0.1, 1.0, random.Random(1))),
+        spawn=spawn,
+    )
+    link = driver._link = SlowLink()  # type: ignore[assignment]
+    running = spawn(driver.run(), "group")
+    try:
+        driver.subscribe(frozenset({"t"}))
+        await asyncio.sleep(0.01)
+        driver.leave()
+        await asyncio.wait_for(driver.left(), 1)
+        await asyncio.sleep(0.1)
+        assert link.sent == [-1]
     finally:
         running.cancel()
