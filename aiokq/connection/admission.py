@@ -7,6 +7,8 @@ Tests: ``tests/unit/connection/test_admission.py``.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -53,6 +55,7 @@ class Admission:
         listener: str,
     ) -> None:
         self.idle: OrderedDict[AcceptedConnection, None] = OrderedDict()
+        self._leaving: set[AcceptedConnection] = set()
         self._limits = limits
         self._counters = counters
         self._open = 0
@@ -60,18 +63,18 @@ class Admission:
         self._limited = _Line(now, f"connections refused: listener={listener}")
         self._scarce = _Line(now, f"out of descriptors: listener={listener}")
 
-    def admit(self, peer: str, host: str, *, scarce: bool) -> bool:
+    def admit(self, peer: str, host: str, make_room: Callable[[], bool] | None) -> bool:
         """Whether a new connection may stay; if so it is counted until `leave`.
 
         Args:
-            scarce: the process is short of descriptors: another connection has to go for it.
+            make_room: has an idle connection closed for it; None where descriptors are left.
         """
         limits, counters = self._limits, self._counters
         if self._open >= limits.max_connections:
             return self._refuse(peer, f"max.connections={limits.max_connections}")
         if self._per_host[host] >= limits.max_connections_per_ip:
             return self._refuse(peer, f"max.connections.per.ip={limits.max_connections_per_ip}")
-        if scarce and not self.make_room():
+        if make_room is not None and not make_room():
             counters.connections_refused += 1
             self._scarce.note(refused=1)
             return False
@@ -80,6 +83,24 @@ class Admission:
         counters.connections_accepted += 1
         counters.connections.value += 1
         return True
+
+    @property
+    def leaving(self) -> int:
+        """Connections that `make_room` aborted and whose sockets are open. In any thread."""
+        return len(self._leaving)
+
+    def idle_since(self, behind: int) -> float | None:
+        """The loop's time since which the connection is idle before which `behind` others are.
+
+        In any thread; None if there is no such connection.
+        """
+        while True:
+            try:
+                for connection in itertools.islice(self.idle, behind, None):
+                    return connection.last_active
+            except RuntimeError:  # changed meanwhile, on the loop
+                continue
+            return None
 
     def make_room(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""
@@ -94,6 +115,7 @@ class Admission:
             # Nothing unsent is lost, nor a request that the system acknowledged to its sender. An
             # orderly close may wait for the client, with TLS.
             connection.transport.fail(Closed("idle, and the process is out of descriptors"))
+            self._leaving.add(connection)
             self._counters.connections_closed_for_room += 1
             self._scarce.note(closed_idle=1)
             return True
@@ -102,6 +124,8 @@ class Admission:
     def leave(self, connection: AcceptedConnection, host: str) -> None:
         """A connection that was admitted is gone."""
         self.idle.pop(connection, None)
+        if connection in self._leaving:  # its socket is closed when this turn of the loop is over
+            asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
         self._open -= 1
         self._per_host[host] -= 1
         if not self._per_host[host]:

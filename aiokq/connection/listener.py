@@ -27,7 +27,7 @@ from aiokq.core.supervisor import Supervisor
 if TYPE_CHECKING:
     import ssl as ssl_module
 
-    from aiokq.core.descriptors import Descriptors
+    from aiokq.core.reserve import Reserve
 
 __all__ = ["TcpListener", "bind"]
 
@@ -69,7 +69,7 @@ class TcpListener:
     Args:
         sockets: bound, not listening yet; closed by `close`.
         acceptor: decides about each connection.
-        descriptors: tells when they become scarce.
+        reserve: tells when descriptors are scarce.
         ssl: for a TLS listener.
 
     Attributes:
@@ -81,7 +81,7 @@ class TcpListener:
         sockets: Sequence[socket.socket],
         acceptor: Acceptor,
         *,
-        descriptors: Descriptors,
+        reserve: Reserve,
         ssl: ssl_module.SSLContext | None = None,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]
@@ -90,7 +90,7 @@ class TcpListener:
         # For a listener whose loop was closed before it: its port is given back with the object.
         weakref.finalize(self, _close_in, os.getpid(), sockets).atexit = False
         self._acceptor = acceptor
-        self._descriptors = descriptors
+        self._reserve = reserve
         self._ssl = ssl
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
@@ -102,8 +102,6 @@ class TcpListener:
         self._watch: asyncio.TimerHandle | None = None
         self._pause_seconds = _FIRST_PAUSE
         self._logged_at: float | None = None
-        self._keeping = False
-        self._pid = os.getpid()  # a forked child has the loop's descriptors, and must not wake it
         self._closed = False
 
     async def start(self) -> None:
@@ -119,14 +117,14 @@ class TcpListener:
         self._spare.take()
         self._resume()
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
-        self._descriptors.add_keeper(self._reserve_taken)
+        self._reserve.add(self._acceptor)
 
     def close(self) -> None:
         """Accept no more; connections that are not handed over yet are closed. Safe twice."""
         if self._closed:
             return
         self._closed = True
-        self._descriptors.remove_keeper(self._reserve_taken)
+        self._reserve.remove(self._acceptor)
         self._stop_accepting()
         for timer in (self._resumption, self._watch):
             if timer is not None:
@@ -170,9 +168,9 @@ class TcpListener:
                         self._pause(str(again))
                     return
                 scarce = True
-            self._descriptors.opened()
+            self._reserve.descriptors.opened()
             self._pause_seconds = _FIRST_PAUSE
-            scarce = scarce or self._descriptors.missing() > 0
+            scarce = scarce or self._reserve.missing() > 0
             self._hand_over(connection, Address(address[0], address[1]), scarce)
             if scarce:
                 return  # the connection closed for this one frees its descriptor in the next turn
@@ -181,7 +179,8 @@ class TcpListener:
         protocol = None
         try:
             connection.setblocking(False)
-            protocol = self._acceptor.accept(peer, scarce=scarce)
+            make_room = self._reserve.make_room if scarce else None
+            protocol = self._acceptor.accept(peer, make_room=make_room)
         finally:
             if protocol is None:
                 connection.close()
@@ -224,25 +223,7 @@ class TcpListener:
     def _look_at_reserve(self) -> None:
         """Descriptors that other code opened are noticed only here."""
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
-        self._keep_reserve()
-
-    def _reserve_taken(self) -> None:
-        """In any thread: have the reserve restored soon, once for all files opened until then."""
-        if not self._keeping and os.getpid() == self._pid:
-            self._keeping = True
-            try:
-                self._loop.call_soon_threadsafe(self._keep_reserve)
-            except RuntimeError:  # a loop that was closed before its listener
-                self._descriptors.remove_keeper(self._reserve_taken)
-
-    def _keep_reserve(self) -> None:
-        """Close idle connections for the descriptors of the reserve that are in use."""
-        self._keeping = False
-        if self._closed:
-            return
-        for _ in range(self._descriptors.missing()):
-            if not self._acceptor.make_room():
-                return
+        self._reserve.restore()
 
     def _pause(self, reason: str) -> None:
         """Accept nothing for a while; else the loop would try again in every turn."""

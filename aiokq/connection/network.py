@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.connection.listener import TcpListener, bind
 from aiokq.core.clock import SystemClock
-from aiokq.core.descriptors import PROCESS
 from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import ThreadOffload
+from aiokq.core.reserve import PROCESS
 from aiokq.core.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TcpNetwork:
         Raises:
             OSError: the port is taken, or the address not ours.
         """
-        listener = TcpListener(await bind(host, port), acceptor, descriptors=PROCESS, ssl=ssl)
+        listener = TcpListener(await bind(host, port), acceptor, reserve=PROCESS, ssl=ssl)
         try:
             await listener.start()
         except BaseException:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.accepted import AcceptedConnection
@@ -155,16 +156,27 @@ class Server:
 
     # -- for its listener
 
-    def accept(self, peer: Address, *, scarce: bool) -> FrameTransport | None:
+    def accept(
+        self, peer: Address, *, make_room: Callable[[], bool] | None
+    ) -> FrameTransport | None:
         """Take a connection in; None if it is refused."""
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        if self._closing or not self._admission.admit(str(peer), host, scarce=scarce):
+        if self._closing or not self._admission.admit(str(peer), host, make_room):
             return None
         self._next_id += 1
         context = RequestContext(self._next_id, str(peer), host, self._name)
         connection = AcceptedConnection(self, context, self._scratch, self._pool)
         self._connections[connection] = None
         return connection.transport
+
+    @property
+    def leaving(self) -> int:
+        """Connections that `make_room` aborted and whose sockets are open. In any thread."""
+        return self._admission.leaving
+
+    def idle_since(self, behind: int) -> float | None:
+        """Since when the connection is idle before which `behind` others are. In any thread."""
+        return self._admission.idle_since(behind)
 
     def make_room(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""

@@ -1,5 +1,5 @@
-"""Owns how many descriptors this process has left; what is closed when there are few is decided
-elsewhere.
+"""Owns how many descriptors this process has left; what is closed when there are few is for
+`reserve.py`.
 
 The system is asked, as an embedded broker shares its process with code that opens files and
 sockets too. Tests: tests/unit/core/test_descriptors.py.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -18,7 +17,7 @@ try:
 except ImportError:  # Windows has no such limit
     resource = None  # type: ignore[assignment]
 
-__all__ = ["PROCESS", "RESERVE", "Descriptors"]
+__all__ = ["RESERVE", "Descriptors"]
 
 RESERVE: Final = 32
 """Descriptors kept for logs, snapshots and metadata; an eighth of the limit where that is less."""
@@ -43,15 +42,11 @@ class Descriptors:
 
     Args:
         now: seconds on a monotonic clock.
-
     """
 
-    __slots__ = ("_keepers", "_listed", "_now", "_opened", "_stale_at")
+    __slots__ = ("_listed", "_now", "_opened", "_stale_at")
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        # Replaced, never changed, as any thread reads it. Weak: a listener whose loop was closed
-        # before it must not stay, with its port, for this.
-        self._keepers: tuple[weakref.WeakMethod[Callable[[], None]], ...] = ()
         self._now = now
         self._listed = 0
         self._opened = 0  # since the listing
@@ -92,27 +87,6 @@ class Descriptors:
             return 0
         return max(0, min(RESERVE, limit // _LIMIT_SHARE) - (limit - self.used()))
 
-    def add_keeper(self, keeper: Callable[[], None]) -> None:
-        """Have a bound method called, in any thread, when a file took a descriptor of the reserve.
-
-        It is called as long as its object is there, or until `remove_keeper`.
-        """
-        alive = (each for each in self._keepers if each() is not None)
-        self._keepers = (*alive, weakref.WeakMethod(keeper))
-
-    def remove_keeper(self, keeper: Callable[[], None]) -> None:
-        """Call it no more; nothing happens if it was not called anyway."""
-        self._keepers = tuple(each for each in self._keepers if each() not in (None, keeper))
-
-    def taken(self) -> None:
-        """A file that stays open was opened, in any thread: keepers are told if it was one of the
-        reserve's."""
-        if self._keepers and self.missing():
-            for each in self._keepers:
-                keeper = each()
-                if keeper is not None:
-                    keeper()
-
     def _list(self, now: float) -> None:
         try:
             self._listed = len(os.listdir(_LISTING)) - 1  # without the listing's own
@@ -123,7 +97,3 @@ class Descriptors:
         self._opened = 0
         end = self._now()
         self._stale_at = end + max(_LISTED_AGAIN, (end - now) / _LISTING_SHARE)
-
-
-PROCESS: Final = Descriptors()
-"""Those of this process. Global, as the process has one limit; it holds no resources."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from aiokq.core.frozen import frozen
+from aiokq.core.reserve import Holder
 
 if TYPE_CHECKING:
     import random
@@ -34,26 +35,21 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Acceptor(Protocol):
+class Acceptor(Holder, Protocol):
     """Decides about the connections of a listener. Called on the loop; must not block."""
 
-    def accept(self, peer: Address, *, scarce: bool) -> asyncio.BaseProtocol | None:
+    def accept(
+        self, peer: Address, *, make_room: Callable[[], bool] | None
+    ) -> asyncio.BaseProtocol | None:
         """The protocol for a new connection; None to close it at once.
 
         `connection_lost` of that protocol is called in any case, also if no transport can be made
         and `connection_made` was never called.
 
         Args:
-            scarce: only the descriptors that are kept for files are left. The acceptor should
-                refuse the connection or abort another one for it.
-        """
-        ...
-
-    def make_room(self) -> bool:
-        """Abort an idle connection, as files have taken descriptors of their reserve.
-
-        Returns:
-            False if there is none.
+            make_room: None if there are descriptors enough. Else the acceptor calls it once it
+                would take the connection, and refuses it where that says False: an idle connection
+                has to go for it, of any acceptor of the process.
         """
         ...
 

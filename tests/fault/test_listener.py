@@ -9,7 +9,7 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
@@ -20,6 +20,7 @@ from aiokq.connection.network import TcpNetwork
 from aiokq.core.descriptors import Descriptors
 from aiokq.core.environment import Address
 from aiokq.core.errors import Closed
+from aiokq.core.reserve import Reserve
 from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
 
 
@@ -49,13 +50,18 @@ class Hall:
         self.scarce: list[bool] = []
         self.accepts = True
 
-    def accept(self, peer: Address, *, scarce: bool) -> Talk | None:
+    def accept(self, peer: Address, *, make_room: Callable[[], bool] | None) -> Talk | None:
         assert peer.host in ("127.0.0.1", "::1")
-        self.scarce.append(scarce)
+        self.scarce.append(make_room is not None)
         if not self.accepts:
             return None
         self.talks.append(Talk())
         return self.talks[-1]
+
+    leaving = 0
+
+    def idle_since(self, behind: int) -> None:
+        return None
 
     def make_room(self) -> bool:
         return False
@@ -81,7 +87,7 @@ async def listening(
     sock.errors = list(errors)
     sock.bind(("127.0.0.1", 0))
     hall = Hall()
-    listener = TcpListener([sock], hall, descriptors=Descriptors(), ssl=tls)
+    listener = TcpListener([sock], hall, reserve=Reserve(Descriptors()), ssl=tls)
     await listener.start()
     try:
         yield listener, hall, sock

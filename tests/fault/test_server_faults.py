@@ -10,19 +10,23 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from aiokq import wire
+from aiokq.connection import listener
 from aiokq.connection.accepted import AcceptedConnection
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import RequestContext, Server, ServerLimits
 from aiokq.core.counters import BrokerCounters
+from aiokq.core.descriptors import Descriptors
 from aiokq.core.errors import Closed
 from aiokq.core.files import File, FileRange
+from aiokq.core.reserve import PROCESS
 from tests.fault.proxy import FaultProxy
 from tests.fault.support import LoopFactory, both_loops, client_tls, open_sockets, run, server_tls
 
@@ -446,3 +450,64 @@ def test_a_connection_that_is_ended_during_its_handshake_is_closed_after_it(
             assert handler.handled == 0
 
     run(loop_factory, main)
+
+
+class OneShort(Descriptors):
+    """One descriptor of the reserve is in use, once a test says so."""
+
+    short = 0
+
+    def missing(self) -> int:
+        return self.short
+
+
+@both_loops
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["this loop", "another loop"])
+def test_a_server_without_idle_connections_gets_the_descriptor_of_another_servers(
+    loop_factory: LoopFactory, segment: Path, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is the process's: the second server refused everybody for good."""
+    count = OneShort()
+    monkeypatch.setattr(PROCESS, "descriptors", count)
+    monkeypatch.setattr(listener, "_WATCH_SECONDS", 1e6)
+    ready, over = threading.Event(), threading.Event()
+    servers: list[Server] = []
+
+    async def idle_server() -> None:
+        async with serving(segment) as (server, _):
+            servers.append(server)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            await idle(server)
+            ready.set()
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            await asyncio.to_thread(over.wait)
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group, serving(segment) as (server, _):
+            if elsewhere:
+                group.create_task(asyncio.to_thread(_run_on, loop_factory, idle_server))
+            else:
+                group.create_task(idle_server())
+            try:
+                await asyncio.to_thread(ready.wait, 10)
+                count.short = 1
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(request(b"hello"))
+                assert await receive(reader) == b"hello"
+                writer.close()
+                while servers[0].connections:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.01)
+                assert servers[0].counters.connections_closed_for_room == 1
+                assert server.counters.connections_closed_for_room == 0
+            finally:
+                count.short = 0
+                over.set()
+
+    run(loop_factory, main)
+
+
+def _run_on(loop_factory: LoopFactory, main: Callable[[], Coroutine[object, object, None]]) -> None:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())

@@ -289,7 +289,8 @@ class HostNetwork:
         network.wires.append(wire)
         network.trace.add("net.connect", str(wire))
         accepted = listener.acceptor.accept(
-            Address(own, wire.client.names[0][1]), scarce=network.scarce()
+            Address(own, wire.client.names[0][1]),
+            make_room=listener.acceptor.make_room if network.scarce() else None,
         )
         wire.server._connect(asyncio.Protocol() if accepted is None else accepted)
         if accepted is None:
@@ -340,8 +341,15 @@ class Always:
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory
 
-    def accept(self, peer: Address, *, scarce: bool) -> asyncio.BaseProtocol:
+    def accept(
+        self, peer: Address, *, make_room: Callable[[], bool] | None
+    ) -> asyncio.BaseProtocol:
         return self._factory()
+
+    leaving = 0
+
+    def idle_since(self, behind: int) -> None:
+        return None
 
     def make_room(self) -> bool:
         return False

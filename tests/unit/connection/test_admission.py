@@ -185,7 +185,7 @@ def test_the_first_request_of_a_new_connection_is_looked_for_before_it_is_idle()
                 await asyncio.sleep(LONG)
 
             b.handler.answer = wait
-            connection = b.server.accept(Address("10.0.0.9", 1), scarce=False)
+            connection = b.server.accept(Address("10.0.0.9", 1), make_room=None)
             assert connection is not None
             connection.connection_made(NoTransport())
             assert not b.server.make_room()
@@ -202,8 +202,16 @@ def test_what_files_took_of_the_reserve_idle_connections_give_back() -> None:
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
             clients = await open_clients(b, 2)
+            since = [b.server.idle_since(behind) for behind in range(3)]
+            assert since[0] is not None
+            assert since[1] is not None
+            assert since[0] < since[1]
+            assert since[2] is None
             assert b.server.make_room()
+            assert b.server.leaving == 1
+            assert b.server.idle_since(0) == since[1]
             await asyncio.sleep(1)
+            assert b.server.leaving == 0
             assert lost(clients) == [True, False]
             assert b.server.make_room()
             assert not b.server.make_room()

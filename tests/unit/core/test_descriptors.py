@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -128,37 +126,3 @@ def test_a_limit_may_change_or_not_be_there(monkeypatch: pytest.MonkeyPatch) -> 
     assert (count.limit, count.missing()) == (None, 0)
     monkeypatch.setattr(descriptors, "resource", None)
     assert (count.limit, count.missing()) == (None, 0)
-
-
-class Keeper:
-    def __init__(self) -> None:
-        self.told = 0
-
-    def reserve_taken(self) -> None:
-        self.told += 1
-
-
-def test_keepers_are_told_of_files_that_take_from_the_reserve(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Until they do not want to be, or are gone."""
-    limited(monkeypatch, 256)
-    using(monkeypatch, 224)
-    count = Descriptors()
-    first, second = Keeper(), Keeper()
-    count.add_keeper(first.reserve_taken)
-    count.add_keeper(second.reserve_taken)
-    count.taken()
-    assert (first.told, second.told) == (0, 0)
-    using(monkeypatch, 225)
-    count.taken()
-    assert (first.told, second.told) == (1, 1)
-    count.remove_keeper(first.reserve_taken)
-    count.remove_keeper(first.reserve_taken)
-    count.taken()
-    assert (first.told, second.told) == (1, 2)
-    gone = weakref.ref(second)
-    del second
-    gc.collect()
-    assert gone() is None
-    count.taken()

@@ -1,0 +1,243 @@
+"""aiokq.core.reserve: which connection of a process goes when descriptors are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aiokq.core.descriptors import Descriptors
+from aiokq.core.reserve import Reserve
+
+
+class Count(Descriptors):
+    """So many are missing, until that many connections are closed."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__()
+        self.short = missing
+
+    def missing(self) -> int:
+        return self.short
+
+
+class Holder:
+    """Connections by the time since which they are idle; one that goes keeps its descriptor."""
+
+    def __init__(self, *idle: float, busy: int = 0) -> None:
+        self.idle = list(idle)
+        self.busy = busy
+        self.closed: list[float] = []
+
+    @property
+    def leaving(self) -> int:
+        return len(self.closed)
+
+    def idle_since(self, behind: int) -> float | None:
+        return self.idle[behind] if behind < len(self.idle) else None
+
+    def make_room(self) -> bool:
+        if not self.idle:
+            return False
+        if self.busy:  # it is found at work
+            self.busy -= 1
+            return False
+        self.closed.append(self.idle.pop(0))
+        return True
+
+
+@contextmanager
+def loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def on(loop: asyncio.AbstractEventLoop, reserve: Reserve, holder: Holder) -> None:
+    async def add() -> None:
+        reserve.add(holder)
+
+    asyncio.run_coroutine_threadsafe(add(), loop).result(10)
+
+
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the loop has done what it was asked for, and what that asked it for."""
+    for _ in range(2):
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
+
+
+async def test_the_connection_goes_that_is_idle_longest_whoever_has_it() -> None:
+    """A server without idle connections gets room from another one."""
+    reserve = Reserve(Count(0))
+    first, second, third = Holder(2.0, 3.0), Holder(1.0, 4.0), Holder()
+    for holder in (first, second, third):
+        reserve.add(holder)
+    assert [reserve.make_room() for _ in range(5)] == [True] * 4 + [False]
+    assert (first.closed, second.closed) == ([2.0, 3.0], [1.0, 4.0])
+
+
+async def test_as_many_are_closed_as_are_missing_however_many_servers_look() -> None:
+    """The descriptor of a connection that was aborted is free one turn of the loop later."""
+    count = Count(3)
+    reserve = Reserve(count)
+    holders = [Holder(1.0, 2.0, 3.0) for _ in range(3)]
+    for holder in holders:
+        reserve.add(holder)
+    for _ in range(4):
+        reserve.taken()
+    assert sum(len(holder.closed) for holder in holders) == 3
+    assert reserve.missing() == 0
+    count.short = 4  # one more file
+    reserve.taken()
+    assert sum(len(holder.closed) for holder in holders) == 4
+
+
+async def test_a_server_that_finds_all_its_connections_at_work_is_passed_over() -> None:
+    """On this loop at once."""
+    reserve = Reserve(Count(0))
+    at_work, other = Holder(1.0, busy=9), Holder(2.0)
+    reserve.add(at_work)
+    reserve.add(other)
+    assert reserve.make_room()
+    assert other.closed == [2.0]
+
+
+def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
+    """Those that it was asked for count, as they are closed soon, and are not asked for twice."""
+    count = Count(3)
+    reserve = Reserve(count)
+    holder = Holder(1.0, 2.0)
+    with loop_in_thread() as loop:
+        on(loop, reserve, holder)
+        held = threading.Event()
+        loop.call_soon_threadsafe(held.wait)
+        reserve.restore()
+        assert (holder.closed, reserve.missing()) == ([], 1)
+        assert not reserve.make_room()  # it has no more
+        held.set()
+        turn(loop)
+        assert (holder.closed, reserve.missing()) == ([1.0, 2.0], 1)
+
+
+def test_where_another_loop_finds_its_connection_at_work_the_next_server_is_asked() -> None:
+    """And nobody twice: all may be at work."""
+    reserve = Reserve(Count(0))
+    first, second = Holder(1.0, busy=1), Holder(2.0)
+    with loop_in_thread() as one, loop_in_thread() as two:
+        on(one, reserve, first)
+        on(two, reserve, second)
+        assert reserve.make_room()
+        turn(one)
+        turn(two)
+        assert (first.closed, second.closed) == ([], [2.0])
+        first.busy = 1
+        assert reserve.make_room()
+        turn(one)
+        assert first.closed == []
+        assert reserve.make_room()
+        turn(one)
+        assert first.closed == [1.0]
+
+
+def test_a_server_whose_loop_was_closed_before_it_keeps_no_other_from_being_asked() -> None:
+    """It gave no notice; nor is it kept alive."""
+    reserve = Reserve(Count(0))
+    stale, alive = Holder(1.0), Holder(2.0)
+    with loop_in_thread() as gone:
+        on(gone, reserve, stale)
+    with loop_in_thread() as loop:
+        on(loop, reserve, alive)
+        assert reserve.make_room()
+        turn(loop)
+        assert (stale.closed, alive.closed) == ([], [2.0])
+    seen = weakref.ref(stale)
+    del stale
+    gc.collect()
+    assert seen() is None
+
+
+async def test_who_is_removed_or_belongs_to_the_parent_process_is_left_alone() -> None:
+    """A forked child may have been forked while a thread had the lock."""
+    reserve = Reserve(Count(1))
+    first, second = Holder(1.0), Holder(2.0)
+    reserve.add(first)
+    reserve.add(second)
+    reserve.remove(first)
+    reserve.remove(first)
+    assert reserve.make_room()
+    assert not reserve.make_room()
+    reserve.add(first)
+    with reserve._guard:
+        await asyncio.to_thread(reserve.forget)
+        await asyncio.to_thread(reserve.taken)
+    assert (first.closed, second.closed) == ([], [2.0])
+    await asyncio.to_thread(reserve.remove, first)
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads change at every opportunity."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_no_server_is_lost_when_several_threads_add_theirs() -> None:
+    """Each runs a loop of its own."""
+    for _ in range(20):
+        reserve = Reserve(Count(0))
+        holders = [Holder(1.0) for _ in range(8)]
+        barrier = threading.Barrier(8)
+
+        async def add(
+            holder: Holder, reserve: Reserve = reserve, barrier: threading.Barrier = barrier
+        ) -> None:
+            barrier.wait(10)
+            reserve.add(holder)
+
+        threads = [threading.Thread(target=asyncio.run, args=(add(holder),)) for holder in holders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(reserve._members) == 8
+
+
+@pytest.mark.usefixtures("hasty")
+def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() -> None:
+    """They look at the same time."""
+    with loop_in_thread() as loop:
+        for _ in range(20):
+            reserve = Reserve(Count(3))
+            holder = Holder(*range(100))
+            on(loop, reserve, holder)
+            barrier = threading.Barrier(4)
+
+            def take(reserve: Reserve = reserve, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait(10)
+                reserve.taken()
+
+            threads = [threading.Thread(target=take) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            turn(loop)
+            assert len(holder.closed) <= 3
+            reserve.taken()
+            turn(loop)
+            assert len(holder.closed) == 3
