@@ -11,14 +11,24 @@ Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are m
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import importlib.util
+import logging
+import os
+import sys
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from aiokq.core.background import BackgroundWork
 
 __all__ = ["MODULES", "OPTIONAL", "warm_up"]
+
+logger = logging.getLogger("aiokq.broker")
+
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_NO_DESCRIPTOR_TEXTS: Final = tuple(os.strerror(number) for number in _NO_DESCRIPTOR)
 
 PAUSE: Final = 0.01
 """Seconds between two modules, in which clients are served; less than 2 for all modules."""
@@ -170,25 +180,49 @@ MODULES: Final = (
     "aiokq.broker.handlers.h74_list_config_resources",
     "aiokq.wire.describe_topic_partitions",
     "aiokq.broker.handlers.h75_describe_topic_partitions",
-    "aiokq.broker.warm_up",
     "re2",
 )
 """In this order no module imports another one of aiokq's."""
 
 
 async def warm_up(background: BackgroundWork) -> None:
-    """Import all of them.
+    """Import all of them. One that fails delays no other.
 
     Args:
-        background: told of an import that fails; it is tried again.
+        background: told of an import that fails and is tried again, after the others: mostly there
+            was no descriptor for it.
     """
-    for name in MODULES:
-        while True:
-            try:
-                if name not in OPTIONAL or importlib.util.find_spec(name) is not None:
-                    importlib.import_module(name)
-                break
-            except Exception as error:  # noqa: BLE001 - mostly there is no descriptor left
-                await asyncio.sleep(background.failed("import modules", error))
+    task = background.task("import modules")
+    waiting = deque(MODULES)
+    while waiting:
+        name = waiting.popleft()
+        if name in sys.modules:
+            continue
+        try:
+            if name not in OPTIONAL or importlib.util.find_spec(name) is not None:
+                importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - of this module: the others are imported
+            if isinstance(error, ImportError) and not _lacks_descriptor(error):
+                logger.warning(
+                    "cannot import a module, requests that need it fail: module=%s error=%r",
+                    name,
+                    error,
+                )
+            else:
+                waiting.append(name)
+                await asyncio.sleep(task.failed(error))
+        else:
+            task.succeeded()
         await asyncio.sleep(PAUSE)
-    background.succeeded("import modules")
+
+
+def _lacks_descriptor(error: BaseException | None) -> bool:
+    """Whether an import failed only as there was no descriptor to open a file with."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
+            return True
+        # For an extension module there is no more than the dynamic linker's text.
+        if isinstance(error, ImportError) and str(error).endswith(_NO_DESCRIPTOR_TEXTS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
