@@ -13,12 +13,12 @@ import asyncio
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    from aiokq.core.background import BackgroundWork
+    from aiokq.core.background import BackgroundTask, BackgroundWork
     from aiokq.core.offload import Offload
     from aiokq.core.supervisor import Supervisor
 
@@ -27,6 +27,13 @@ __all__ = ["FileDeletion"]
 _Remove: TypeAlias = "Callable[[], None]"
 """Removes files, in any thread: a gigabyte takes a tenth of a second. It logs what the disk
 refuses. If it raises, it is called again."""
+
+
+class _Removal(NamedTuple):
+    """One removal, and its pauses where it fails."""
+
+    remove: _Remove
+    task: BackgroundTask
 
 
 class FileDeletion:
@@ -39,7 +46,7 @@ class FileDeletion:
         self._supervisor = supervisor
         self._background = background
         self._stopped = False
-        self._waiting: dict[int, tuple[asyncio.TimerHandle, _Remove]] = {}
+        self._waiting: dict[int, tuple[asyncio.TimerHandle, _Removal]] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -47,26 +54,27 @@ class FileDeletion:
 
     def later(self, removals: Iterable[tuple[int, _Remove]]) -> None:
         """Run each removal after its delay in milliseconds."""
-        loop = asyncio.get_running_loop()
-        for delay_ms, removal in removals:
-            number = next(self._numbers)
-            timer = loop.call_later(delay_ms / 1000, self._due, number)
-            self._waiting[number] = timer, removal
+        for delay_ms, remove in removals:
+            task = self._background.task("remove deleted files")
+            self._schedule(delay_ms / 1000, _Removal(remove, task))
+
+    def _schedule(self, seconds: float, removal: _Removal) -> None:
+        number = next(self._numbers)
+        timer = asyncio.get_running_loop().call_later(seconds, self._due, number)
+        self._waiting[number] = timer, removal
 
     def _due(self, number: int) -> None:
         _, removal = self._waiting.pop(number)
         self._supervisor.spawn(self._run([removal]), name="remove deleted files")
 
-    async def _run(self, removals: list[_Remove]) -> None:
+    async def _run(self, removals: list[_Removal]) -> None:
         """Shielded, as the directory may be another process's after the close."""
         work = functools.partial(_all, removals)
         failed = await shielded(self._offload.run(work), name="remove deleted files")
         for removal, error in failed:
-            seconds = self._background.failed("remove deleted files", error)
+            seconds = removal.task.failed(error)
             if not self._stopped:  # after a stop, the next start removes the files
-                self.later([(int(1000 * seconds), removal)])
-        if not failed:
-            self._background.succeeded("remove deleted files")
+                self._schedule(seconds, removal)
 
     def hurry(self) -> None:
         """Begin all removals that wait, now."""
@@ -93,12 +101,12 @@ class FileDeletion:
             await self._run([removal for _, removal in waiting.values()])
 
 
-def _all(removals: list[_Remove]) -> list[tuple[_Remove, Exception]]:
+def _all(removals: list[_Removal]) -> list[tuple[_Removal, Exception]]:
     """Run them; those that failed."""
     failed = []
     for removal in removals:
         try:
-            removal()
+            removal.remove()
         except Exception as error:  # noqa: BLE001 - noted on the loop
             failed.append((removal, error))
     return failed

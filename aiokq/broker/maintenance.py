@@ -139,14 +139,15 @@ class Maintenance:
             self._supervisor.spawn(self._repeat(job), name=job.name)
 
     async def _repeat(self, job: Job) -> None:
+        task = self._background.task(job.name)
         wait_ms: float = min(job.interval_ms(), FIRST_AFTER_MS)
         while True:
             await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
             try:
                 await job.run()
             except Exception as error:  # noqa: BLE001 - the others go on, and it is tried again
-                pause_ms = 1000 * self._background.failed(job.name, error)
+                pause_ms = 1000 * task.failed(error)
                 wait_ms = max(pause_ms, min(job.interval_ms(), 1000 * LONGEST_PAUSE))
             else:
-                self._background.succeeded(job.name)
+                task.succeeded()
                 wait_ms = job.interval_ms()

@@ -182,7 +182,7 @@ class LogOpening:
     def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
         if isinstance(log, Exception):
             if not isinstance(log, KafkaStorage):
-                self._background.failed("open logs", log)
+                self._background.task("open logs").failed(log)
                 log = KafkaStorage(f"cannot be opened: {log!r}", topic_partition=partition.name)
             partition.take_offline(log)  # until the next start
             return

@@ -20,7 +20,7 @@ from aiokq.connection.context import CloseConnection, RequestContext, RequestHan
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
 from aiokq.connection.limits import FrameBudget, ServerLimits
 from aiokq.connection.pool import FramePool
-from aiokq.core.background import BackgroundWork
+from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.errors import Closed, ProtocolError
 from aiokq.core.repetition import Repetitions
 from aiokq.core.supervisor import Supervisor
@@ -93,6 +93,8 @@ class Server:
         self._connections: dict[AcceptedConnection, None] = {}
         self._next_id = 0
         self._background = BackgroundWork(counters, clock.monotonic)
+        # Those whose check failed: when it is tried again.
+        self._failing: dict[AcceptedConnection, tuple[float, BackgroundTask]] = {}
         self._complaints = Repetitions(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
@@ -187,6 +189,7 @@ class Server:
     def forget(self, connection: AcceptedConnection) -> None:
         """A connection that was accepted is gone."""
         del self._connections[connection]
+        self._failing.pop(connection, None)
         self._admission.leave(connection, connection.context.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
@@ -227,11 +230,20 @@ class Server:
             await asyncio.sleep(interval)
             now = loop.time()
             for connection in list(self._connections):
-                try:
-                    connection.check(now)
-                except Exception as error:  # noqa: BLE001 - one connection's; the next sweep tries again
-                    self._background.failed("sweep of connections", error)
+                self._check(connection, now)
             self._admission.report()
+
+    def _check(self, connection: AcceptedConnection, now: float) -> None:
+        retry_at, task = self._failing.get(connection, (now, None))
+        if now < retry_at:
+            return
+        try:
+            connection.check(now)
+        except Exception as error:  # noqa: BLE001 - one connection's: the others are looked at
+            task = task or self._background.task("sweep of connections")
+            self._failing[connection] = now + task.failed(error), task
+        else:
+            self._failing.pop(connection, None)
 
     async def _wait_empty(self, timeout: float) -> None:
         if not self._connections:

@@ -20,7 +20,7 @@ from aiokq.core.repetition import Repetitions
 if TYPE_CHECKING:
     from aiokq.core.counters import BrokerCounters
 
-__all__ = ["FAIL_ON_BUGS", "BackgroundWork"]
+__all__ = ["FAIL_ON_BUGS", "BackgroundTask", "BackgroundWork"]
 
 logger = logging.getLogger("aiokq.core")
 
@@ -37,7 +37,7 @@ when there is no descriptor to open an extension module with."""
 
 
 class BackgroundWork:
-    """The background work of one broker, by the names of its tasks. Used on its loop.
+    """The background work of one broker. Used on its loop.
 
     Args:
         counters: of the broker.
@@ -56,22 +56,19 @@ class BackgroundWork:
         self._fatal = fatal
         self._fails_on_bugs = os.environ.get(FAIL_ON_BUGS) == "1"
         self._repetitions = Repetitions(now)
-        self._pauses: dict[str, float] = {}
 
-    def failed(self, task: str, error: Exception) -> float:
-        """A task failed: the seconds after which it should be tried again.
+    def task(self, name: str) -> BackgroundTask:
+        """One piece of work that is tried again by itself, as the loading of one partition.
 
         Args:
-            task: its name, which is a label of a metric: of a small set.
-
-        Raises:
-            Exception: `error`, if it is a bug and `FAIL_ON_BUGS` is set.
+            name: shared by all of its kind; a label of a metric, so there must be few.
         """
+        return BackgroundTask(self, name)
+
+    def _failed(self, task: str, error: Exception) -> None:
         bug = not isinstance(error, _EXPECTED)
         self._counters.background_failures[task] += 1
         level, times = self._repetitions.note((task, type(error)))
-        pause = self._pauses.get(task, FIRST_PAUSE)
-        self._pauses[task] = min(2 * pause, LONGEST_PAUSE)
         logger.log(
             logging.ERROR if bug and level >= logging.WARNING else level,
             "background task failed, it is tried again: task=%r error=%s times=%d",
@@ -84,9 +81,29 @@ class BackgroundWork:
             if self._fatal is not None:
                 self._fatal(error)
             raise error
+
+
+class BackgroundTask:
+    """One piece of background work, with its own pause: what fails beside it does not delay it."""
+
+    __slots__ = ("_name", "_pause", "_work")
+
+    def __init__(self, work: BackgroundWork, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._pause = FIRST_PAUSE
+
+    def failed(self, error: Exception) -> float:
+        """It failed: the seconds after which it should be tried again.
+
+        Raises:
+            Exception: `error`, if it is a bug and `FAIL_ON_BUGS` is set.
+        """
+        self._work._failed(self._name, error)
+        pause = self._pause
+        self._pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
-    def succeeded(self, task: str) -> None:
-        """A task has succeeded: after its next failure the pauses begin anew."""
-        if self._pauses:
-            self._pauses.pop(task, None)
+    def succeeded(self) -> None:
+        """It has succeeded: after its next failure the pauses begin anew."""
+        self._pause = FIRST_PAUSE

@@ -36,6 +36,7 @@ from aiokq.core.errors import (
     UnknownServer,
     UnknownTopicOrPartition,
 )
+from aiokq.core.frozen import frozen
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import Topic, TopicRegistry
-    from aiokq.core.background import BackgroundWork
+    from aiokq.core.background import BackgroundTask, BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
 
@@ -84,6 +85,17 @@ def partition_of(group_id: str, partitions: int) -> int:
     if value >= 2**31:
         value -= 2**32
     return 0 if value == -(2**31) else abs(value) % partitions
+
+
+@frozen
+class _Retry:
+    """The action of a timer that failed, and its pauses; a timer that is set anew has none."""
+
+    action: Action
+    task: BackgroundTask
+
+    def __call__(self, instant: Instant) -> Outcome[None] | None:
+        return self.action(instant)
 
 
 class CoordinatorRuntime:
@@ -141,6 +153,7 @@ class CoordinatorRuntime:
             self._supervisor.spawn(self._begin(topic), name="begin to load groups")
 
     async def _begin(self, topic: Topic) -> None:
+        task = self._background.task(_LOAD)
         while not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
             try:
                 await self._offload.run(_import_machines)
@@ -148,7 +161,7 @@ class CoordinatorRuntime:
                     self._take_partitions(topic)
                 return
             except Exception as error:  # noqa: BLE001 - such as an import without descriptors
-                await asyncio.sleep(self._background.failed(_LOAD, error))
+                await asyncio.sleep(task.failed(error))
 
     def stop(self) -> None:
         """Coordinate no longer: who waits is told to look for another coordinator (16)."""
@@ -332,6 +345,10 @@ class CoordinatorRuntime:
 
     def _run_timer(self, slot: Slot, key: Hashable, action: Action, instant: Instant) -> None:
         retry_in: float | None = None
+        task: BackgroundTask | None = None
+        if isinstance(action, _Retry):
+            task, action = action.task, action.action
+        again: Action = action
         try:
             outcome = action(instant)
             try:
@@ -340,11 +357,12 @@ class CoordinatorRuntime:
             except BrokerError:
                 # A machine whose state comes from the log alone has not moved: run it again.
                 retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
-            self._background.succeeded(_TIMERS)
         except Exception as error:  # noqa: BLE001 - one group's; the others' timers go on
-            retry_in = self._background.failed(_TIMERS, error)
+            task = task or self._background.task(_TIMERS)
+            retry_in = task.failed(error)
+            again = _Retry(action, task)
         if retry_in is not None and key not in slot.timers:
-            slot.timers.schedule(key, instant.now + retry_in, action)
+            slot.timers.schedule(key, instant.now + retry_in, again)
 
     # what metrics show of it, asked from any thread
 
@@ -451,6 +469,7 @@ class CoordinatorRuntime:
 
         Errors that do not pass: the log is damaged, or offline until the node starts again.
         """
+        task = self._background.task(_LOAD)
         while True:
             began = self._clock.monotonic()
             try:
@@ -468,13 +487,12 @@ class CoordinatorRuntime:
                         "groups cannot be loaded: partition=%s: %s", slot.partition.name, error
                     )
                     return
-                await asyncio.sleep(self._background.failed(_LOAD, error))
+                await asyncio.sleep(task.failed(error))
             if slot.state is ShardState.CLOSED:
                 return
             slot.timers = Timers()
             slot.shard = self._new_shard(slot.timers)
             slot.state = ShardState.LOADING
-        self._background.succeeded(_LOAD)
         logger.info(
             "groups loaded: partition=%s records=%d groups=%d seconds=%.3f",
             slot.partition.name,

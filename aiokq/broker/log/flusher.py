@@ -68,7 +68,7 @@ class Flusher:
         self._files = files
         self._offload = offload
         self._disk = disk
-        self._background = background
+        self._task = background.task("flush logs")
         # up to which offset each log is to be synced; None for its end by then
         self._wanted: dict[LocalLog, int | None] = {}
         self._timers: dict[LocalLog, asyncio.TimerHandle] = {}
@@ -141,13 +141,13 @@ class Flusher:
             if pending:
                 await shielded(self._finish(pending), name="sync logs")
         except Exception as error:  # noqa: BLE001 - what was synced is not known
-            seconds = self._background.failed("flush logs", error)
+            seconds = self._task.failed(error)
             for one in pending:
                 one.log.redo_flush(one)
             for log in wanted:
                 self.flush_within(log, seconds)
         else:
-            self._background.succeeded("flush logs")
+            self._task.succeeded()
         finally:
             for log in wanted:
                 log.wake_waiters()

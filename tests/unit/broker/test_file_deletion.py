@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -138,5 +139,32 @@ def test_a_stop_leaves_nothing_deleted_behind():
             log.delete_records(1)
             broker.node.purge_later()
         assert not deleted_files(broker)
+
+    run(1, main)
+
+
+def test_one_removal_that_passes_by_itself_does_not_wait_for_others_that_fail(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Fifty removals fail once, as there was no descriptor: all are tried again a second later."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+
+    async def main(world: Simulation) -> None:
+        gone: list[int] = []
+        tried: set[int] = set()
+
+        def remove(number: int) -> None:
+            if number not in tried:
+                tried.add(number)
+                raise OSError(24, "Too many open files")
+            gone.append(number)
+
+        async with Supervisor("test") as supervisor:
+            deletion = FileDeletion(InlineOffload(), supervisor, background())
+            deletion.later([(0, functools.partial(remove, number)) for number in range(50)])
+            await asyncio.sleep(0.5)
+            assert len(tried) == 50
+            await asyncio.sleep(1)
+            assert sorted(gone) == list(range(50))
 
     run(1, main)

@@ -14,6 +14,7 @@ from aiokq import wire
 from aiokq.connection.accepted import WAITING_BYTES, AcceptedConnection
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
+from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Address
 from aiokq.core.errors import ConnectionLost, ProtocolError
@@ -563,6 +564,39 @@ def test_one_that_fails_to_hear_of_a_disconnection_does_not_keep_others_from_it(
 
     run(1, main)
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_connection_that_cannot_be_checked_delays_the_checks_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is looked at again less and less often, until that succeeds."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+    check, broken = AcceptedConnection.check, True
+    looks: dict[int, list[float]] = {1: [], 2: []}
+
+    def looked_at(self: AcceptedConnection, now: float) -> None:
+        looks[self.context.connection_id].append(now)
+        if broken and self.context.connection_id == 1:
+            raise ZeroDivisionError
+        check(self, now)
+
+    monkeypatch.setattr(AcceptedConnection, "check", looked_at)
+
+    async def main(simulation: Simulation) -> None:
+        nonlocal broken
+        async with bench(simulation, ServerLimits(read_stall=2.0)) as b:
+            clients = [await b.client() for _ in range(2)]
+            await asyncio.sleep(100)
+            assert len(looks[2]) > 190
+            assert 5 <= len(looks[1]) <= 8  # after 1, 2, 4, 8, 16 ... seconds
+            assert b.server.counters.background_failures == {"sweep of connections": len(looks[1])}
+            broken = False
+            await asyncio.sleep(100)
+            assert len(looks[1]) > 100
+            clients[0].send(b"x")
+            assert await clients[0].receive(1) == [b"x"]
+
+    run(1, main)
 
 
 def test_a_slow_reader_that_takes_something_is_kept() -> None:

@@ -19,14 +19,15 @@ class Clock:
 
 
 def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
-    """For each task by itself."""
+    """For each piece of work by itself, also among those of one name."""
     work = BackgroundWork(BrokerCounters(), Clock())
+    first, second = work.task("load"), work.task("load")
     error = KafkaStorage("refused")
-    assert [work.failed("a", error) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert work.failed("b", error) == 1
-    work.succeeded("a")
-    assert work.failed("a", error) == 1
-    assert work.failed("b", error) == 2
+    assert [first.failed(error) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert second.failed(error) == 1
+    first.succeeded()
+    assert first.failed(error) == 1
+    assert second.failed(error) == 2
 
 
 def test_each_failure_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +36,7 @@ def test_each_failure_is_counted_and_few_are_logged(caplog: pytest.LogCaptureFix
     work = BackgroundWork(counters, clock)
     with caplog.at_level(logging.WARNING):
         for _ in range(3600):
-            work.failed("a", OSError(24, "Too many open files"))
+            work.task("a").failed(OSError(24, "Too many open files"))
             clock.now += 1
     assert counters.background_failures == {"a": 3600}
     assert 60 < len(caplog.records) < 70
@@ -50,7 +51,7 @@ def test_a_bug_is_logged_as_an_error_with_its_traceback(
     monkeypatch.delenv(FAIL_ON_BUGS)
     fatal: list[BaseException] = []
     work = BackgroundWork(BrokerCounters(), Clock(), fatal=fatal.append)
-    assert work.failed("a", KeyError("x")) == 1
+    assert work.task("a").failed(KeyError("x")) == 1
     assert caplog.records[0].levelno == logging.ERROR
     assert caplog.records[0].exc_info is not None
     assert fatal == []
@@ -61,8 +62,8 @@ def test_in_a_test_a_bug_ends_its_owner_and_what_is_no_bug_does_not() -> None:
     fatal: list[BaseException] = []
     work = BackgroundWork(BrokerCounters(), Clock(), fatal=fatal.append)
     for expected in (KafkaStorage("x"), OSError(24, "y"), MemoryError()):
-        work.failed("a", expected)
+        work.task("a").failed(expected)
     bug = KeyError("x")
     with pytest.raises(KeyError):
-        work.failed("a", bug)
+        work.task("a").failed(bug)
     assert fatal == [bug]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import uuid
 
 import pytest
@@ -14,11 +15,14 @@ from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.records import CoordinatorRecord
 from aiokq.broker.coordinator.runtime import OFFSETS_TOPIC, partition_of
 from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN
+from aiokq.broker.coordinator.slots import ShardState
+from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import KafkaError, UnknownServer
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.group_records import OffsetCommitKey
+from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.coordinator.shard_harness import subscription
 from tests.unit.broker.harness import Broker
 
@@ -578,3 +582,70 @@ async def test_a_load_that_outlives_its_topic_gives_nothing_to_the_next_one():
         assert (await again.find()).error_code == 0
         assert await again.commit(7) == 0
         assert await again.committed() == {("t", 0): 7}
+
+
+def test_partitions_that_could_not_be_loaded_for_a_moment_are_loaded_a_second_later(monkeypatch):
+    """Each waits for its own failures: fifty that fail together are not fifty in a row."""
+    from aiokq.broker.coordinator.shard_log import ShardLog
+
+    replay, failed = ShardLog.replay, set()
+
+    async def fails_once(self, shard):
+        if self not in failed:
+            failed.add(self)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await replay(self, shard)
+
+    async def main(world: Simulation) -> None:
+        async with GroupBroker(offsets_topic_num_partitions=50) as broker:
+            await broker.find()
+        monkeypatch.setattr(ShardLog, "is_empty", False)
+        monkeypatch.setattr(ShardLog, "replay", fails_once)
+        async with GroupBroker(broker.files, offsets_topic_num_partitions=50) as again:
+            await asyncio.sleep(0.5)
+            slots = again.node.coordinator._slots.values()
+            assert {slot.state for slot in slots} == {ShardState.FAILED}
+            assert len(failed) == 50
+            await asyncio.sleep(1)
+            assert {slot.state for slot in slots} == {ShardState.ACTIVE}
+
+    run(1, main)
+
+
+def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
+    """Others that succeed do not have it run every second, nor do its pauses delay theirs."""
+    monkeypatch.delenv(FAIL_ON_BUGS)
+
+    async def main(world: Simulation) -> None:
+        loop = asyncio.get_running_loop()
+        runs = {"broken": [], "once": [], "sound": []}
+
+        async with GroupBroker() as broker:
+            await broker.find()
+            coordinator = broker.node.coordinator
+            slot = coordinator._slots[0]
+            begin = loop.time()
+
+            def run_timer(key, instant):
+                runs[key].append(round(loop.time() - begin))
+                if key == "sound":
+                    set_timer(key, 1)
+                elif key == "broken" or len(runs[key]) == 1:
+                    raise ZeroDivisionError
+
+            def set_timer(key, seconds):
+                slot.timers.schedule(
+                    key, broker.clock.monotonic() + seconds, functools.partial(run_timer, key)
+                )
+                coordinator._wind(slot)
+
+            set_timer("broken", 0)
+            set_timer("sound", 1)
+            await asyncio.sleep(20.2)
+            set_timer("once", 0)
+            await asyncio.sleep(20)
+        assert runs["broken"] == [0, 1, 3, 7, 15, 31]
+        assert runs["once"] == [20, 21]
+        assert runs["sound"] == list(range(1, 41))
+
+    run(1, main)
