@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
-from aiokq import Cluster, TopicPartition
+from aiokq import Admin, Cluster, TopicPartition
 from aiokq.errors import ConfigError, UnknownTopicOrPartition
 from aiokq.spark.limits import ByOffset, ByTime, ByTimeEach, Limit
 from aiokq.spark.offsets import EARLIEST, LATEST, PartitionOffsets, partitions_text
@@ -43,7 +44,7 @@ class Ends(NamedTuple):
 
 
 class Lookup:
-    """Asks a cluster, for one query; to be used on the cluster's loop.
+    """Asks a cluster, for one query; made in any thread, asked on the cluster's loop.
 
     Args:
         cluster: started.
@@ -54,10 +55,14 @@ class Lookup:
     def __init__(
         self, cluster: Cluster, options: ReadOptions, timeout: float | None = None
     ) -> None:
-        self._admin = cluster.admin()
+        self._cluster = cluster
         self._options = options
         self._timeout = timeout
         self._isolation_level = options.isolation_level
+
+    @cached_property
+    def _admin(self) -> Admin:
+        return self._cluster.admin()
 
     async def partitions(self, *, missing_ok: bool = False) -> Partitions:
         """The partitions that the query reads, as the cluster has them now.
