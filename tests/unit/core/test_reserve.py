@@ -124,9 +124,11 @@ def test_a_connection_of_another_loop_is_closed_on_that_loop() -> None:
         held = threading.Event()
         loop.call_soon_threadsafe(held.wait)
         reserve.restore()
-        assert (holder.closed, reserve.missing()) == ([], 1)
-        assert not reserve.make_room()  # it has no more
-        held.set()
+        try:
+            assert (holder.closed, reserve.missing()) == ([], 1)
+            assert not reserve.make_room()  # it has no more
+        finally:
+            held.set()
         turn(loop)
         assert (holder.closed, reserve.missing()) == ([1.0, 2.0], 1)
 
