@@ -3777,6 +3777,24 @@ class Cursor:
                 raise
         return out
 
+    def more(self):
+        """Whether there is another record; the batch that comes next is opened for that.
+
+        Raises:
+            CorruptRecord: as iteration does.
+        """
+        if self.remaining == 0 and not _open_next(self):
+            return False
+        return _next_record(_fork(self, self.stop)) is not None
+
+    def fork(self, stop_offset=None):
+        """Another cursor that goes on from here, and shares the bytes that are decompressed.
+
+        Args:
+            stop_offset: where it ends, if that is before this one does.
+        """
+        return _fork(self, self.stop if stop_offset is None else min(stop_offset, self.stop))
+
     def skip_batch(self):
         """Passes over the current batch, or the one that CorruptRecord was raised for."""
         corrupt: cython.bint = self.error is not None
@@ -3844,6 +3862,54 @@ def _corrupt(cursor: Cursor, what: object, cause: object) -> object:
     # Nothing more is there: a stream asks its source what to do about it.
     cursor.remaining = 0
     raise copy_error(error)
+
+
+@cython.cfunc
+def _fork(cursor: Cursor, stop: cython.longlong) -> Cursor:
+    """See Cursor.fork; `stop` is not behind where the cursor stops."""
+    twin: Cursor = Cursor(
+        cursor.topic,
+        cursor.partition,
+        cursor.source,
+        start_offset=cursor.position,
+        stop_offset=stop,
+        codecs=cursor.codecs,
+        check_crcs=cursor.check_crcs,
+        max_batch_bytes=cursor.max_batch_bytes,
+    )
+    if cursor.aborted is not None:
+        twin.aborted = list(cursor.aborted)
+        twin.aborted_ids = set(cursor.aborted_ids)
+    twin.handed = cursor.handed
+    twin.last_offset = cursor.last_offset
+    twin.last_epoch = cursor.last_epoch
+    twin.at = cursor.at
+    twin.sub = cursor.sub
+    twin.sub_at = cursor.sub_at
+    twin.untimed = cursor.untimed
+    twin.ended = cursor.ended
+    twin.partial = cursor.partial
+    twin.error = cursor.error
+    twin.deferred = cursor.deferred
+    if not cursor.opened:
+        return twin
+    twin.opened = True
+    twin.inner = cursor.inner
+    twin.opened_bytes = cursor.opened_bytes
+    twin.remaining = cursor.remaining
+    twin.base_offset = cursor.base_offset
+    twin.last_delta = cursor.last_delta
+    twin.next_offset = cursor.next_offset
+    twin.time_type = cursor.time_type
+    twin.base_timestamp = cursor.base_timestamp
+    twin.epoch = cursor.epoch
+    twin.bounded = cursor.next_offset > stop
+    if cython.compiled:
+        twin.record = cursor.record
+        twin.record_end = cursor.record_end
+    else:
+        _share_ready(cursor, twin)
+    return twin
 
 
 @cython.cfunc
@@ -4382,6 +4448,17 @@ if not cython.compiled:
         """The batch's records into `ready`, last one first, and the error after them."""
         cursor.ready, cursor.ready_error = _pure.decode_batch(cursor, count, Record)
         cursor.remaining = len(cursor.ready) + (cursor.ready_error is not None)
+
+    def _share_ready(cursor, twin):
+        """What is decoded, for a fork, which may stop before."""
+        ready, error, beyond = list(cursor.ready), cursor.ready_error, 0
+        while beyond < len(ready) and (ready[beyond] is None or ready[beyond].offset >= twin.stop):
+            beyond += 1
+        if beyond:
+            ready[:beyond] = [None]
+            error = None
+        twin.ready, twin.ready_error = ready, error
+        twin.remaining = 0 if cursor.error is not None else len(ready) + (error is not None)
 
     def _pop_ready(cursor):
         """_hand_over() where more than one record is ready: nothing else can happen."""

@@ -500,3 +500,99 @@ def test_garbage_of_every_length_is_survived(cursor: Make) -> None:
                 reading.take(10)
             except (CorruptRecord, AssertionError):
                 reading.skip_batch()
+
+
+class CountingCodecs(RecordCodecs):
+    """Counts the batches that are decompressed."""
+
+    def __init__(self, core: ModuleType) -> None:
+        super().__init__(core.crc32c)
+        self.opened = 0
+
+    def decompress(self, codec: int, data: memoryview, limit: int) -> bytes:
+        self.opened += 1
+        return super().decompress(codec, data, limit)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("read", range(7))
+def test_a_fork_goes_on_from_where_its_cursor_is(
+    core: ModuleType, encode: Make, read: int, codec: int
+) -> None:
+    """Each of both at its own pace, and a compressed batch is decompressed for both at once."""
+    data = encode(simple(3), codec=codec) + encode(simple(3), base_offset=3, codec=codec)
+    codecs = CountingCodecs(core)
+    cursor = core.Cursor("t", 0, data, start_offset=0, codecs=codecs)
+    assert [record.offset for record in cursor.take(read)] == list(range(read))
+    open_batches = codecs.opened
+    fork = cursor.fork()
+    assert (fork.position, fork.handed) == (cursor.position, cursor.handed) == (read, read)
+    rest = [fields(record) for record in fork]
+    assert [fields(record) for record in cursor] == rest
+    assert [place[2] for place in rest] == list(range(read, 6))
+    unopened = 2 - (read + 2) // 3
+    assert codecs.opened == (open_batches + 2 * unopened if codec else 0)
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_a_fork_may_end_before_its_cursor_and_never_behind_it(
+    core: ModuleType, encode: Make, cursor: Make, stop: int
+) -> None:
+    """Also amid the open batch."""
+    whole = cursor(encode(simple(3)) + encode(simple(3), base_offset=3), stop_offset=5)
+    whole.take(1)
+    fork = whole.fork(stop)
+    assert [record.offset for record in fork] == list(range(1, min(stop, 5)))
+    assert fork.exhausted
+    assert len(whole.fork(stop).columns(())) == max(0, min(stop, 5) - 1)
+    assert [record.offset for record in whole] == [1, 2, 3, 4]
+
+
+def test_a_fork_hides_what_its_cursor_hides(core: ModuleType, encode: Make, cursor: Make) -> None:
+    """It has met the markers that its cursor has met."""
+
+    def of_a_transaction(base_offset: int) -> bytes:
+        batch = encode(simple(2), base_offset=base_offset)
+        return patched(batch, core, attributes=0x10, producer_id=7)
+
+    abort = control(core, 4, 7, ControlType.ABORT)
+    data = encode(simple(2)) + of_a_transaction(2) + abort + of_a_transaction(5)
+    one = cursor(data, aborted=[(7, 2)])
+    for expected in (0, 1, 5, 6):
+        assert [record.offset for record in one.fork()][:1] == [expected]
+        one.take(1)
+    assert not one.more()
+
+
+def test_a_fork_of_a_cursor_that_has_raised_raises_the_same(encode: Make, cursor: Make) -> None:
+    """As the cursor itself does."""
+    batch = bytearray(encode(simple(3)))
+    batch[-1] ^= 1
+    one = cursor(bytes(batch))
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="a wrong CRC-32C"):
+            one.more()
+        fork = one.fork()
+        assert fork.raised is not None
+        with pytest.raises(CorruptRecord, match="a wrong CRC-32C"):
+            fork.take(1)
+
+
+def test_more_opens_a_batch_and_moves_over_nothing_that_is_handed_over(
+    core: ModuleType, encode: Make
+) -> None:
+    """What is passed over, it passes over."""
+    marker = control(core, 0, 7, ControlType.COMMIT)
+    codecs = CountingCodecs(core)
+    data = (
+        marker + encode(simple(2), base_offset=1, codec=4) + control(core, 3, 7, ControlType.COMMIT)
+    )
+    one = core.Cursor("t", 0, data, start_offset=0, codecs=codecs)
+    for position in (1, 2):
+        assert one.more()
+        assert one.more()
+        assert one.position == position
+        assert [record.offset for record in one.take(1)] == [position]
+    assert codecs.opened == 1
+    assert not one.more()
+    assert (one.position, one.exhausted) == (4, True)
