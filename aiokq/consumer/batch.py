@@ -68,7 +68,7 @@ class RecordBatch(Generic[R]):
         size: int,
         handover: Handover,
         cursor: Callable[[int, int | None], Cursor],
-        records: int,
+        records: int | None,
         deserializer: MakeDeserializer[R] | None,
     ) -> None:
         self.topic = topic
@@ -131,7 +131,12 @@ class RecordBatch(Generic[R]):
         if self._records is not None:
             return len(self._records)
         stop = self._handover.stop
-        return self._length if stop is None else count(self._cursor(self.base_offset, stop)).records
+        if stop is None and self._length is not None:
+            return self._length
+        length = count(self._cursor(self.base_offset, stop)).records
+        if stop is None:
+            self._length = length
+        return length
 
     def __getitem__(self, index: int) -> R:
         return self.records[index]

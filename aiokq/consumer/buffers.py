@@ -7,9 +7,10 @@ which is freed with the last of them: that is what is counted.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.consumer.handover import Handover
 from aiokq.consumer.portion import Portion, corrupt, count, portion
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import Cursor
@@ -35,6 +36,20 @@ class Extent(NamedTuple):
     """Where to go on fetching; -1 if there is no whole batch, or its header makes no sense."""
     leader_epoch: int
     """Of the last batch; -1 if unknown."""
+
+
+def from_offset(data: memoryview, offset: int) -> memoryview:
+    """Without the whole batches at the start of `data` that end before an offset."""
+    position, end = 0, len(data)
+    while end - position >= _LEAST_HEADER:
+        size = _OVERHEAD + _LENGTH(data, position + 8)[0]
+        if size <= _LEAST_HEADER or position + size > end:
+            break
+        last, _ = extent(data[position : position + size])
+        if last < 0 or last > offset:
+            break
+        position += size
+    return data[position:]
 
 
 def extent(data: memoryview) -> Extent:
@@ -68,8 +83,8 @@ class Whole(NamedTuple):
     """The position behind it; where nothing can be handed over, that of the chunk."""
     stop: int | None
     """The same, if it ends amid its batches."""
-    records: int
-    """How many it has, by its headers where these tell."""
+    records: int | None
+    """How many it has, by its headers where these tell; None if it has some, not counted."""
     checked: bool
     """Its checksums were verified."""
     error: KafkaError | None
@@ -82,7 +97,7 @@ class Frame:
     Attributes:
         size: bytes of records.
         chunks: how many still live.
-        own: it is a copy, of one chunk.
+        own: it is a copy, of one chunk or what that is divided into.
     """
 
     __slots__ = ("chunks", "own", "size")
@@ -100,12 +115,24 @@ class Chunk:
         data: batches, the last one perhaps cut off.
         size: bytes of `data`.
         end_offset: the position behind its last whole batch, or where it is to end before that.
-        cut: it is to end there, amid its batches.
+        cut: it was taken back: it ends there, amid its batches, and its records were counted as
+            received before.
+        checked: its checksums were verified.
         cursor: made when the chunk is; its position is the partition's while it comes first.
-        counted: its records were counted as received, in a batch that was taken back.
+        failed: the offset of the next record, and what its deserializer raised: still to be raised.
     """
 
-    __slots__ = ("aborted", "counted", "cursor", "cut", "data", "end_offset", "frame", "size")
+    __slots__ = (
+        "aborted",
+        "checked",
+        "cursor",
+        "cut",
+        "data",
+        "end_offset",
+        "failed",
+        "frame",
+        "size",
+    )
 
     def __init__(
         self,
@@ -116,7 +143,7 @@ class Chunk:
         aborted: list[tuple[int, int]] | None,
         *,
         cut: bool = False,
-        counted: bool = False,
+        checked: bool = False,
     ) -> None:
         self.frame = frame
         self.end_offset = end_offset
@@ -125,13 +152,14 @@ class Chunk:
         self.cursor = cursor
         self.aborted = aborted
         self.cut = cut
-        self.counted = counted
+        self.checked = checked
+        self.failed: tuple[int, BaseException] | None = None
         frame.chunks += 1
 
     @property
     def received(self) -> int:
         """Records that the cursor has handed over and nobody has counted."""
-        return 0 if self.counted else self.cursor.handed
+        return 0 if self.cut else self.cursor.handed
 
     @property
     def stop(self) -> int | None:
@@ -166,9 +194,12 @@ class Buffers:
 
     def frame(self, size: int) -> Frame:
         """Account for a response with so many bytes of records."""
+        self._use(size)
+        return Frame(size)
+
+    def _use(self, size: int) -> None:
         self.used += size
         self.full = self.full or self.used >= self._limit
-        return Frame(size)
 
     def chunk(
         self,
@@ -218,15 +249,17 @@ class Buffers:
 
     def whole(self, chunk: Chunk) -> Whole:
         """What is left of a chunk, as far as it can be handed over as a whole."""
+        if chunk.cut:
+            return _left(chunk)
         good = self.portion(chunk)
-        data, end, stop, records = chunk.data, chunk.end_offset, chunk.stop, good.records
+        data, end, stop, records = chunk.data, chunk.end_offset, None, good.records
         cursor = chunk.cursor
         error: KafkaError | None = None
-        if good.beyond >= 0 and not chunk.cut:
+        if good.beyond >= 0:
             tp = TopicPartition(cursor.topic, cursor.partition)
             data, end = data[: good.size], good.next_offset
             error = corrupt(tp, end, good.beyond)
-        if records is None or chunk.aborted or chunk.cut:
+        if records is None or chunk.aborted:
             counted = count(self.again(chunk, cursor.position, data, checked=good.checked))
             records = counted.records
             if counted.error is not None:
@@ -255,7 +288,7 @@ class Buffers:
             position,
             chunk.aborted,
             stop_offset=chunk.stop,
-            checked=checked,
+            checked=checked or chunk.checked,
         )
 
     def move(self, chunk: Chunk, position: int) -> int:
@@ -270,6 +303,9 @@ class Buffers:
         Args:
             stop: where to end, if before its own end.
         """
+        known = taken.handover.at(position)
+        if known is not None:
+            return known.fork(stop)
         return self.cursor(
             *taken.tp,
             taken.data,
@@ -279,19 +315,31 @@ class Buffers:
             checked=taken.checked,
         )
 
-    def take_back(self, taken: TakenChunk, pieces: Iterable[tuple[int, int]]) -> list[Chunk]:
-        """Chunks of what was handed over as a whole and not read, in memory of their own."""
-        data = memoryview(bytes(taken.data))
-        frame = self.frame(len(data))
-        frame.own = True
+    def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
+        """Chunks of what was handed over as a whole and not read, in memory of their own.
+
+        That is copied once: a reader that fails at each record takes back as many times.
+        """
+        # What was aborted is known from the batches before.
+        data = taken.data if taken.aborted else from_offset(taken.data, pieces[0][0])
+        frame = taken.frame
+        if not frame.own:
+            data = memoryview(bytes(data))
+            frame = self.frame(len(data))
+            frame.own = True
+            taken = taken._replace(data=data, handover=Handover(taken.position, taken.next_offset))
+        elif not frame.chunks:
+            self._use(frame.size)
         chunks = []
         for first, end in pieces:
-            cursor = self.cursor_of(taken._replace(data=data), first, end)
-            chunks.append(Chunk(frame, data, cursor, end, taken.aborted, cut=True, counted=True))
+            cursor = self.cursor_of(taken, first, end)
+            chunk = Chunk(frame, data, cursor, end, taken.aborted, cut=True, checked=taken.checked)
+            chunks.append(chunk)
         return chunks
 
     def release(self, chunk: Chunk) -> bool:
         """A chunk was read, or thrown away. Returns whether that opened the gate again."""
+        chunk.failed = None  # its traceback has frames that have the chunk
         frame = chunk.frame
         frame.chunks -= 1
         if not frame.chunks:
@@ -320,3 +368,19 @@ class Buffers:
         chunk.frame = own
         own.chunks += 1
         return opened
+
+
+def _left(chunk: Chunk) -> Whole:
+    """What is left of a chunk that was taken back: all, unless it begins with what cannot be read.
+
+    Its records are not counted: that would decode them each time that its reader fails.
+    """
+    records: int | None = None
+    error: KafkaError | None = None
+    try:
+        if not chunk.cursor.more():
+            records = 0
+    except KafkaError as problem:
+        records, error = 0, problem
+    end = chunk.end_offset if error is None else chunk.cursor.position
+    return Whole(chunk.data, end, end, records, chunk.checked, error)

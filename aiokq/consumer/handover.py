@@ -6,14 +6,22 @@ read from the cursors of the iterations, when somebody asks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from sys import getrefcount
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from aiokq.consumer.buffers import Frame
     from aiokq.core.errors import KafkaError
     from aiokq.core.types import TopicPartition
     from aiokq.fastpath import Cursor, Record
 
 __all__ = ["Handover", "Rest", "TakenChunk", "Unreadable"]
+
+
+_MANY: Final = 16
+"""Iterations of one batch, from which on those that are over are looked for."""
+_UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
+"""What a comprehension counts for an object to which only its list refers."""
 
 
 class Unreadable(NamedTuple):
@@ -44,6 +52,7 @@ class Handover:
     Args:
         base: the position before the batch.
         end: the position behind it.
+        begin: a cursor that stands before it, and that nobody moves; if there is one.
 
     Attributes:
         cut: where the batch ends since its rest was taken back; None before.
@@ -52,6 +61,8 @@ class Handover:
     __slots__ = (
         "_all",
         "_base",
+        "_begin",
+        "_behind_error",
         "_end",
         "_iterations",
         "_newest",
@@ -62,12 +73,14 @@ class Handover:
         "cut",
     )
 
-    def __init__(self, base: int, end: int) -> None:
+    def __init__(self, base: int, end: int, begin: Cursor | None = None) -> None:
         self._base = base
         self._end = end
         self._all = False
-        # All of them: any may be the one that got furthest, or meets what cannot be decoded.
+        # Any may be the one that got furthest, or meets what cannot be decoded.
         self._iterations: list[Cursor] = []
+        self._begin = begin
+        self._behind_error: Cursor | None = None
         self._newest: Cursor | None = None
         self._resume = base
         self._stopped: int | None = None
@@ -116,6 +129,13 @@ class Handover:
     def _reached(self) -> int:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
+    def at(self, position: int) -> Cursor | None:
+        """A cursor that stands there, with what it has decompressed: to be forked, not moved."""
+        for cursor in (self._behind_error, self._begin):
+            if cursor is not None and cursor.position == position:
+                return cursor
+        return None
+
     # -- what its reader does
 
     def start(self) -> int:
@@ -132,12 +152,24 @@ class Handover:
         if any(cursor.exhausted for cursor in self._iterations) and self.stop is None:
             self._all = True  # nothing that is raised from now on takes that back
             self._iterations = []
+        elif len(self._iterations) >= _MANY:
+            self._iterations = self._that_matter()
         self._iterations.append(iteration)
         self._newest = iteration
+
+    def _that_matter(self) -> list[Cursor]:
+        """The iteration that got furthest, those that raised, and those that may still go on."""
+        kept = max(self._iterations, key=lambda cursor: cursor.position)
+        return [
+            cursor
+            for cursor in self._iterations
+            if cursor is kept or cursor.raised is not None or getrefcount(cursor) > _UNUSED
+        ]
 
     def raised(self, iteration: Cursor, record: Record) -> None:
         """The iteration raises instead of handing over this record."""
         self._raised.append(record.offset)
+        self._behind_error = iteration.fork()
         self._resume = max(self._resume, iteration.position)
         if iteration.position >= self._reached():
             self._stopped = iteration.position
@@ -145,6 +177,7 @@ class Handover:
     def refused(self, cursor: Cursor, record: Record) -> None:
         """The batch was asked for as a whole and raises, about this record: none is handed over."""
         self._raised.append(record.offset)
+        self._behind_error = cursor.fork()
         self._stopped = self._reached()
 
     def met(self, cursor: Cursor) -> None:
@@ -184,9 +217,10 @@ class TakenChunk(NamedTuple):
 
     Attributes:
         stop: where it ends before its bytes do; None if it does not.
-        records: how many.
+        records: how many; None if they were not counted.
         checked: its checksums were verified.
         handover: how far its reader gets.
+        frame: the memory in which it lies.
     """
 
     tp: TopicPartition
@@ -195,6 +229,7 @@ class TakenChunk(NamedTuple):
     next_offset: int
     stop: int | None
     aborted: list[tuple[int, int]] | None
-    records: int
+    records: int | None
     checked: bool
     handover: Handover
+    frame: Frame

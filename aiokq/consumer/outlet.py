@@ -209,9 +209,13 @@ class Outlet:
                 continue
             before = state.position
             records: list[Record] = []
+            start: tuple[Chunk, Cursor, int] | None = None
             while limit > 0 and state.chunks:
                 chunk = state.chunks[0]
                 try:
+                    if deserialize is not None and (start is None or start[0] is not chunk):
+                        chunk.cursor.more()  # the fork has the open batch, too
+                        start = chunk, chunk.cursor.fork(), len(records)
                     some = chunk.cursor.take(limit if deserialize is None else 1)
                 except KafkaError as error:
                     if not taken and not records:
@@ -225,19 +229,21 @@ class Outlet:
                 if some and deserialize is not None:
                     (record,) = some
                     try:
-                        some = [cast("Record", deserialize(record))]
+                        some = [_deserialized(chunk, record, deserialize)]
                     except INTERRUPTS:
                         self._fetch_held_again()
                         raise
-                    except BaseException:
+                    except BaseException as error:
                         if not taken and not records:
                             self._line.had_turn(state)
                             if handed is not None:
                                 handed(record)
                             raise
                         # Raised by the next call: until then it is not handed over.
-                        received = self._buffers.move(chunk, record.offset)
-                        self._counted(max(0, received - 1))
+                        assert start is not None
+                        _, chunk.cursor, first = start
+                        chunk.cursor.take(len(records) - first)
+                        chunk.failed = record.offset, error
                         if not records:
                             self._let_go(state)
                         limit = 0
@@ -279,8 +285,8 @@ class Outlet:
         if state is None:
             return None
         chunk = state.chunks[0]
-        position = chunk.cursor.position
         whole = self._buffers.whole(chunk)
+        position = chunk.cursor.position
         end = whole.next_offset
         if whole.error is not None and end == position:
             raise self._park(state, whole.error)
@@ -293,9 +299,10 @@ class Outlet:
             chunk.aborted,
             whole.records,
             whole.checked,
-            Handover(position, end),
+            Handover(position, end, chunk.cursor if chunk.cut else None),
+            chunk.frame,
         )
-        if not chunk.counted:
+        if whole.records is not None and not chunk.cut:
             self._counted(whole.records)
         self._hold(state, position)
         if whole.error is None:
@@ -553,6 +560,17 @@ class Outlet:
                 raise copy_error(self._failure)
             raise StopAsyncIteration
         self._errors.raise_next()
+
+
+def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
+    """What is made of a record of the chunk, or raised for it: that may be known already."""
+    failed, chunk.failed = chunk.failed, None
+    if failed is None or failed[0] != record.offset:
+        return cast("Record", deserialize(record))
+    try:
+        raise failed[1]
+    finally:
+        del failed  # its traceback has this frame
 
 
 def _release(future: asyncio.Future[None]) -> None:

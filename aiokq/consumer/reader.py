@@ -186,7 +186,7 @@ class Reader:
                 if taken is None:
                     await outlet.wait_for(())
                     continue
-                if not taken.records:
+                if taken.records == 0:
                     continue
                 batch = self._batch(taken)
                 if self._acks is not None:

@@ -46,6 +46,22 @@ logs = st.builds(
     course=[("many", 3), ("one",)],
     end="close",
 )
+@example(
+    log=Log(frozenset({0, 3}), DAMAGES["truncated"]),
+    mode="explicit",
+    form="consumer",
+    part="value",
+    course=[("next_batch",), ("record",), *[("next_batch",), ("record",), ("record",)] * 3],
+    end="close",
+)
+@example(
+    log=Log(frozenset({0}), DAMAGES["decompress"]),
+    mode="auto",
+    form="consumer",
+    part="value",
+    course=[("next_batch",), ("records",), *[("next_batch",), ("records",)] * 3],
+    end="close",
+)
 def test_whoever_reads_how_loses_nothing_and_commits_what_was_handed_over(
     log: Log, mode: str, form: str, part: str, course: list[tuple[Any, ...]], end: str
 ) -> None:

@@ -195,11 +195,13 @@ class Piece:
 
     Attributes:
         fresh: as it was fetched; what it holds is known from headers then, damage is not.
+        back: it was taken back; that is not looked at as a whole either, but for its beginning.
     """
 
     start: int
     stop: int
     fresh: bool
+    back: bool = False
 
 
 class Model:
@@ -274,10 +276,10 @@ class Model:
         back, at = [], position
         for hole in sorted(batch.raised):
             if hole >= at:
-                back.append(Piece(at, hole, False))
+                back.append(Piece(at, hole, fresh=False, back=True))
                 at = hole + 1
                 self.holes.add(hole)
-        back.append(Piece(at, end, False))
+        back.append(Piece(at, end, fresh=False, back=True))
         if batch.corrupt is not None:
             self.pieces, self.rests = [], True
         self.pieces = [piece for piece in back if piece.start < piece.stop] + self.pieces
@@ -320,7 +322,8 @@ class Model:
         if damaged is not None and not by_headers:
             if base == damaged:
                 return self._one()
-            stop = damaged
+            if not piece.back:
+                stop = damaged
         self.at, self.work = stop, base
         self._drop_if_read(piece)
         self.batch = Batch(self.log, base, stop)

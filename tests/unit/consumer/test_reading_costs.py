@@ -1,0 +1,255 @@
+"""What records that do not deserialize cost: as much as others, however many there are."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import pytest
+
+from aiokq.connection.backoff import Backoff
+from aiokq.consumer.buffers import Buffers, extent, from_offset
+from aiokq.consumer.deserializers import record_deserializer
+from aiokq.consumer.handover import Handover
+from aiokq.consumer.outlet import Outlet
+from aiokq.consumer.positions import PartitionState, Start
+from aiokq.consumer.reader import Reader
+from aiokq.consumer.settings import ConsumerSettings
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import Cursor, crc32c
+from aiokq.records import compression
+from aiokq.records.codecs import RecordCodecs
+from aiokq.records.record import RawRecord, encode_batch
+
+BATCHES, EACH = 4, 25
+RECORDS = BATCHES * EACH
+
+
+class PoisonError(Exception):
+    """What the deserializers here raise."""
+
+
+class CountingCodecs(RecordCodecs):
+    """Counts the batches that are decompressed."""
+
+    def __init__(self) -> None:
+        super().__init__(crc32c)
+        self.opened = 0
+
+    def decompress(self, codec: int, data: memoryview, limit: int) -> bytes:
+        self.opened += 1
+        return super().decompress(codec, data, limit)
+
+
+class CountingBuffers(Buffers):
+    """Counts what is asked of the bytes as a whole, and the copies."""
+
+    verified = 0
+    frames = 0
+
+    def frame(self, size: int) -> Any:
+        self.frames += 1
+        return super().frame(size)
+
+    def portion(self, chunk: Any) -> Any:
+        self.verified += 1
+        return super().portion(chunk)
+
+
+class World:
+    """A reader of one partition, in which all odd records do not deserialize, or all.
+
+    Attributes:
+        calls: of the deserializer, by offset.
+        counted: records received.
+    """
+
+    def __init__(self, *, odd: bool) -> None:
+        self.codecs = CountingCodecs()
+        self.buffers = CountingBuffers(10**9, codecs=self.codecs, check_crcs=True)
+        self.calls: dict[int, int] = {}
+        self.counted = 0
+        self.outlet = Outlet(
+            self.buffers,
+            consumed=lambda state: None,
+            starved=lambda outlet: None,
+            counted=self._count,
+            opened=lambda: None,
+        )
+
+        def deserialize(data: bytes) -> int:
+            offset = int(data)
+            self.calls[offset] = self.calls.get(offset, 0) + 1
+            if offset % 2 or not odd:
+                raise PoisonError(offset)
+            return offset
+
+        make = record_deserializer(ConsumerSettings(value_deserializer=deserialize))
+        self.reader = Reader(self.outlet, self.buffers, make)
+        backoff = Backoff(0.1, 1, random.Random(1))
+        self.state = PartitionState(TopicPartition("t", 0), Start.POLICY, self.outlet, backoff)
+        self.state.jump(0)
+        self.outlet.add(self.state)
+        data = memoryview(b"".join(batch(n * EACH) for n in range(BATCHES)))
+        self.size = len(data)
+        frame = self.buffers.frame(2 * self.size)  # of other partitions, too
+        chunk = self.buffers.chunk(frame, "t", 0, data, 0, extent(data).end_offset, None)
+        self.state.chunks.append(chunk)
+        self.state.queued_bytes += chunk.size
+        self.state.fetch_offset = RECORDS
+        self.outlet.arrived(self.state)
+
+    def _count(self, records: int) -> None:
+        self.counted += records
+
+
+def batch(first: int) -> bytes:
+    """EACH records, compressed, whose values are their offsets."""
+    records = [RawRecord(first + n, 1, None, b"%d" % (first + n)) for n in range(EACH)]
+    return encode_batch(records, crc32c=crc32c, codec=compression.ZSTD)
+
+
+@pytest.mark.parametrize("odd", [True, False])
+async def test_batches_that_stop_at_each_error_are_decompressed_and_copied_once(odd: bool) -> None:
+    """Each error copied, verified, decompressed and counted all that was left."""
+    world = World(odd=odd)
+    good: list[int] = []
+    errors: list[int] = []
+    while len(good) + len(errors) < RECORDS:
+        try:
+            for record in await world.reader.next_batch():
+                good.append(record.offset)
+        except PoisonError as error:
+            errors.append(error.args[0])
+        assert world.buffers.used <= world.size
+    assert errors == [n for n in range(RECORDS) if n % 2 or not odd]
+    assert sorted(good + errors) == list(range(RECORDS))
+    # The first batch in the memory of the response, too; the first record of a batch is looked at.
+    assert world.codecs.opened <= BATCHES + 1
+    assert world.buffers.verified == 1
+    assert world.buffers.frames == 2, "the response, and one copy"
+    assert set(world.calls.values()) == {1}
+    assert world.counted == RECORDS
+    world.outlet.finish()
+    assert world.buffers.used == 0
+
+
+async def test_records_that_raises_again_and_again_is_decompressed_once() -> None:
+    """The batch that comes next goes on from there."""
+    world = World(odd=False)
+    for offset in range(RECORDS):
+        batch = await world.reader.next_batch()
+        with pytest.raises(PoisonError, match=f"^{offset}\n"):
+            _ = batch.records
+    assert world.codecs.opened <= BATCHES + 1
+
+
+async def test_a_batch_goes_on_behind_an_error_without_decompressing_again() -> None:
+    """The next loop over it."""
+    world = World(odd=False)
+    batch = await world.reader.next_batch()
+    for _ in range(RECORDS):
+        with pytest.raises(PoisonError):
+            for _ in batch:
+                pass
+    assert world.codecs.opened == BATCHES
+    assert batch.next_offset == RECORDS
+
+
+async def test_the_length_of_what_was_taken_back_is_counted_when_it_is_asked_for() -> None:
+    """By decoding it: headers do not tell."""
+    world = World(odd=False)
+    for left in range(RECORDS, RECORDS - 3, -1):
+        batch = await world.reader.next_batch()
+        assert [len(batch), len(batch)] == [left, left]
+        with pytest.raises(PoisonError):
+            next(iter(batch))
+
+
+@pytest.mark.parametrize("odd", [True, False])
+@pytest.mark.parametrize("limit", [1, 10])
+async def test_getmany_deserializes_and_decompresses_each_once(limit: int, odd: bool) -> None:
+    """A record that failed after good ones was deserialized again, its batch decompressed."""
+    world = World(odd=odd)
+    found: list[int] = []
+    while len(found) < RECORDS:
+        try:
+            for records in (await world.reader.many((), 0.0, limit)).values():
+                found += [record.offset for record in records]
+                assert world.state.position == found[-1] + 1, "the error is not handed over yet"
+        except PoisonError as error:
+            found.append(error.record.offset)  # type: ignore[attr-defined]
+    assert found == list(range(RECORDS))
+    assert world.codecs.opened <= 2 * BATCHES  # where the good ones end with a batch, both again
+    assert set(world.calls.values()) == {1}
+    assert not await world.reader.many((), 0.0, limit)
+    assert (world.counted, world.buffers.used) == (RECORDS, 0)
+
+
+async def test_an_error_that_waits_to_be_raised_is_in_no_cycle() -> None:
+    """Nobody may ask for it any more."""
+    world = World(odd=True)
+    gc.disable()
+    try:
+        await world.reader.many((), 0.0, 10)
+        failed = world.state.chunks[0].failed
+        assert failed is not None
+        gone = weakref.ref(failed[1])
+        del failed
+        world.outlet.drop(world.state)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+async def test_an_error_that_waits_is_not_raised_by_a_batch_nor_after_a_seek() -> None:
+    """The record is still there."""
+    world = World(odd=True)
+    assert len((await world.reader.many((), 0.0, 10))[world.state.tp]) == 1
+    with pytest.raises(PoisonError, match=r"^1\n"):
+        for _ in await world.reader.next_batch():
+            pass
+    assert world.calls[1] == 2
+    (rest,) = (await world.reader.many((), 0.0, 10)).values()
+    assert [record.offset for record in rest] == [2]
+
+
+def test_iterations_that_are_over_do_not_pile_up() -> None:
+    """But the one that got furthest, those that met what cannot be decoded, and those in use."""
+    data = batch(0) + b"".join([batch(EACH)[:-1], b"\xff"])
+    codecs = RecordCodecs(crc32c)
+
+    def begin() -> Cursor:
+        cursor = Cursor("t", 0, data, start_offset=handover.start(), codecs=codecs)
+        handover.begins(cursor)
+        return cursor
+
+    handover = Handover(0, 2 * EACH)
+    furthest = begin()
+    furthest.take(7)
+    del furthest
+    in_use = begin()
+    in_use.take(1)
+    for _ in range(1_000):
+        next(begin())
+    assert len(handover._iterations) < 20
+    assert handover._reached() == 7
+    in_use.take(8)
+    for _ in range(100):
+        next(begin())
+    assert handover._reached() == 9
+
+
+def test_whole_batches_before_an_offset_are_sliced_off() -> None:
+    """Batches that make no sense are left."""
+    parts = [batch(0), batch(EACH), batch(2 * EACH)]
+    data = memoryview(b"".join(parts))
+    for offset in range(3 * EACH):
+        assert from_offset(data, offset) == b"".join(parts[offset // EACH :])
+    assert from_offset(data, 3 * EACH) == b""
+    assert from_offset(data[:-1], 3 * EACH) == parts[2][:-1]
+    hostile = bytearray(parts[0])
+    hostile[8:12] = b"\x7f\xff\xff\xff"
+    assert from_offset(memoryview(bytes(hostile)), EACH) == bytes(hostile)
