@@ -8,12 +8,10 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from aiokq.connection.listener import TcpListener, bind
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.files import OsFiles
 from aiokq.core.offload import ThreadOffload
-from aiokq.core.reserve import PROCESS
 from aiokq.core.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -71,6 +69,10 @@ class TcpNetwork:
         Raises:
             OSError: the port is taken, or the address not ours.
         """
+        # Clients never listen, and each module that they load costs them time at their start.
+        from aiokq.connection.listener import TcpListener, bind
+        from aiokq.core.reserve import PROCESS
+
         listener = TcpListener(await bind(host, port), acceptor, reserve=PROCESS, ssl=ssl)
         try:
             await listener.start()

@@ -13,6 +13,7 @@ import time
 import uuid
 
 from aiokq import wire
+from aiokq.cluster.binding import LoopBinding
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.broker_fetcher import BrokerFetcher
@@ -50,7 +51,9 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
         {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 10**9}
     )
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
-    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"))
+    binding = LoopBinding("the benchmark")
+    binding.bind()
+    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"), binding)
     loop = BrokerFetcher(0, inbox.fetcher, settings)
     states = []
     for number in range(partitions):
@@ -117,7 +120,9 @@ async def hand_over(form: str, *, deserialized: bool) -> float:
     extra = {"value_deserializer": len} if deserialized else {}
     settings = ConsumerValues.given({"auto_offset_reset": "earliest", **extra})
     engine = ClusterEngine(ClusterValues.given({"bootstrap_servers": "nowhere:1"}))
-    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"))
+    binding = LoopBinding("the benchmark")
+    binding.bind()
+    inbox = Inbox(settings, engine, Subscription(), Supervisor("benchmark"), binding)
     inbox.fetcher.stop()
     state = inbox._assigned(TopicPartition("topic", 0), Start.POLICY)
     reader = inbox.reader(inbox.outlets.main)

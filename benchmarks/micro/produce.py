@@ -17,7 +17,7 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import uvloop
@@ -25,7 +25,7 @@ import uvloop
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.settings import broker_settings
 from aiokq.core.clock import SystemClock
-from aiokq.core.environment import Environment
+from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.ephemeral_files import EphemeralFile, EphemeralFiles
 from aiokq.core.offload import InlineOffload
 from aiokq.fastpath import crc32c
@@ -41,7 +41,6 @@ from aiokq.wire.create_topics import CreatableTopic
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 
 if TYPE_CHECKING:
-    from aiokq.core.environment import Listener
     from aiokq.core.files import Path
     from aiokq.core.types import Buffer
 
@@ -148,13 +147,17 @@ class Door:
     port = 1
 
     def __init__(self) -> None:
-        self.knock: Callable[[], asyncio.BufferedProtocol]
+        self._acceptor: Acceptor
 
-    async def listen(
-        self, factory: Callable[[], asyncio.BufferedProtocol], *_: object, **__: object
-    ) -> Listener:
-        self.knock = factory
+    async def listen(self, acceptor: Acceptor, *_: object, **__: object) -> Listener:
+        self._acceptor = acceptor
         return self
+
+    def knock(self) -> asyncio.BufferedProtocol:
+        """The server's side of a new connection."""
+        protocol = self._acceptor.accept(Address("127.0.0.1", 1), make_room=None)
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        return protocol
 
     def close(self) -> None:
         pass

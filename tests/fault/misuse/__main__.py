@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Report:
         return found
 
 
-def run_round(seed: int, directory: Path, arguments: list[str]) -> dict[str, Any] | None:
+def run_round(seed: int, directory: Path, arguments: Sequence[str] = ()) -> dict[str, Any] | None:
     """A round in a process of its own; its output goes to `round.log`. None if there is no result.
 
     None, too, for one that hung: its stacks are in its log.
