@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core.errors import RequestTimeout
-from aiokq.core.user_errors import INTERRUPTS, passable
+from aiokq.core.user_errors import INTERRUPTS, closed_here, passable
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
@@ -81,7 +81,7 @@ class RebalanceHandlers:
             result = handler(partitions)
             if inspect.isawaitable(result):
                 async with limit:
-                    await result
+                    await _awaited(result)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -98,11 +98,20 @@ class RebalanceHandlers:
                     "group waits for it (a third of rebalance_timeout_ms)"
                 ),
             )
-        except (*INTERRUPTS, GeneratorExit):  # the latter: this coroutine is closed
+        except INTERRUPTS:
             raise
+        except GeneratorExit as error:
+            if closed_here(error):
+                raise
+            self._report(name, error)
         except BaseException as error:  # noqa: BLE001  the user's: raised to the reader
             self._report(name, error)
 
     def _report(self, name: str, error: BaseException) -> None:
         logger.error("rebalance handler failed: handler=%s", name, exc_info=error)
         self._failed(passable(error, name))
+
+
+async def _awaited(result: Awaitable[object]) -> None:
+    # A future raises without a frame of its own: `closed_here` needs this one.
+    await result

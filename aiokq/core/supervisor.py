@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from aiokq.core.errors import Closed
+from aiokq.core.user_errors import closed_here
 
 T = TypeVar("T")
 
@@ -182,8 +183,13 @@ class Supervisor:
             failure.__cause__ = error  # before it is logged
             self._fail(failure)
             raise failure from error
-        except GeneratorExit:
-            raise  # it is being forgotten, with a loop that was closed before it
+        except GeneratorExit as error:
+            if closed_here(error):
+                raise  # it is being forgotten, with a loop that was closed before it
+            failure = RuntimeError("ended by a GeneratorExit that what it called raised")
+            failure.__cause__ = error
+            self._fail(failure)
+            raise failure from error
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
                 # It tried to start a task, and was told of the end before its cancellation came.

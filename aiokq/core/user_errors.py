@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-__all__ = ["INTERRUPTS", "passable"]
+__all__ = ["INTERRUPTS", "closed_here", "passable"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 """What ends the program: raised on, wherever user code raises it."""
@@ -38,3 +38,14 @@ def passable(error: BaseException, where: str) -> BaseException:
     made = RuntimeError(f"{where} raised {type(error).__name__}")
     made.__cause__ = error
     return made
+
+
+def closed_here(error: GeneratorExit) -> bool:
+    """Whether the coroutine that catches this is being closed.
+
+    Call it in the `except` clause around an `await` of a coroutine. Closing ends the awaited
+    coroutine first and raises in the closed one itself; what code inside raised has that code's
+    frames in its traceback.
+    """
+    traceback = error.__traceback__
+    return traceback is None or traceback.tb_next is None

@@ -289,3 +289,29 @@ def test_handlers_without_a_group_are_refused() -> None:
         Consumer("t", bootstrap_servers="a:1", on_assigned=print)
     with pytest.raises(TypeError, match="on_lost"):
         Consumer("t", bootstrap_servers="a:1", group_id="g", on_lost=5)
+
+
+@both
+@pytest.mark.parametrize("raised", [GeneratorExit, asyncio.CancelledError, LookupError])
+def test_what_a_handler_raises_reaches_the_reader_and_the_member_goes_on(
+    protocol: str, raised: type[BaseException]
+) -> None:
+    """A GeneratorExit ended the member in silence; its leaving then took its whole deadline."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(4), 1)
+
+        async def broken(partitions: frozenset[TopicPartition]) -> None:
+            raise raised
+
+        c = w.member("t", protocol=protocol, on_assigned=broken)
+        async with c:
+            with pytest.raises((RuntimeError, LookupError)) as caught:
+                await read(c, 1)
+            assert raised in (type(caught.value), type(caught.value.__cause__))
+            assert numbers(await read(c, 4)) == [0, 1, 2, 3]
+            closing = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - closing < 5
+
+    simulate(body)

@@ -119,6 +119,7 @@ class PanicError(BaseException):
         (StopIteration("not a record"), RuntimeError),
         (StopAsyncIteration(), RuntimeError),
         (asyncio.CancelledError(), RuntimeError),
+        (GeneratorExit(), RuntimeError),
         (PanicError(), PanicError),
     ],
 )
@@ -149,3 +150,51 @@ async def test_a_handler_that_ends_the_program_ends_it(handlers: RebalanceHandle
     handlers.set(broken, None, None)
     with pytest.raises(SystemExit):
         await handlers.assigned(TPS, 1)
+
+
+@pytest.mark.parametrize("step", ["assigned", "revoked", "lost"])
+async def test_a_generator_exit_of_an_async_handler_is_told(
+    handlers: RebalanceHandlers, failures: list[BaseException], step: str
+) -> None:
+    """It was taken for the closing of the member's coroutine: the member stopped in silence."""
+    raised = GeneratorExit()
+
+    async def broken(partitions: Any) -> None:
+        await asyncio.sleep(0)
+        raise raised
+
+    handlers.set(broken, broken, broken)
+    await getattr(handlers, step)(TPS, 1)
+    (failure,) = failures
+    assert type(failure) is RuntimeError
+    assert failure.__cause__ is raised
+
+
+async def test_a_generator_exit_of_a_future_is_told(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """A future has no frame that would tell whose exception it is."""
+
+    def broken(partitions: Any) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_exception(GeneratorExit())
+        return future
+
+    handlers.set(broken, None, None)
+    await handlers.assigned(TPS, 1)
+    assert type(failures[0]) is RuntimeError
+
+
+async def test_closing_is_no_failure_of_the_handler(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """What is collected behind a closed loop goes on to nothing."""
+
+    async def stuck(partitions: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    handlers.set(stuck, None, None)
+    step = handlers.assigned(TPS, 60)
+    step.send(None)
+    step.close()
+    assert failures == []

@@ -85,6 +85,20 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_child(ca
     await supervisor.close()
 
 
+async def test_a_generator_exit_that_a_child_raises_is_its_failure():
+    """It was taken for the child's being forgotten: the child ended and nobody was told."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("consumer", on_failure=reported.append)
+    await supervisor.start()
+    error = GeneratorExit()
+    supervisor.spawn(fail(error), name="child")
+    await settle()
+    (failure,) = reported
+    assert isinstance(failure, RuntimeError)
+    assert failure.__cause__ is error
+    await supervisor.close()
+
+
 async def test_the_owner_hears_of_a_failure_that_cannot_be_logged():
     """A handler of the log raised, and those who waited for the owner were never told."""
 
