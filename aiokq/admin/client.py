@@ -169,7 +169,7 @@ class Admin(GroupCalls, PlacementCalls):
         return f"<Admin of {self._engine.settings.client_id}>"
 
     def _check(self, timeout: float | None) -> ClusterEngine:
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         if self._closed:
             raise Closed("this Admin is closed: make a new one")
         if not self._started:

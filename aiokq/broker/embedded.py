@@ -242,7 +242,7 @@ class EmbeddedCluster:
             WrongLoop: called on the thread of the cluster itself, or in a forked child.
         """
         try:
-            limits.seconds(timeout)
+            limits.optional_seconds(timeout)
             self._refuse_forked()
             if self._thread is None or self._node is None:
                 raise Closed("run() is for a cluster that was entered with `with`, while it runs")

@@ -17,7 +17,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -186,16 +186,30 @@ MODULES: Final = (
 
 
 async def warm_up(background: BackgroundWork) -> None:
-    """Import all of them. One that fails delays no other.
+    """Import all of them. Those that fail are tried again when the others are imported.
 
     Args:
-        background: told of an import that fails and is tried again, after the others: mostly there
-            was no descriptor for it.
+        background: told of an import that fails and is tried again: mostly there was no descriptor
+            for it.
     """
     task = background.task("import modules")
-    waiting = deque(MODULES)
+    waiting: Sequence[str] = MODULES
     while waiting:
-        name = waiting.popleft()
+        waiting, error = await _import_each(waiting)
+        if error is not None:
+            await asyncio.sleep(task.failed(error))
+    task.succeeded()
+
+
+async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception | None]:
+    """Import modules, one in a turn of the loop.
+
+    Returns:
+        Those to try again, and why the last one of them failed.
+    """
+    failed: list[str] = []
+    failure: Exception | None = None
+    for name in names:
         if name in sys.modules:
             continue
         try:
@@ -209,11 +223,10 @@ async def warm_up(background: BackgroundWork) -> None:
                     error,
                 )
             else:
-                waiting.append(name)
-                await asyncio.sleep(task.failed(error))
-        else:
-            task.succeeded()
+                failed.append(name)
+                failure = error
         await asyncio.sleep(PAUSE)
+    return failed, failure
 
 
 def _lacks_descriptor(error: BaseException | None) -> bool:

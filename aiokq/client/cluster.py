@@ -225,7 +225,7 @@ class Cluster:
         Raises:
             UnknownTopicOrPartition: a topic that does not exist.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._engine.bind()
         for topic in topics:
             await self._engine.topic(topic, timeout=timeout, create=False)
@@ -331,7 +331,7 @@ class Cluster:
             FieldNotSupported: no version that both sides have carries all that the message sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         if not isinstance(message, Request):
             raise TypeError(f"{message!r} is no request: they are in aiokq.wire")
         target: int | Target
@@ -385,7 +385,7 @@ class Cluster:
         limits.count(max_wait_ms, "max_wait_ms", 0)
         if stop is not None:
             limits.offset(stop, "stop")
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         return await self._engine.reader.fetch(
             TopicPartition.of(partition),
             offset,
@@ -428,7 +428,7 @@ class Cluster:
             if spec is not None:
                 offset_spec(spec)
         limits.count(max_bytes, "max_bytes", 0)
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         return self._engine.reader.read(
             TopicPartition.of(partition),
             start,
@@ -464,7 +464,7 @@ class Cluster:
             KafkaError: as `fetch`.
         """
         tp = TopicPartition.of(partition)
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         found = await self._engine.reader.offsets(
             [tp], timestamp, isolation_level=isolation_level, timeout=timeout
         )

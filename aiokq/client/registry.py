@@ -128,8 +128,8 @@ class Registry:
             KafkaError, ValueError: as `get`, but for NoNode.
             ValueError: also for an interval that is not above 0.
         """
-        limits.seconds(interval, "interval", positive=True)
-        limits.seconds(timeout)
+        limits.optional_seconds(interval, "interval", positive=True)
+        limits.optional_seconds(timeout)
         watch = RegistryWatch(self, self._engine, parse_path(path), interval, timeout)
         try:
             await watch.start()
@@ -148,7 +148,7 @@ class Registry:
 
     async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
         """The node as the cluster says now; None if there is none."""
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         engine = self._engine
         engine.bind()
         total = engine.settings.default_api_timeout if timeout is None else timeout

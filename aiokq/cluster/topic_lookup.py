@@ -31,6 +31,12 @@ NAMES_TIMEOUT: Final = 1.0
 NAMES_AGE: Final = 60.0
 """Seconds that a list of all names is good for: many topics that do not exist share it."""
 
+NAMES_COMPARED: Final = 10_000
+"""How many names are compared for one list: up to 0.3 s of work, suggestions are not worth more."""
+
+NAMES_PER_TURN: Final = 50
+"""How many of them in one turn of the loop."""
+
 
 class TopicLookup:
     """Looks topics up that the snapshot does not have, or not in a usable state."""
@@ -40,6 +46,10 @@ class TopicLookup:
         self._names: tuple[str, ...] = ()
         self._names_at: float | None = None
         self._listing: asyncio.Task[None] | None = None
+        self._compared = 0
+        # What was found for each name, so that errors cost no search.
+        self._suggestions: dict[str, str | None] = {}
+        self._searching = asyncio.Lock()
 
     async def wait(self, name: str, *, timeout: float, create: bool) -> TopicInfo:
         """The topic once metadata has it without an error; see `ClusterEngine.topic`."""
@@ -78,14 +88,17 @@ class TopicLookup:
         """The existing topic whose name is a small slip away, if there is one.
 
         The names of all topics are asked for, at most once a minute. None also where they do not
-        come within a second.
+        come within a second, and where `NAMES_COMPARED` names were compared in that minute.
         """
         now = self._engine.now()
         if self._names_at is None or now - self._names_at > NAMES_AGE:
             if self._listing is None:
                 self._listing = self._engine.spawn(self._list_names(), "names of all topics")
             await asyncio.wait([self._listing], timeout=NAMES_TIMEOUT)
-        return self._nearest(name)
+        async with self._searching:
+            if name not in self._suggestions:
+                self._suggestions[name] = await self._search(name)
+        return self._suggested(name)
 
     def error(self, name: str, waited: float) -> BrokerError:
         """What to say of a topic that did not become usable within ``waited`` seconds."""
@@ -104,7 +117,7 @@ class TopicLookup:
 
     def missing_error(self, name: str, waited: float) -> UnknownTopicOrPartition:
         """What to say of a topic that did not come to exist within ``waited`` seconds."""
-        near = self._nearest(name)
+        near = self._suggested(name)
         return UnknownTopicOrPartition(
             f"there is no topic {name!r}, and it did not come to exist within {waited:.3g} s: "
             + (f"did you mean {near!r}? Else " if near is not None else "")
@@ -121,8 +134,19 @@ class TopicLookup:
             + ("" if allowed else ", and allow_auto_create_topics=True here")
         )
 
-    def _nearest(self, name: str) -> str | None:
-        near = nearest(name, self._names)
+    async def _search(self, name: str) -> str | None:
+        names = self._names[: NAMES_COMPARED - self._compared]
+        self._compared += len(names)
+        near: str | None = None
+        for first in range(0, len(names), NAMES_PER_TURN):
+            if first:
+                await asyncio.sleep(0)
+            some = names[first : first + NAMES_PER_TURN]
+            near = nearest(name, some if near is None else (near, *some))
+        return near
+
+    def _suggested(self, name: str) -> str | None:
+        near = self._suggestions.get(name)
         return None if near == name else near  # it may have been created meanwhile
 
     async def _list_names(self) -> None:
@@ -138,6 +162,8 @@ class TopicLookup:
                 topic.name for topic in answer.topics if not topic.internal and not topic.error_code
             )
             self._names_at = engine.now()
+            self._compared = 0
+            self._suggestions = {}
         finally:
             self._listing = None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import Closed
+from aiokq.core.log_lines import log_line
 
 if TYPE_CHECKING:
     from aiokq.connection.accepted import AcceptedConnection
@@ -174,5 +175,5 @@ class _Line:
             return
         self._logged_at = now
         counts = " ".join(f"{name}={count}" for name, count in self._counts.items())
-        logger.warning("%s %s", self._text, f"{counts} {self._detail}".rstrip())
         self._counts.clear()
+        log_line(logger, logging.WARNING, "%s %s", self._text, f"{counts} {self._detail}".rstrip())

@@ -4,7 +4,7 @@ The acceptor decides which connections stay. The accept loops of asyncio and uvl
 when the process has no descriptor left, asyncio's tries a thousand times per turn of the loop and
 logs each failure, and uvloop's leaves clients waiting.
 
-Tests: tests/unit/connection/test_listener.py, tests/fault/test_descriptors.py.
+Tests: tests/fault/test_listener.py, tests/fault/test_descriptors.py.
 """
 
 from __future__ import annotations

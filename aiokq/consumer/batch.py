@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.handover import Handover
     from aiokq.fastpath import Cursor, Record
 
-__all__ = ["MakeDeserializer", "RecordBatch", "open_from"]
+__all__ = ["MakeDeserializer", "RecordBatch", "covers", "open_from"]
 
 R = TypeVar("R")
 
@@ -182,3 +182,8 @@ def open_from(batch: RecordBatch[R]) -> int | None:
     and what is behind that has not been handed over. None if nothing is left."""
     handover = batch._handover
     return None if handover.whole else handover.position
+
+
+def covers(batch: RecordBatch[R], offset: int) -> bool:
+    """Whether a record of a batch was or will be handed over with it, and not as an error."""
+    return batch._handover.covers(offset)

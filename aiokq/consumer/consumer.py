@@ -502,7 +502,7 @@ class Consumer:
             NoOffsetForPartition: there is none, and auto_offset_reset is "none".
             ConfigError: the partition is not assigned.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         (state,) = self._states([partition])
         await self._inbox.await_positions([state], timeout)
         return state.position
@@ -530,7 +530,7 @@ class Consumer:
             RequestTimeout: not in time; it may have worked.
             ConfigError: there is no `group_id`.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         await self._in_group("commit()").commit(offsets, timeout)
 
     def commit_nowait(
@@ -549,8 +549,10 @@ class Consumer:
     def ack(self, item: Record | RecordBatch[Record]) -> None:
         """This record is finished, or this batch; in any order. Needs ``ack_mode="explicit"``.
 
-        A batch whose reading stopped at an error is finished up to there. A record that did not
-        deserialize is acknowledged by its error's `record`.
+        Records that were read by `batches()` are finished with their batch: `ack(batch)`; given one
+        by one they have no effect, which is logged once. A batch whose reading stopped at an error
+        is finished up to there. A record that did not deserialize is acknowledged by its error's
+        `record`.
 
         What is committed is the offset of the first record of a partition that is not finished.
         Harmless twice, and for a partition that is another member's by now.
@@ -568,7 +570,7 @@ class Consumer:
             BrokerError: refused, GroupAuthorization for one.
             ConfigError: there is no `group_id`.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         tp = checked_partition(partition)
         found = await self._in_group("committed()").committed([tp], timeout)
         stored = found[tp]
@@ -628,7 +630,7 @@ class Consumer:
         Raises:
             RequestTimeout: no answer in time; the cause says why.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._check_open()
         return await self._catalog.topics(timeout)
 
@@ -655,7 +657,7 @@ class Consumer:
                 and does not have the partition.
             KafkaError: of the first partition that has an error.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._check_open()
         return await self._catalog.ends(partitions, "earliest", timeout)
 
@@ -666,7 +668,7 @@ class Consumer:
 
         Raises: as `beginning_offsets`.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._check_open()
         return await self._catalog.ends(partitions, "latest", timeout)
 
@@ -680,7 +682,7 @@ class Consumer:
 
         Raises: as `beginning_offsets`; ConfigError for what is no time.
         """
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._check_open()
         return await self._catalog.times(timestamps, timeout)
 
@@ -697,7 +699,7 @@ class Consumer:
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None
     ) -> None:
-        limits.seconds(timeout)
+        limits.optional_seconds(timeout)
         self._check_open()
         states = self._states(partitions) if partitions else list(self._positions)
         for state in states:

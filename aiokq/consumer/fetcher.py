@@ -129,9 +129,10 @@ class Fetcher:
             self._touch(state)
 
     def remove(self, state: PartitionState) -> None:
-        """The partition is not assigned any more."""
+        """The partition is not assigned any more: nor does its trouble last."""
         self._leave(state)
         state.node = -1
+        self.outages.recovered(REFUSED, state.tp)
 
     def consumed(self, state: PartitionState) -> None:
         """Less is waiting of the partition than before."""

@@ -88,6 +88,10 @@ class Handover:
         self._unreadable: Unreadable | None = None
         self.cut: int | None = None
 
+    def covers(self, offset: int) -> bool:
+        """Whether the batch has this offset, and its record was not raised as an error."""
+        return self._base <= offset < self._end and offset not in self._raised
+
     # -- how far it is
 
     @property

@@ -44,13 +44,14 @@ class Descriptors:
         now: seconds on a monotonic clock.
     """
 
-    __slots__ = ("_listed", "_now", "_opened", "_stale_at")
+    __slots__ = ("_affordable_at", "_listed", "_now", "_opened", "_stale_at")
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._listed = 0
         self._opened = 0  # since the listing
         self._stale_at = 0.0
+        self._affordable_at = 0.0  # when another listing is within its share of the time
 
     @property
     def limit(self) -> int | None:
@@ -85,7 +86,13 @@ class Descriptors:
         limit = self.limit
         if limit is None:
             return 0
-        return max(0, min(RESERVE, limit // _LIMIT_SHARE) - (limit - self.used()))
+        reserve = min(RESERVE, limit // _LIMIT_SHARE)
+        missing = reserve - (limit - self.used())
+        if missing > 0 and self._opened and (now := self._now()) >= self._affordable_at:
+            # Many short connections in a tenth of a second: most of them are closed again.
+            self._list(now)
+            missing = reserve - (limit - self._listed)
+        return max(0, missing)
 
     def _list(self, now: float) -> None:
         try:
@@ -96,4 +103,5 @@ class Descriptors:
             self._listed = self.limit or 0
         self._opened = 0
         end = self._now()
-        self._stale_at = end + max(_LISTED_AGAIN, (end - now) / _LISTING_SHARE)
+        self._affordable_at = end + (end - now) / _LISTING_SHARE
+        self._stale_at = max(self._affordable_at, end + _LISTED_AGAIN)

@@ -18,6 +18,7 @@ __all__ = [
     "MAX_SECONDS",
     "count",
     "offset",
+    "optional_seconds",
     "partition",
     "seconds",
     "timestamp_ms",
@@ -83,20 +84,24 @@ def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = Valu
     return whole(value, name, low, INT32_MAX, error=error)
 
 
-def seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:
-    """Checks a time to wait, in seconds; None is left to the caller, who has a default.
+def optional_seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:
+    """As `seconds`, where None means a default of the caller's."""
+    if value is not None:
+        seconds(value, name, positive=positive)
 
-    Infinity is none: who waits for ever does it without a timeout, or in a loop.
+
+def seconds(value: float, name: str = "timeout", *, positive: bool = False) -> None:
+    """Checks a time to wait, in seconds.
+
+    Infinity is refused: to wait without a limit, wait in a loop.
 
     Args:
-        positive: 0 is none, either.
+        positive: 0 is refused, too.
 
     Raises:
         TypeError: it is no number.
         ValueError: it is NaN, infinite, negative or more than Kafka's timeouts hold.
     """
-    if value is None:
-        return
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")
     fits = 0 <= value <= MAX_SECONDS and not (positive and value == 0)

@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         limit = min(allowed, _allowed(len(letters)))
         if abs(len(letters) - len(wanted)) > limit:
             continue
-        distance = _distance(wanted, letters, limit)
+        distance = _distance(*_without_common_ends(wanted, letters), limit)
         if distance <= limit:
             best, allowed = candidate, distance - 1
             if distance == 0:
@@ -51,18 +51,44 @@ def _allowed(length: int) -> int:
     return 2 if length < 12 else 3
 
 
+def _without_common_ends(a: str, b: str) -> tuple[str, str]:
+    """Both without what they begin and end with alike: it changes no distance."""
+    shorter = min(len(a), len(b))
+    start = _alike(a, b, shorter)
+    a, b = a[start:], b[start:]
+    end = _alike(a[::-1], b[::-1], shorter - start)
+    return a[: len(a) - end], b[: len(b) - end]
+
+
+def _alike(a: str, b: str, most: int) -> int:
+    """How many letters both begin with; found by halves, as slices are compared in C."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if a[least:middle] == b[least:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
 def _distance(a: str, b: str, limit: int) -> int:
-    """The optimal string alignment distance; any number above `limit` if it is more than that."""
-    two_above: list[int] = []
+    """The optimal string alignment distance; any number above `limit` if it is more than that.
+
+    Cells further than `limit` from the diagonal are left out: they hold more than `limit`.
+    """
+    far = limit + 1
     above: list[int] = []
-    row = list(range(len(b) + 1))
+    row: list[int] = [*range(min(len(b), limit) + 1), *[far] * (len(b) - limit)]
     for i, letter in enumerate(a, 1):
-        two_above, above, row = above, row, [i]
-        for j, other in enumerate(b, 1):
+        two_above, above, row = above, row, [far] * (len(b) + 1)
+        row[0] = i
+        for j in range(max(1, i - limit), min(len(b), i + limit) + 1):
+            other = b[j - 1]
             cost = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other))
             if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
                 cost = min(cost, two_above[j - 2] + 1)
-            row.append(cost)
+            row[j] = cost
         if min(row) > limit and min(above) > limit:
-            return limit + 1
+            return far
     return row[-1]

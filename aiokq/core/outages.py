@@ -6,7 +6,6 @@ groups. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -14,16 +13,9 @@ from typing import Final
 
 from aiokq.core.error_base import BrokerError, KafkaError
 from aiokq.core.errors import ConnectionLost, RequestTimeout
-from aiokq.core.user_errors import INTERRUPTS
+from aiokq.core.log_lines import BURST, EVERY, log_line
 
 __all__ = ["Outages", "cause_of"]
-
-EVERY: Final = 60.0
-"""Seconds between two lines about the same cause while it lasts."""
-
-BURST: Final = 4
-"""Lines about the same cause within `EVERY` seconds, however often it comes and goes. A broker that
-is stopped closes its connections, may take new ones for a moment, and is gone then."""
 
 FORGOTTEN_AFTER: Final = 600.0
 """Seconds without another failure after which nobody waits for the end of it: what it concerned
@@ -293,17 +285,7 @@ class Outages:
         )
 
     def _write(self, level: int, text: str, *args: object) -> None:
-        """One line. What a handler of the log raises goes to the loop, and not to the caller,
-        which is in the midst of a change that others wait for."""
-        try:
-            self._logger.log(level, text, *args)
-        except INTERRUPTS:
-            raise
-        except BaseException as error:  # noqa: BLE001  told to the loop
-            message = f"a handler of the logger {self._logger.name!r} failed"
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": message, "exception": error}
-            )
+        log_line(self._logger, level, text, *args)
 
     def _forget_old(self, now: float) -> None:
         """Runs that ended a while ago, and those that nobody tries any more."""

@@ -132,6 +132,8 @@ class Reserve:
             return False
         if loop is asyncio._get_running_loop():
             return holder.make_room()
+        if not loop.is_running():
+            return False  # a loop that was stopped closes nothing
         self._count(member, 1)
         try:
             loop.call_soon_threadsafe(self._asked, member, tried | {member})
@@ -143,10 +145,13 @@ class Reserve:
     def _asked(self, member: _Member, tried: frozenset[_Member]) -> None:
         """On the loop of a holder that was chosen: another one is asked if it has none by now."""
         holder = member.holder()
-        done = holder is not None and holder.make_room()
-        self._count(member, -1)
-        if not done:
-            self._choose(tried)
+        done = False
+        try:
+            done = holder is not None and holder.make_room()
+        finally:
+            self._count(member, -1)
+            if not done:
+                self._choose(tried)
 
     def _count(self, member: _Member, more: int) -> None:
         with self._guard:
@@ -169,8 +174,11 @@ class _Member:
 
     @property
     def leaving(self) -> int:
-        holder = self.holder()
-        return 0 if holder is None else holder.leaving + self.asked
+        """Connections whose descriptors come back soon: none on a loop that does not run."""
+        holder, loop = self.holder(), self.loop()
+        if holder is None or loop is None or not loop.is_running():
+            return 0
+        return holder.leaving + self.asked
 
     def idle_since(self) -> float | None:
         holder = self.holder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from aiokq.core.errors import InternalError, KafkaError
+from aiokq.core.log_lines import log_line
 
 __all__ = ["Bugs"]
 
@@ -23,15 +24,21 @@ class Bugs:
     def __init__(self) -> None:
         self._seen: set[tuple[str, type]] = set()
 
-    def note(self, where: str, error: BaseException) -> KafkaError:
+    def note(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
         """Logs it; the error for the records it concerns, with the exception as its cause.
 
         A KafkaError is given back as it is: it says what happened.
+
+        Args:
+            topic: for the message; the same bug with another topic is not logged again.
         """
         kind = where, type(error)
         level = logging.DEBUG if kind in self._seen else logging.ERROR
         self._seen.add(kind)
-        logger.log(level, "internal error: where=%s error=%r", where, error, exc_info=error)
+        if topic:
+            where = f"{where} of {topic}"
+        text = "internal error: where=%s error=%r"
+        log_line(logger, level, text, where, error, exc_info=error)
         if isinstance(error, KafkaError):
             return error
         failure = InternalError(f"{where} failed: {error!r}")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.core.errors import Closed, KafkaError
-from aiokq.core.line_limit import LineLimit
+from aiokq.core.log_lines import LineLimit
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine

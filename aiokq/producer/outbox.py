@@ -159,8 +159,8 @@ class Outbox:
         return used
 
     def _busy(self) -> list[PartitionQueue]:
-        """The queues that have something."""
-        places = dict.fromkeys((batch.topic, batch.partition) for batch in self._unfinished)
+        """The queues that have something. Context: any thread."""
+        places = dict.fromkeys((batch.topic, batch.partition) for batch in list(self._unfinished))
         return [self._queues[topic][partition] for topic, partition in places]
 
     def held_up(self) -> dict[TopicPartition, str]:
@@ -246,9 +246,9 @@ class Outbox:
 
     # -- bugs: they end the batches they concern, and nothing else
 
-    def bug(self, where: str, error: BaseException) -> KafkaError:
+    def bug(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
         """Logs a bug, each once; the error for the records it concerns."""
-        return self._bugs.note(where, error)
+        return self._bugs.note(where, error, topic)
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
         """The native core failed a batch, which may be in a queue."""

@@ -284,7 +284,14 @@ class Sender:
                 break
             # At once, before another queue is asked: what one partition goes through may cost
             # the producer id that this batch is to be numbered with.
-            launched.append(_Launched(queued, queue.launch(queued, node_id)))
+            try:
+                attempt = queue.launch(queued, node_id)
+            except Exception as error:  # noqa: BLE001  logged by its owner
+                self._owner.broke(queued, "launch", error)
+                size -= queued.size
+                del ready[queue]  # offered again, if it has more
+                continue
+            launched.append(_Launched(queued, attempt))
             # To the end of the line: its next batch is for the next request.
             ready.move_to_end(queue)
         self._waiting_since = now if ready else None

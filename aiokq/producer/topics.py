@@ -23,7 +23,7 @@ from aiokq.cluster.events import (
     TopicRemoved,
 )
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition, copy_error
-from aiokq.core.line_limit import LineLimit
+from aiokq.core.log_lines import LineLimit
 from aiokq.producer.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class TopicsOwner(Protocol):
 
     def give_up(self, batch: Batch, error: KafkaError) -> None: ...
 
-    def bug(self, where: str, error: BaseException) -> KafkaError: ...
+    def bug(self, where: str, error: BaseException, topic: str = "") -> KafkaError: ...
 
     def used_topics(self) -> set[str]: ...
 
@@ -244,7 +244,7 @@ class Topics:
                 self._give_up(topic, self._engine.topics.missing_error(topic, waited))
             else:
                 # The other topics go on, and the next record of this one asks again.
-                self._give_up(topic, self._outbox.bug(f"metadata of {topic}", error))
+                self._give_up(topic, self._outbox.bug("metadata", error, topic))
         finally:
             if lookup.ending is not None:
                 lookup.ending.cancel()

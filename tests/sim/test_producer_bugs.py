@@ -215,7 +215,8 @@ AROUND_THE_CORE: dict[str, Wire] = {
     "leader_moved": _method(outbox.Outbox, "leader_moved", lambda _, topic, *rest: str(topic)),
     "peek": _method(queue.PartitionQueue, "peek", lambda queue, now: str(queue.topic)),
     "on_time": _method(queue.PartitionQueue, "on_time", lambda queue, now: str(queue.topic)),
-    "launch": _method(outbox.Outbox, "launched", lambda _, queued, n: str(queued.queue.topic)),
+    "launch": _method(queue.PartitionQueue, "launch", lambda queue, *_: str(queue.topic)),
+    "launched": _method(outbox.Outbox, "launched", lambda _, queued, n: str(queued.queue.topic)),
     "topic_id": _method(outbox.Outbox, "topic_id", lambda _, topic: str(topic)),
     "answered": _method(
         outbox.Outbox, "answered", lambda _, queued, *rest: str(queued.queue.topic)
@@ -307,6 +308,30 @@ def test_a_bug_ends_its_own_records_and_no_others(
 
     with caplog.at_level(logging.WARNING, "aiokq"):
         simulate(body)
+
+
+def test_a_bug_that_comes_with_each_topic_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each topic had its line and traceback."""
+
+    def broken(*args: Any) -> None:
+        raise Boom("a bug")
+
+    monkeypatch.setattr(outbox.Outbox, "leader_moved", broken)
+
+    async def body(world: Any, kafka: Any) -> None:
+        for n in range(20):
+            kafka.topic(f"t{n}", [1])
+        async with producer(world, kafka, delivery_timeout_ms=5_000, request_timeout_ms=1_000) as p:
+            sends = [p.send(f"t{n}", b"v") for n in range(20)]
+            errors = await asyncio.gather(*sends, return_exceptions=True)
+            assert all(isinstance(error, InternalError) for error in errors), errors
+            assert "t7" in str(errors[7])
+
+    with caplog.at_level(logging.ERROR, "aiokq"):
+        simulate(body)
+    assert len([line for line in caplog.messages if "Boom" in line]) == 1
 
 
 def test_records_behind_an_impossible_partition_have_an_outcome(

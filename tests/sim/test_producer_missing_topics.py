@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from aiokq import wire
+from aiokq.cluster import topic_lookup
 from aiokq.core.errors import (
     Closed,
     DeliveryFailed,
     TopicAuthorization,
     UnknownTopicOrPartition,
 )
+from aiokq.core.nearest import nearest
 from aiokq.core.types import TopicPartition
 from tests.sim.producer_world import producer, simulate
 
@@ -93,6 +95,31 @@ def test_one_warning_after_a_second_and_an_error_after_max_block_ms(
             assert sum(request.topics is None for request in asked) == 1
 
     simulate(body)
+
+
+def test_suggestions_hold_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With 1,500 topics a dozen missing ones stopped the loop for seconds, several times over."""
+    compared: list[int] = []
+
+    def counting(name: str, known: Sequence[str]) -> str | None:
+        compared.append(len(known))
+        return nearest(name, known)
+
+    monkeypatch.setattr(topic_lookup, "nearest", counting)
+
+    async def body(world: Any, kafka: Any) -> None:
+        for number in range(1_500):
+            kafka.topic(f"orders-of-the-day-{number:04}", [1])
+        async with producer(world, kafka, max_block_ms=3_000) as p:
+            sends = [p.send(f"orders-of-the-day-{n:05}", b"v") for n in range(12)]
+            errors = await asyncio.gather(*sends, return_exceptions=True)
+        assert sum("did you mean 'orders-of-the-day-0" in str(error) for error in errors) >= 6
+
+    simulate(body)
+    assert max(compared) <= topic_lookup.NAMES_PER_TURN + 1
+    assert sum(compared) <= topic_lookup.NAMES_COMPARED * 1.1
 
 
 def test_the_own_setting_is_named_where_it_forbids_creation(

@@ -1,7 +1,7 @@
 """A change of one member, and what it means for its group: from the member to the records.
 
 Owns no state: it reads the group's image, and what it decides becomes true by replaying its
-records. What a request asks of the member is `consumer_heartbeat`'s and `consumer_join`'s.
+records. What a request asks of the member is `consumer_heartbeat`'s and `consumer_classic`'s.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Expressions are resolved here
 and now, where Kafka resolves them in another thread and tells the member at a later heartbeat; and

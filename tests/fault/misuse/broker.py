@@ -142,6 +142,9 @@ class BrokerUnderTest:
     async def restart(self, number: int, down: float = 0.0) -> None:
         """Ends it by a signal, and starts it again after some seconds."""
         ended_before = not self.alive
+        if ended_before and self._wanted and not self.may_end:
+            assert self.process is not None  # it ended while a fault held `busy`
+            self.exits.append(f"exit code {self.process.returncode}")
         code = await asyncio.to_thread(self.end, number)
         if number == signal.SIGTERM and code != 0 and not (ended_before or self.may_end):
             what = f"no end within {STOP_WITHIN} s" if code == 1000 else f"exit code {code}"

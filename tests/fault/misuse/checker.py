@@ -125,6 +125,8 @@ def _records(history: History, after: Aftermath) -> Iterator[tuple[str, str]]:
                     f"{_name(sent.value)} acknowledged at {place}, is at {places}; there is "
                     f"{'nothing' if at is None else _name(at)}",
                 )
+        elif sent.state is State.ACKNOWLEDGED and sent.idempotent and not places:
+            yield LOST, f"{_name(sent.value)} acknowledged without an offset is nowhere"
         if sent.idempotent and len(places) > 1:
             yield TWICE, f"{_name(sent.value)} is at {places}"
         never = sent.state is State.REFUSED or (

@@ -159,11 +159,21 @@ def test_a_module_that_cannot_be_read_is_tried_again_after_the_others(
 ) -> None:
     """There was no descriptor for it. Linux says that of an extension module in a text only."""
     imports = Imports(lz4_frame=[failure] * 3)
-    assert 4 < imports.run(monkeypatch) < 6  # a pause of 1 second; the others; of 1 and 2
+    assert 8 < imports.run(monkeypatch) < 10  # the others; pauses of 1, 2 and 4 seconds
     assert imports.imported[-1] == "lz4.frame"
     assert set(imports.imported) | OPTIONAL == set(MODULES)
     assert imports.counters.background_failures == {"import modules": 3}
     assert "it is tried again" in caplog.text
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_modules_that_fail_do_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was paused for, longer each time: the last module came after half a minute."""
+    failing = MODULES[:5]
+    imports = Imports(**{name.replace(".", "_"): [OSError(errno.EMFILE, "")] for name in failing})
+    assert imports.run(monkeypatch) < 5
+    assert imports.imported[-5:] == list(failing)
+    assert imports.counters.background_failures == {"import modules": 1}
 
 
 @pytest.mark.usefixtures("nothing_loaded")

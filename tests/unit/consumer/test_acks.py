@@ -22,6 +22,13 @@ class Handed:
     partition: int = 0
 
 
+def batch_of(base: int, end: int) -> RecordBatch[Any]:
+    return RecordBatch[Any](
+        "t", 0, base, size=1, handover=Handover(base, end), cursor=None, records=3,
+        deserializer=None,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
 @pytest.fixture
 def changes() -> list[None]:
     return []
@@ -76,12 +83,23 @@ def test_a_partition_that_goes_is_forgotten(acks: Any, changes: list[None]) -> N
 
 def test_the_first_record_of_a_batch_is_not_the_batch(acks: Any) -> None:
     """Its offset is that of the batch, and what is behind it was committed."""
-    handover = Handover(3, 6)
-    batch = RecordBatch[Any](
-        "t", 0, 3, size=1, handover=handover, cursor=None, records=3, deserializer=None
-    )  # type: ignore[arg-type]
+    batch = batch_of(3, 6)
     acks.handed_batch(batch)
     acks.done(Handed(3))
     assert acks.first_open(TP) == 3
     acks.done(batch)
     assert acks.first_open(TP) is None
+
+
+def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
+    acks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each record was acknowledged, nothing was committed, and nothing said why."""
+    acks.handed_batch(batch_of(3, 6))
+    for offset in (3, 4, 5):
+        acks.done(Handed(offset))
+    acks.done(Handed(6))
+    assert acks.first_open(TP) == 3
+    [line] = caplog.messages
+    assert "ack(batch) has" in line
+    assert "offset=3" in line

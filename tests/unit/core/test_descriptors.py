@@ -73,6 +73,29 @@ def test_a_listing_is_made_ten_times_a_second_at_most_and_counts_up_meanwhile(
     assert (count.used(), listed) == (1000, 2)
 
 
+def test_before_any_is_missed_those_closed_meanwhile_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many short connections passed for open ones, and idle ones were closed for them."""
+    limited(monkeypatch, 256)
+    now, listed = 0.0, 0
+
+    def listdir(path: str) -> list[str]:
+        nonlocal listed, now
+        listed += 1
+        now += 0.0001
+        return ["0"] * 101
+
+    monkeypatch.setattr(descriptors, "_TABLE", "/no/such/table")
+    monkeypatch.setattr(os, "listdir", listdir)
+    count = Descriptors(lambda: now)
+    for _ in range(1_000):
+        now += 0.0002
+        count.opened()
+        assert count.missing() == 0
+    assert listed < 20
+
+
 def test_when_there_is_none_left_to_list_them_with_all_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

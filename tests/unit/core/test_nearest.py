@@ -79,3 +79,26 @@ def test_it_agrees_with_a_plain_computation_of_the_distance(name: str, known: li
     ]
     found = nearest(name, known)
     assert found == (known[min(near)[1]] if near else None)
+
+
+def _distance(a: str, b: str) -> int:
+    """Optimal string alignment, by the whole table."""
+    table = [[max(i, j) if not i * j else 0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            table[i][j] = min(
+                table[i - 1][j] + 1,
+                table[i][j - 1] + 1,
+                table[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
+            )
+            if i > 1 and j > 1 and a[i - 1] == b[j - 2] and a[i - 2] == b[j - 1]:
+                table[i][j] = min(table[i][j], table[i - 2][j - 2] + 1)
+    return table[-1][-1]
+
+
+@given(st.text("abc", min_size=3, max_size=14), st.text("abc", min_size=3, max_size=14))
+def test_near_is_what_few_edits_make(a: str, b: str) -> None:
+    """Only cells near the diagonal are computed, and of what differs only."""
+    shorter = min(len(a), len(b))
+    allowed = 1 if shorter < 6 else 2 if shorter < 12 else 3
+    assert (nearest(a, [b]) is not None) == (_distance(a, b) <= allowed)

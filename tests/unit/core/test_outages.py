@@ -16,7 +16,8 @@ from aiokq.core.errors import (
     NotEnoughReplicas,
     RequestTimeout,
 )
-from aiokq.core.outages import BURST, Outages, cause_of
+from aiokq.core.log_lines import BURST
+from aiokq.core.outages import Outages, cause_of
 
 
 class Log:

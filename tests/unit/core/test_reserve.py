@@ -243,3 +243,49 @@ def test_several_threads_that_open_files_have_no_more_closed_than_are_missing() 
             reserve.taken()
             turn(loop)
             assert len(holder.closed) == 3
+
+
+def test_a_loop_that_does_not_run_is_not_asked_and_gives_nothing_back() -> None:
+    """It was counted on: no other connection was closed, and every descriptor went to files."""
+    stopped, other = Holder(1.0, 2.0), Holder(5.0, 6.0)
+    reserve = Reserve(Count(1))
+    loop = asyncio.new_event_loop()
+    try:
+
+        async def add() -> None:
+            reserve.add(stopped)
+
+        loop.run_until_complete(add())
+        with loop_in_thread() as running:
+            on(running, reserve, other)
+            assert reserve.missing() == 1
+            reserve.restore()
+            turn(running)
+            assert (stopped.closed, other.closed) == ([], [5.0])
+        stopped.closed = [0.5]  # aborted, and its loop stopped before the socket was closed
+        assert reserve.missing() == 1
+    finally:
+        loop.close()
+
+
+def test_a_holder_that_fails_is_not_waited_for() -> None:
+    """What was asked of it was counted as on its way for good."""
+
+    class Broken(Holder):
+        def make_room(self) -> bool:
+            raise ZeroDivisionError
+
+    broken, other = Broken(1.0), Holder(5.0)
+    reserve = Reserve(Count(1))
+    told: list[object] = []
+    with loop_in_thread() as loop:
+        loop.call_soon_threadsafe(loop.set_exception_handler, lambda _, what: told.append(what))
+        on(loop, reserve, broken)
+        on(loop, reserve, other)
+        reserve.restore()
+        turn(loop)
+        assert other.closed == [5.0]
+        assert len(told) == 1
+        assert reserve.missing() == 0
+        other.closed.clear()
+        assert reserve.missing() == 1

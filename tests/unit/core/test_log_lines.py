@@ -1,0 +1,112 @@
+"""aiokq.core.log_lines: handlers that raise do not reach who wrote a line; many lines are few."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokq.core.log_lines import BURST, EVERY, LineLimit, log_line
+from tests.sim.harness.simulation import run
+
+pytestmark = pytest.mark.build_independent
+
+logger = logging.getLogger("aiokq.test_log_lines")
+
+
+class Raising(logging.Handler):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise self.error
+
+
+@pytest.fixture
+def raising(request: pytest.FixtureRequest) -> Iterator[BaseException]:
+    handler = Raising(request.param)
+    logger.addHandler(handler)
+    yield request.param
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("raising", [ValueError("x"), asyncio.CancelledError()], indirect=True)
+def test_the_running_loop_is_told(raising: BaseException) -> None:
+    """Whoever writes the line is in the middle of a change that others wait for."""
+    told = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        log_line(logger, logging.WARNING, "text")
+
+    asyncio.run(main())
+    assert told == [raising]
+
+
+@pytest.mark.parametrize("raising", [ValueError("x")], indirect=True)
+def test_without_a_loop_it_is_printed(
+    raising: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file may be opened in any thread."""
+    log_line(logger, logging.WARNING, "text")
+    assert "ValueError: x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("raising", [KeyboardInterrupt(), SystemExit()], indirect=True)
+def test_what_ends_the_program_does(raising: BaseException) -> None:
+    """Only errors stay here."""
+    with pytest.raises(type(raising)):
+        log_line(logger, logging.WARNING, "text")
+
+
+def test_the_line_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
+    """Its file and number say where the trouble was met."""
+    log_line(logger, logging.WARNING, "a=%d", 1)
+    [record] = caplog.records
+    assert (record.getMessage(), Path(record.pathname).name) == ("a=1", Path(__file__).name)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def test_the_first_of_each_minute_are_written_and_the_others_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A minute begins with its first line; no timer is left where nothing is wrong."""
+
+    async def body(world: Any) -> None:
+        limit = LineLimit(logger, logging.WARNING, "others=%d")
+        for minute in range(2):
+            for n in range(10):
+                limit.write("thing=%d", n)
+            assert lines(caplog) == [f"thing={n}" for n in range(BURST)]
+            await asyncio.sleep(EVERY + 1)
+            assert lines(caplog)[BURST:] == ["others=6"], minute
+            caplog.clear()
+        limit.write("thing=%d", 1)
+        limit.end()
+        limit.end()
+        await asyncio.sleep(2 * EVERY)
+        assert lines(caplog) == ["thing=1"], "nobody was left out"
+
+    run(1, body)
+
+
+def test_the_end_of_the_owner_tells_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A producer that is closed gives up its records in one go."""
+
+    async def body(world: Any) -> None:
+        limit = LineLimit(logger, logging.WARNING, "others=%d")
+        for n in range(BURST + 1):
+            limit.write("thing=%d", n)
+        limit.end()
+        assert lines(caplog)[BURST:] == ["others=1"]
+
+    run(1, body)
