@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
@@ -30,6 +30,8 @@ class ClusterSettings(ClusterRules, Settings):
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
     """
+
+    FILES: ClassVar[frozenset[str]] = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile"))
 
     bootstrap_servers: Annotated[
         str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)

@@ -14,20 +14,24 @@ import typing
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    SecretStr,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.core.nearest import nearest
 from aiokq.core.properties import parse_properties
+from aiokq.core.texts import check_text, check_utf8
 from aiokq.core.values import Rules, split_list
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
@@ -108,6 +112,9 @@ class Settings(Rules, BaseModel):
         hide_input_in_errors=True,
         allow_inf_nan=False,
     )
+
+    FILES: ClassVar[frozenset[str]] = frozenset()
+    """The settings that name files: whatever the system can open is right."""
 
     _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
 
@@ -205,6 +212,22 @@ class Settings(Rules, BaseModel):
             elif isinstance(value, bool) and field is not None and _is_number(field.annotation):
                 split[name] = str(value)  # pydantic takes it for 0 or 1, and does not take its text
         return split
+
+    @field_validator("*")
+    @classmethod
+    def _check_texts(cls, value: object, info: ValidationInfo) -> object:
+        """What goes into requests is refused here, not by the encoder in the midst of work."""
+        if info.field_name in cls.FILES:
+            return value
+        if isinstance(value, SecretStr):
+            check_utf8(value.get_secret_value())
+        elif isinstance(value, str):
+            check_text(value)
+        elif isinstance(value, Mapping | list | tuple):
+            for each in value:
+                if isinstance(each, str):
+                    check_text(each)
+        return value
 
     @model_validator(mode="wrap")
     @classmethod

@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TypeAlias, TypeVar, final
 
+from aiokq.core.texts import check_text
+
 if TYPE_CHECKING:
     from aiokq.core.settings import Settings
 
@@ -163,7 +165,7 @@ def real(row: Row, value: object) -> float:
 def text(row: Row, value: object) -> str:
     if type(value) is not str:
         raise _NotTaken
-    value.encode()  # a lone surrogate raises ValueError
+    check_text(value)
     return value
 
 

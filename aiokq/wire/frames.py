@@ -65,10 +65,13 @@ def encode_request(
     """Encode a request as a frame, its size in front.
 
     Raises:
-        ProtocolError: as `aiokq.wire.encode`; also for a client id of more than 32,767 bytes.
+        ProtocolError: as `aiokq.wire.encode`; also for a client id that does not fit.
     """
     fragments = encode(message, version)
-    name = b"" if client_id is None else client_id.encode()
+    try:
+        name = b"" if client_id is None else client_id.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"cannot encode the client id: {error}") from error
     if len(name) > 0x7FFF:
         raise ProtocolError(f"client id of {len(name)} bytes, at most 32767 are allowed")
     # The client id keeps its 16-bit length in flexible versions, so that any broker can read it.

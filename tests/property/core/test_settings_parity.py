@@ -17,6 +17,7 @@ from aiokq.admin.values import AdminValues
 from aiokq.assign.range import RangeAssignor
 from aiokq.cluster.values import ClusterValues
 from aiokq.consumer.values import ConsumerValues
+from aiokq.core.errors import ConfigError
 from aiokq.core.settings import Settings
 from aiokq.core.values import (
     Row,
@@ -219,6 +220,9 @@ def test_keywords_and_models_give_the_same_answer(kind: type[ClusterValues], dat
     assert by_table == by_model
 
 
+TLS = {"security_protocol": "SSL", "ssl_certfile": "c.pem"}
+"""What settings of files need beside them."""
+
 ROWS = [(kind, name) for kind in KINDS for name in kind.TABLE]
 
 
@@ -246,6 +250,34 @@ def test_values_and_their_model_are_made_from_each_other(
     assert seen(kind, model) == seen(kind, values)
     assert seen(kind, kind.of(model)) == seen(kind, values)
     assert kind.of(model).settings is model
+
+
+TEXTS = [(kind, name) for kind, name in ROWS if kind.TABLE[name].kind in (text, text_or_texts)]
+SECRETS = [(kind, name) for kind, name in ROWS if kind.TABLE[name].kind is secret]
+
+
+@pytest.mark.parametrize("bad", ["svc-\udcff", "x" * 32_768, "ß" * 16_384], ids=ascii)
+@pytest.mark.parametrize(("kind", "name"), TEXTS, ids=lambda item: getattr(item, "__name__", item))
+def test_text_that_no_request_can_hold_is_refused_at_once(
+    kind: type[ClusterValues], name: str, bad: str
+):
+    """A client id of bytes that are no text ended the whole client at its first request."""
+    if name in kind.model().FILES:
+        assert kind.given(TLS | {name: bad}).explicit_values()[name] == bad
+        return
+    with pytest.raises(ConfigError, match=name) as caught:
+        kind.given({name: bad})
+    str(caught.value).encode()  # it can be printed
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), SECRETS, ids=lambda item: getattr(item, "__name__", item)
+)
+def test_a_secret_that_is_not_utf_8_is_refused_and_not_shown(kind: type[ClusterValues], name: str):
+    """PLAIN and OpenSSL encode passwords as UTF-8."""
+    with pytest.raises(ConfigError, match=name) as caught:
+        kind.given({name: "hush\udcff"})
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("kind", "name"), ROWS, ids=lambda item: getattr(item, "__name__", item))

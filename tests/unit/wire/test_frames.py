@@ -139,9 +139,10 @@ def test_short_responses_raise_protocol_errors() -> None:
     assert (caught.value.api, caught.value.version, caught.value.offset) == ("Metadata", 12, 4)
 
 
-def test_a_client_id_too_long_is_refused() -> None:
-    """It has a 16-bit length in every version."""
+@pytest.mark.parametrize("client_id", ["x" * 40_000, "svc-\udcff"], ids=ascii)
+def test_a_client_id_that_does_not_fit_is_refused(client_id: str) -> None:
+    """It has a 16-bit length in every version, and is UTF-8."""
     with pytest.raises(ProtocolError, match="client id"):
         wire.encode_request(
-            wire.HeartbeatRequest(), version=4, correlation_id=1, client_id="x" * 40_000
+            wire.HeartbeatRequest(), version=4, correlation_id=1, client_id=client_id
         )

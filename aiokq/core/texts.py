@@ -1,0 +1,27 @@
+"""Text as Kafka's protocol can hold it: UTF-8, of a length that fits into 16 bits."""
+
+from __future__ import annotations
+
+from aiokq.core.limits import INT16_MAX
+
+__all__ = ["check_text", "check_utf8"]
+
+
+def check_utf8(text: str) -> None:
+    """Raises ValueError for text that has no UTF-8; the error does not show it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise ValueError(
+            f"character {error.start} is U+{code:04X}, half of a surrogate pair, which UTF-8 "
+            "cannot hold; decode bytes by bytes.decode(), not by os.fsdecode()"
+        ) from None
+
+
+def check_text(text: str) -> None:
+    """Raises ValueError for text that no request can hold; the error does not show it."""
+    check_utf8(text)
+    size = len(text.encode())
+    if size > INT16_MAX:
+        raise ValueError(f"{size:,} bytes of UTF-8; at most {INT16_MAX:,} fit into a request")
