@@ -37,7 +37,7 @@ from aiokq.cluster.binding import refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.given import combined
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
-from aiokq.core import limits
+from aiokq.core import arguments, limits
 from aiokq.core.errors import Closed
 from aiokq.core.types import TopicPartition
 
@@ -205,7 +205,11 @@ class Admin(GroupCalls, PlacementCalls):
             By name, what was created.
         """
         engine = self._check(timeout)
-        items = [new_topics] if isinstance(new_topics, NewTopic | str) else list(new_topics)
+        items = (
+            [new_topics]
+            if isinstance(new_topics, NewTopic | str)
+            else arguments.several(new_topics, "new_topics", "['orders', NewTopic('clicks', 3)]")
+        )
         wanted = [
             NewTopic(item, num_partitions, replication_factor, configs=configs)
             if isinstance(item, str)
@@ -231,7 +235,11 @@ class Admin(GroupCalls, PlacementCalls):
             TopicDeletionDisabled ...
         """
         engine = self._check(timeout)
-        items = [topics] if isinstance(topics, str | UUID) else topics
+        items = (
+            [topics]
+            if isinstance(topics, str | UUID)
+            else arguments.several(topics, "topics", "['orders', 'clicks']")
+        )
         results = await topic_calls.delete_topics(engine, items, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
 
@@ -263,7 +271,9 @@ class Admin(GroupCalls, PlacementCalls):
             topics: names; None for all topics.
         """
         engine = self._check(timeout)
-        names = [topics] if isinstance(topics, str) else topics
+        names = None
+        if topics is not None:
+            names = arguments.texts(topics, "topics", "['orders', 'clicks']")
         results = await topic_calls.describe_topics(engine, names, timeout=timeout)
         return results.raise_for_errors() if raise_errors else results
 
@@ -285,7 +295,10 @@ class Admin(GroupCalls, PlacementCalls):
         """
         engine = self._check(timeout)
         results = await partition_calls.create_partitions(
-            engine, topic_partitions, validate_only=validate_only, timeout=timeout
+            engine,
+            arguments.mapping(topic_partitions, "topic_partitions", "{'orders': 12}"),
+            validate_only=validate_only,
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -314,8 +327,12 @@ class Admin(GroupCalls, PlacementCalls):
             engine,
             [config_resources]
             if isinstance(config_resources, ConfigResource | str)
-            else config_resources,
-            names=names,
+            else arguments.several(
+                config_resources, "config_resources", "['orders', ConfigResource.broker(1)]"
+            ),
+            names=None
+            if names is None
+            else arguments.texts(names, "names", "['retention.ms', 'cleanup.policy']"),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
             timeout=timeout,
@@ -357,7 +374,11 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             types: of the resources wanted; none for all.
         """
-        return await configs.list_config_resources(self._check(timeout), types, timeout=timeout)
+        return await configs.list_config_resources(
+            self._check(timeout),
+            arguments.several(types, "types", "[ConfigResourceType.TOPIC]"),
+            timeout=timeout,
+        )
 
     # -- the cluster, its offsets and records
 
@@ -388,7 +409,8 @@ class Admin(GroupCalls, PlacementCalls):
         """
         engine = self._check(timeout)
         if node_ids is not None:
-            node_ids = [limits.count(node, "node_ids", 0) for node in node_ids]
+            given = arguments.several(node_ids, "node_ids", "[0, 1]")
+            node_ids = [limits.count(node, "node_ids", 0) for node in given]
         else:
             found = await cluster_calls.describe_cluster(
                 engine, include_fenced_brokers=False, timeout=timeout
@@ -413,9 +435,10 @@ class Admin(GroupCalls, PlacementCalls):
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
         engine = self._check(timeout)
+        given = arguments.mapping(partitions, "partitions", "{('orders', 0): 'latest'}")
         results = await offset_calls.list_offsets(
             engine,
-            {TopicPartition.of(tp): spec for tp, spec in partitions.items()},
+            {TopicPartition.of(tp): spec for tp, spec in given.items()},
             isolation_level=isolation_level,
             timeout=timeout,
         )
@@ -434,9 +457,10 @@ class Admin(GroupCalls, PlacementCalls):
             before: per partition the first offset to keep; "latest" deletes all that is readable.
         """
         engine = self._check(timeout)
+        given = arguments.mapping(before, "before", "{('orders', 0): 1000}")
         results = await record_calls.delete_records(
             engine,
-            {TopicPartition.of(tp): offset for tp, offset in before.items()},
+            {TopicPartition.of(tp): offset for tp, offset in given.items()},
             timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results

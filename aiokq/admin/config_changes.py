@@ -23,6 +23,7 @@ from aiokq.admin.results import Results
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import Target
+from aiokq.core.arguments import mapping, text
 from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
 from aiokq.wire.alter_configs import (
     AlterConfigsAlterableConfig,
@@ -49,18 +50,17 @@ async def alter_configs(
     timeout: float | None = None,
 ) -> Results[ConfigResource, ConfigsAltered]:
     """See `Admin.alter_configs`."""
-    if not isinstance(changes, Mapping):
-        raise TypeError(
-            f"changes are a mapping, as {{'topic': {{'name': 'value'}}}}, not {changes!r}"
-        )
+    mapping(changes, "changes", "{'orders': {'retention.ms': 1000}}")
     wanted: dict[ConfigResource, Changes] = {
         as_resource(resource): {
-            name: value
+            text(name, f"changes of {resource!r}"): value
             if isinstance(value, ConfigChange)
             else ConfigChange.delete()
             if value is None
             else ConfigChange.set(value)
-            for name, value in values.items()
+            for name, value in mapping(
+                values, f"changes of {resource!r}", "{'retention.ms': 1000}"
+            ).items()
         }
         for resource, values in changes.items()
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokq.admin.config_types import (
@@ -23,6 +23,7 @@ from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import frozen_map
 from aiokq.cluster.targets import ANY, Target
+from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
     KafkaError,
@@ -141,10 +142,15 @@ async def describe_configs(
 
 
 async def list_config_resources(
-    engine: ClusterEngine, types: Iterable[ConfigResourceType], *, timeout: float | None
+    engine: ClusterEngine, types: Sequence[ConfigResourceType], *, timeout: float | None
 ) -> list[ConfigResource]:
     """See `Admin.list_config_resources`."""
-    wanted = sorted({int(kind) for kind in types})
+    for kind in types:
+        if not isinstance(kind, int) or isinstance(kind, bool):
+            raise TypeError(
+                f"types takes ConfigResourceType, as in [ConfigResourceType.TOPIC], not {kind!r}"
+            )
+    wanted = sorted({limits.whole(kind, "types", 0, 127) for kind in types})
 
     def request(version: int) -> ListConfigResourcesRequest:
         if version >= _FIRST_WITH_TYPES:

@@ -27,6 +27,7 @@ from aiokq.admin.group_types import (
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import IsolationLevel
+from aiokq.core.arguments import mapping, several, text, texts
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["GroupCalls"]
@@ -83,7 +84,7 @@ class GroupCalls(ABC):
         """
         results = await groups.describe_groups(
             self._check(timeout),
-            _each(group_ids),
+            texts(group_ids, "group_ids", "['billing', 'audit']"),
             include_authorized_operations=include_authorized_operations,
             timeout=timeout,
         )
@@ -102,7 +103,9 @@ class GroupCalls(ABC):
             By group id; the error is GroupNotEmpty, GroupIdNotFound ...
         """
         results = await groups.delete_groups(
-            self._check(timeout), _each(group_ids), timeout=timeout
+            self._check(timeout),
+            texts(group_ids, "group_ids", "['billing', 'audit']"),
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -134,9 +137,11 @@ class GroupCalls(ABC):
         """
         results = await members.remove_members(
             self._check(timeout),
-            group_id,
-            None if member_ids is None else _each(member_ids),
-            group_instance_ids=_each(group_instance_ids),
+            text(group_id, "group_id"),
+            None if member_ids is None else texts(member_ids, "member_ids", "['id-1', 'id-2']"),
+            group_instance_ids=texts(
+                group_instance_ids, "group_instance_ids", "['host-1', 'host-2']"
+            ),
             reason=reason,
             timeout=timeout,
         )
@@ -184,9 +189,10 @@ class GroupCalls(ABC):
         Returns:
             By partition; the error is GroupNotEmpty, UnknownTopicOrPartition ...
         """
+        mapping(offsets, "offsets", "{('orders', 0): 1000}")
         results = await group_offsets.alter_group_offsets(
             self._check(timeout),
-            group_id,
+            text(group_id, "group_id"),
             {
                 TopicPartition.of(tp): OffsetAndMetadata(offset)
                 if isinstance(offset, int)
@@ -213,8 +219,8 @@ class GroupCalls(ABC):
         """
         results = await group_offsets.delete_group_offsets(
             self._check(timeout),
-            group_id,
-            [TopicPartition.of(tp) for tp in partitions],
+            text(group_id, "group_id"),
+            [TopicPartition.of(tp) for tp in several(partitions, "partitions", "[('orders', 0)]")],
             timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
@@ -249,7 +255,7 @@ class GroupCalls(ABC):
         """
         results = await group_reset.reset_group_offsets(
             self._check(timeout),
-            group_id,
+            text(group_id, "group_id"),
             to,
             partitions,
             dry_run=dry_run,
@@ -297,7 +303,7 @@ class GroupCalls(ABC):
             RequestTimeout: it could not be done in time.
         """
         results = await group_rewind.rewind_group(
-            self._check(timeout), group_id, to, partitions, timeout=timeout
+            self._check(timeout), text(group_id, "group_id"), to, partitions, timeout=timeout
         )
         return results.raise_for_errors() if raise_errors else results
 
@@ -349,11 +355,9 @@ class GroupCalls(ABC):
             isolation_level: with "read_committed", the end is the last stable offset.
         """
         results = await lags.group_lag(
-            self._check(timeout), _each(group_ids), isolation_level=isolation_level, timeout=timeout
+            self._check(timeout),
+            texts(group_ids, "group_ids", "['billing', 'audit']"),
+            isolation_level=isolation_level,
+            timeout=timeout,
         )
         return results.raise_for_errors() if raise_errors else results
-
-
-def _each(names: str | Iterable[str]) -> list[str]:
-    """Each once, in the order given."""
-    return [names] if isinstance(names, str) else list(dict.fromkeys(names))

@@ -17,7 +17,7 @@ from aiokq.admin.log_offsets import log_offsets
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import frozen_map
-from aiokq.cluster.offsets import IsolationLevel
+from aiokq.cluster.offsets import IsolationLevel, isolation_level_code
 from aiokq.core.errors import GroupIdNotFound, KafkaError
 from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 
@@ -33,6 +33,7 @@ async def group_lag(
 ) -> Results[str, GroupLag]:
     """See `Admin.group_lag`."""
     engine.bind()
+    isolation_level_code(isolation_level)  # asked for last, refused first
     deadline = Deadline(engine, timeout)
     described = await describe_groups(
         engine, groups, include_authorized_operations=False, timeout=deadline.part()

@@ -11,6 +11,7 @@ from aiokq.admin.group_types import GroupListing, GroupState, GroupType
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.arguments import texts
 from aiokq.core.errors import (
     ConnectionLost,
     KafkaError,
@@ -87,8 +88,12 @@ async def list_groups(
 ) -> GroupListings:
     """See `Admin.list_groups`."""
     engine.bind()
-    wanted_states = [GroupState.wanted(state) for state in _each(states)]
-    wanted_types = [GroupType.wanted(kind) for kind in _each(types)]
+    wanted_states = [
+        GroupState.wanted(state) for state in texts(states, "states", "['Stable', 'Empty']")
+    ]
+    wanted_types = [
+        GroupType.wanted(kind) for kind in texts(types, "types", "['Classic', 'Consumer']")
+    ]
     total = engine.settings.default_api_timeout if timeout is None else timeout
     deadline = engine.now() + total
     nodes = await _nodes(engine, total)
@@ -161,10 +166,6 @@ async def list_groups(
     if not found and len(errors) == len(nodes):
         raise _of_all(errors)
     return GroupListings((found[group_id] for group_id in sorted(found)), errors)
-
-
-def _each(names: Iterable[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
 
 
 def _of_all(errors: Mapping[int, KafkaError]) -> KafkaError:

@@ -12,6 +12,7 @@ from aiokq.admin.groups import describe_groups
 from aiokq.admin.results import Results
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.arguments import text
 from aiokq.core.errors import (
     ConfigError,
     ConnectionLost,
@@ -56,6 +57,8 @@ async def remove_members(
     given_instances = list(group_instance_ids)
     if given_ids is not None and not given_ids and not given_instances:
         raise ConfigError("no members: give member_ids or group_instance_ids; None means all")
+    if reason is not None:
+        text(reason, "reason")
     deadline = Deadline(engine, timeout)
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=deadline.total

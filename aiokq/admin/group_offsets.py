@@ -21,6 +21,7 @@ from aiokq.cluster.group_offsets import (
 )
 from aiokq.cluster.metadata import frozen_map
 from aiokq.core import limits
+from aiokq.core.arguments import several, text, texts
 from aiokq.core.errors import (
     ConfigError,
     FencedMemberEpoch,
@@ -130,10 +131,15 @@ def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
         return {groups: None}
     if isinstance(groups, Mapping):
         return {
-            group_id: None if tps is None else [TopicPartition.of(tp) for tp in tps]
+            text(group_id, "group_ids"): None
+            if tps is None
+            else [
+                TopicPartition.of(tp)
+                for tp in several(tps, f"group_ids: partitions of {group_id!r}", "[('orders', 0)]")
+            ]
             for group_id, tps in groups.items()
         }
-    return dict.fromkeys(groups)
+    return dict.fromkeys(texts(groups, "group_ids", "['billing', 'audit']"))
 
 
 def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:

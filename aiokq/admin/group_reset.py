@@ -21,6 +21,7 @@ from aiokq.admin.log_offsets import log_offsets, partitions_of
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core import limits
+from aiokq.core.arguments import several
 from aiokq.core.errors import ConfigError, GroupIdNotFound, KafkaError, NoOffsetForPartition
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -185,7 +186,8 @@ def _checked(
             ResetTo.of(where)
     if partitions is None:
         return None
-    return [each if isinstance(each, str) else TopicPartition.of(each) for each in partitions]
+    given = several(partitions, "partitions", "['orders', ('clicks', 0)]")
+    return [each if isinstance(each, str) else TopicPartition.of(each) for each in given]
 
 
 async def planned_resets(

@@ -11,6 +11,7 @@ from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
 from aiokq.core import limits
+from aiokq.core.arguments import several
 from aiokq.core.errors import (
     ConfigError,
     ElectionNotNeeded,
@@ -102,7 +103,7 @@ async def elect_leaders(
     timeout: float | None,
 ) -> Results[TopicPartition, LeaderElected]:
     """See `Admin.elect_leaders`."""
-    kind = _KINDS.get(election_type)
+    kind = _KINDS.get(election_type) if isinstance(election_type, str) else None
     if kind is None:
         raise ConfigError(f"election_type is one of {', '.join(_KINDS)}, not {election_type!r}")
 
@@ -160,12 +161,18 @@ async def alter_partition_reassignments(
     timeout: float | None,
 ) -> Results[TopicPartition, PartitionReassigned]:
     """See `Admin.alter_partition_reassignments`."""
-    for brokers in reassignments.values():
-        for node in brokers or ():
+    wanted = {
+        tp: None
+        if brokers is None
+        else [
             limits.count(node, "reassignments", 0)
+            for node in several(brokers, f"reassignments of {tp}", "[1, 2]")
+        ]
+        for tp, brokers in reassignments.items()
+    }
 
     async def attempt(
-        left: Mapping[TopicPartition, Sequence[int] | None], remaining: float
+        left: Mapping[TopicPartition, list[int] | None], remaining: float
     ) -> dict[TopicPartition, PartitionReassigned | KafkaError]:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=timeout_ms(engine, remaining),
@@ -196,7 +203,7 @@ async def alter_partition_reassignments(
         return found
 
     outcomes = await per_item(
-        engine, reassignments, attempt, api="AlterPartitionReassignments", timeout=timeout
+        engine, wanted, attempt, api="AlterPartitionReassignments", timeout=timeout
     )
     return Results(
         {
@@ -247,10 +254,9 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _ids(
-    wanted: Mapping[TopicPartition, Sequence[int] | None], topic: str, index: int
+    wanted: Mapping[TopicPartition, list[int] | None], topic: str, index: int
 ) -> list[int] | None:
-    brokers = wanted[TopicPartition(topic, index)]
-    return None if brokers is None else list(brokers)
+    return wanted[TopicPartition(topic, index)]
 
 
 def _error(code: int, message: str | None, api: str, tp: TopicPartition) -> KafkaError | None:

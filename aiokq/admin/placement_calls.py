@@ -15,6 +15,7 @@ from aiokq.admin.placement import (
 )
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.arguments import mapping, several
 from aiokq.core.types import TopicPartition
 
 __all__ = ["PlacementCalls"]
@@ -54,7 +55,10 @@ class PlacementCalls(ABC):
             By partition; the error is ElectionNotNeeded, PreferredLeaderNotAvailable,
             EligibleLeadersNotAvailable, UnknownTopicOrPartition ...
         """
-        wanted = None if partitions is None else [TopicPartition.of(tp) for tp in partitions]
+        wanted = None
+        if partitions is not None:
+            given = several(partitions, "partitions", "[('orders', 0)]")
+            wanted = [TopicPartition.of(tp) for tp in given]
         results = await placement.elect_leaders(
             self._check(timeout), wanted, election_type=election_type, timeout=timeout
         )
@@ -83,9 +87,10 @@ class PlacementCalls(ABC):
             By partition; the error is InvalidReplicaAssignment, NoReassignmentInProgress,
             InvalidReplicationFactor, UnknownTopicOrPartition ...
         """
+        given = mapping(reassignments, "reassignments", "{('orders', 0): [1, 2]}")
         results = await placement.alter_partition_reassignments(
             self._check(timeout),
-            {TopicPartition.of(tp): brokers for tp, brokers in reassignments.items()},
+            {TopicPartition.of(tp): brokers for tp, brokers in given.items()},
             allow_replication_factor_change=allow_replication_factor_change,
             timeout=timeout,
         )
@@ -102,7 +107,10 @@ class PlacementCalls(ABC):
         Args:
             partitions: to ask about; None for all of the cluster.
         """
-        wanted = None if partitions is None else [TopicPartition.of(tp) for tp in partitions]
+        wanted = None
+        if partitions is not None:
+            given = several(partitions, "partitions", "[('orders', 0)]")
+            wanted = [TopicPartition.of(tp) for tp in given]
         return await placement.list_partition_reassignments(
             self._check(timeout), wanted, timeout=timeout
         )

@@ -16,6 +16,7 @@ from aiokq.cluster.inputs import MetadataReceived
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
 from aiokq.cluster.targets import ANY, CONTROLLER
 from aiokq.core import limits
+from aiokq.core.arguments import mapping, several, text
 from aiokq.core.config_text import config_text
 from aiokq.core.errors import (
     ConfigError,
@@ -94,11 +95,14 @@ class NewTopic:
             limits.count(self.num_partitions, "num_partitions")
         if self.replication_factor != BROKERS_DEFAULT:
             limits.whole(self.replication_factor, "replication_factor", 1, limits.INT16_MAX)
-        for partition, nodes in (self.assignments or {}).items():
+        assignments = mapping(self.assignments or {}, "assignments", "{0: [1, 2]}")
+        for partition, nodes in assignments.items():
             limits.partition(partition, "partition of assignments")
-            for node in nodes:
+            for node in several(nodes, f"assignments of {partition}", "[1, 2]"):
                 limits.count(node, "node of assignments", 0)
-        for value in (self.configs or {}).values():
+        configs = mapping(self.configs or {}, "configs", "{'cleanup.policy': 'compact'}")
+        for key, value in configs.items():
+            text(key, "configs")
             config_text(value)
 
 
@@ -259,9 +263,12 @@ def _created(topic: CreatableTopicResult) -> TopicCreated | KafkaError:
 
 
 async def delete_topics(
-    engine: ClusterEngine, topics: Iterable[str | UUID], *, timeout: float | None
+    engine: ClusterEngine, topics: Sequence[str | UUID], *, timeout: float | None
 ) -> Results[str | UUID, TopicDeleted]:
     """See `Admin.delete_topics`."""
+    for topic in topics:
+        if not isinstance(topic, str | UUID):
+            raise TypeError(f"topics takes names (str) and topic ids (UUID), not {topic!r}")
     wanted = dict.fromkeys(topics, True)
     by_id = any(isinstance(topic, UUID) for topic in wanted)
 

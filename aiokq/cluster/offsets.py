@@ -88,7 +88,7 @@ def isolation_level_code(level: IsolationLevel) -> int:
         ConfigError: neither of the two names.
     """
     codes = {"read_uncommitted": 0, "read_committed": 1}
-    if level not in codes:
+    if not isinstance(level, str) or level not in codes:
         raise ConfigError(
             f"isolation_level={level!r} is neither 'read_uncommitted' nor 'read_committed'"
         )
