@@ -84,7 +84,7 @@ class MetadataLog:
             for copy, _ in opened:
                 copy.close()
             raise failures[0]
-        _, image = max(opened, key=lambda one: one[1].appends)
+        newest, image = max(opened, key=lambda one: one[1].appends)
         for _, own in opened:
             image.next_producer_id = max(image.next_producer_id, own.next_producer_id)
             image.unclean_starts = max(image.unclean_starts, own.unclean_starts)
@@ -98,7 +98,8 @@ class MetadataLog:
                     own.appends,
                     image.appends,
                 )
-                _keep_unknown_topics(files, copy.path, own, image)
+                if not _is_beginning(files, copy.path, newest.path):
+                    _keep_unknown_topics(files, copy.path, own, image)
                 copy.compact(image)
             copies.append(copy)
         log = cls(copies, image, refused)
@@ -184,6 +185,15 @@ class MetadataLog:
             self._closed = True
             for copy in self._copies:
                 copy.close()
+
+
+def _is_beginning(files: Files, path: str, newest: str) -> bool:
+    """Whether a copy only lacks the last appends of the newest: the broker was killed before it
+    wrote them to this copy as well. Topics that the newest does not have were deleted by them."""
+    try:
+        return files.read_bytes(newest).startswith(files.read_bytes(path))
+    except OSError:
+        return False
 
 
 def _keep_unknown_topics(files: Files, path: str, own: MetadataImage, image: MetadataImage) -> None:

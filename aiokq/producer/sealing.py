@@ -96,6 +96,9 @@ class Sealer:
         broke: Callable[[QueuedBatch, str, Exception], None],
     ) -> None:
         batch = queued.batch
+        if queued.done:  # it failed before this task began, and its records are gone
+            queued.sealing = False
+            return
         try:
             data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
             queued.sealing = False

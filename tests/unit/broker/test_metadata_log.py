@@ -297,3 +297,25 @@ def test_of_copies_that_went_their_own_ways_nothing_is_lost_for_good(files: Memo
         log.close()
     kept, _ = read_image(files.read_bytes(second + BEHIND), second)
     assert list(kept.topics) == [ORDERS.name]
+
+
+def test_a_copy_that_lacks_the_last_append_is_made_anew_without_an_alarm(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kill between the two writes of a deletion: the deleted topic was called lost."""
+    files.mkdirs("/other")
+    first, second = PATH, f"/other/{PATH.rpartition('/')[2]}"
+    log = MetadataLog.open(files, first, second)
+    log.append(ORDERS)
+    log.close()
+    before = files.read_bytes(second)
+    log = MetadataLog.open(files, first, second)
+    log.append(TopicDeleted(ORDERS.name, ORDERS.topic_id))
+    log.close()
+    files.write_atomic(second, before)
+    caplog.clear()
+    log = MetadataLog.open(files, first, second)
+    assert not log.image.topics
+    log.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert not files.exists(second + BEHIND)

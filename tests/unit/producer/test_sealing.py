@@ -1,0 +1,43 @@
+"""aiokq.producer.sealing: what becomes of a batch that is compressed outside of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from aiokq.core.offload import InlineOffload
+from aiokq.producer.sealing import Sealer
+from aiokq.producer.values import ProducerValues
+
+
+class GoneBatch:
+    """A batch that failed: its records are no more."""
+
+    topic = "orders"
+    size = 1_000_000
+
+    def payload(self) -> memoryview:
+        raise ValueError("the uncompressed records are gone")
+
+
+def test_a_batch_that_fails_before_its_compression_begins_is_no_bug() -> None:
+    """A task begins a turn after it was made; what failed meanwhile was logged as a bug."""
+    tasks: list[Coroutine[Any, Any, None]] = []
+    settings = ProducerValues.given({"bootstrap_servers": "h:1", "compression_type": "gzip"})
+    sealer = Sealer(settings, InlineOffload(), lambda work, name: tasks.append(work))
+    queued: Any = SimpleNamespace(
+        batch=GoneBatch(), queue=SimpleNamespace(topic="orders"), done=False, sealing=False
+    )
+    told: list[object] = []
+
+    async def main() -> None:
+        assert not sealer.seal(queued, told.append, lambda *broken: told.append(broken))
+        queued.done = True
+        for task in tasks:
+            await task
+
+    asyncio.run(main())
+    assert told == []
+    assert not queued.sealing
