@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core.errors import RequestTimeout
+from aiokq.core.log_lines import log_line
 from aiokq.core.user_errors import INTERRUPTS, closed_here, passable
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class RebalanceHandlers:
             self._report(name, error)
 
     def _report(self, name: str, error: BaseException) -> None:
-        logger.error("rebalance handler failed: handler=%s", name, exc_info=error)
+        log_line(
+            logger, logging.ERROR, "rebalance handler failed: handler=%s", name, exc_info=error
+        )
         self._failed(passable(error, name))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -198,3 +199,28 @@ async def test_closing_is_no_failure_of_the_handler(
     step.send(None)
     step.close()
     assert failures == []
+
+
+async def test_a_reader_is_told_of_what_cannot_be_logged(
+    handlers: RebalanceHandlers, failures: list[BaseException]
+) -> None:
+    """A handler of the log raised, the reader was told nothing, and the membership ended."""
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log is full")
+
+    def broken(partitions: Any) -> None:
+        raise LookupError("x")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    handlers.set(broken, None, None)
+    log, handler = logging.getLogger("aiokq.consumer"), Broken()
+    log.addHandler(handler)
+    try:
+        await handlers.assigned(TPS, 1)
+    finally:
+        log.removeHandler(handler)
+    assert [type(error) for error in failures] == [LookupError]
+    assert [type(context["exception"]) for context in told] == [OSError]
