@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 from aiokq.admin import clusters as cluster_calls
@@ -85,14 +85,16 @@ class Admin(GroupCalls, PlacementCalls):
         self,
         bootstrap_servers: str | Sequence[str] | None = None,
         /,
-        *,
+        *beside: Never,
         settings: AdminSettings | None = None,
         _values: AdminValues | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[AdminOverrides],
     ) -> None:
-        self._settings = _values or combined(AdminValues, settings, overrides, bootstrap_servers)
+        self._settings = _values or combined(
+            AdminValues, settings, overrides, bootstrap_servers, beside
+        )
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         self._started = False

@@ -16,11 +16,11 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
+from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.broker.topic_layout import TopicSpec
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
@@ -79,6 +79,23 @@ def _configs(configs: Mapping[str, str | int | float | bool] | None) -> dict[str
     return {name: config_text(value) for name, value in configs.items()}
 
 
+def _no_argument(unknown: Mapping[str, object]) -> ConfigError:
+    name, value = next(iter(unknown.items()))
+    setting = name.replace("_", ".")
+    if setting in SETTINGS:
+        return ConfigError(
+            f"{name} is a setting of the broker: write settings={{{setting!r}: {value!r}}}"
+        )
+    return ConfigError.unknown(
+        f"there is no argument {name!r}; settings of the broker go to settings={{...}}",
+        name,
+        [*_ARGUMENTS, *SETTINGS],
+    )
+
+
+_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
+
+
 class EmbeddedCluster:
     """A Kafka cluster in this process, for any client.
 
@@ -116,7 +133,10 @@ class EmbeddedCluster:
         settings: Mapping[str, object] | None = None,
         restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise _no_argument(unknown)
         if isinstance(brokers, Mapping):
             raise ConfigError("settings of the broker go to settings=")
         if type(brokers) is not int or brokers != 1:

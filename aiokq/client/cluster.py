@@ -11,7 +11,17 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Literal,
+    Never,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+)
 
 from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.cluster.binding import refuse_pickling
@@ -84,12 +94,12 @@ class Cluster:
         self,
         bootstrap_servers: str | Sequence[str] | None = None,
         /,
-        *,
+        *beside: Never,
         settings: ClusterSettings | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[ClusterOverrides],
     ) -> None:
-        self._settings = combined(ClusterValues, settings, overrides, bootstrap_servers)
+        self._settings = combined(ClusterValues, settings, overrides, bootstrap_servers, beside)
         self._engine = ClusterEngine(self._settings, _environment)
         self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,7 @@ def combined(
     settings: ClusterSettings | None,
     overrides: Mapping[str, object],
     bootstrap_servers: str | Sequence[str] | None = None,
+    beside: Sequence[object] = (),
 ) -> V:
     """The settings of a client that has a cluster of its own.
 
@@ -28,11 +30,17 @@ def combined(
         settings: to start from; the defaults if not given.
         overrides: single settings, by name.
         bootstrap_servers: the constructor's positional argument.
+        beside: further positional arguments; there are to be none.
 
     Raises:
         ConfigError: a setting is unknown, out of range, contradicts another, or
-            ``bootstrap_servers`` is given twice; the settings are another client's.
+            ``bootstrap_servers`` is given twice; the settings are another client's, or no keywords.
     """
+    if beside:
+        raise ConfigError(
+            f"only the address is positional, not {reprlib.repr(beside[0])}: give settings by "
+            "keyword, with '_' in place of '.', as in client_id='me'"
+        )
     values = dict(overrides)
     if bootstrap_servers is not None:
         if "bootstrap_servers" in values:

@@ -210,7 +210,7 @@ class Settings(Rules, BaseModel):
             if isinstance(value, str) and field is not None and is_list(field.annotation):
                 split[name] = split_list(value)
             elif isinstance(value, bool) and field is not None and _is_number(field.annotation):
-                split[name] = str(value)  # pydantic takes it for 0 or 1, and does not take its text
+                split[name] = _Flag(value)  # pydantic would take True for 1
         return split
 
     @field_validator("*")
@@ -241,6 +241,16 @@ class Settings(Rules, BaseModel):
         settings._of_cluster = of_cluster
         settings._check_together()
         return settings
+
+
+class _Flag:
+    """A bool where a number belongs: pydantic takes it for none, and shows it as it was."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return repr(self._value)
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:

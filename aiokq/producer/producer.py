@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar
 
 from aiokq.cluster.binding import LoopBinding, refuse_pickling
 from aiokq.cluster.engine import ClusterEngine
@@ -84,14 +84,16 @@ class Producer:
         self,
         bootstrap_servers: str | Sequence[str] | None = None,
         /,
-        *,
+        *beside: Never,
         settings: ProducerSettings | None = None,
         _values: ProducerValues | None = None,
         _engine: ClusterEngine | None = None,
         _environment: Environment | None = None,
         **overrides: Unpack[ProducerOverrides],
     ) -> None:
-        self._settings = _values or combined(ProducerValues, settings, overrides, bootstrap_servers)
+        self._settings = _values or combined(
+            ProducerValues, settings, overrides, bootstrap_servers, beside
+        )
         self._owns_engine = _engine is None
         self._engine = _engine or ClusterEngine(self._settings, _environment)
         environment = self._engine.environment

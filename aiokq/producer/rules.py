@@ -26,15 +26,14 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 
 def acks_as_number(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("acks is 0, 1, -1 or 'all'")
     if isinstance(value, str):
-        text = value.strip().lower()
-        known = {"all": -1, "-1": -1, "0": 0, "1": 1}
-        if text not in known:
-            raise ValueError(f"acks is 0, 1, -1 or 'all', not {value!r}")
-        return known[text]
-    return value  # "all" is kept as -1
+        # "all" is kept as -1
+        known = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower())
+        if known is not None:
+            return known
+    elif isinstance(value, int) and not isinstance(value, bool) and value in (-1, 0, 1):
+        return value
+    raise ValueError(f"it is 0, 1, -1 or 'all', not {value!r}")
 
 
 def no_name_of_a_partitioner(value: object) -> object:

@@ -9,6 +9,7 @@ from typing import Final
 
 from aiokq.core.errors import ConfigError
 from aiokq.core.frozen import frozen
+from aiokq.core.limits import INT32_MAX
 
 __all__ = ["ProducerTimeouts", "fitted"]
 
@@ -47,7 +48,8 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
 
     Where `delivery_timeout_ms` was set, those that were not set give way to it: linger to a
     quarter of it, the timeout of Produce requests to half of the rest, `max_block_ms` to all of
-    it. Where it was not set, it is raised to what the others need, as in Java.
+    it. Where it was not set, it is raised to what the others need, as in Java, or
+    to its own maximum.
 
     Args:
         given: what was set, and the defaults of the others.
@@ -59,7 +61,7 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
     linger, request = given.linger_ms, given.request_timeout_ms
     delivery = given.delivery_timeout_ms
     if "delivery_timeout_ms" not in explicit:
-        least = int(linger) + request
+        least = min(int(linger) + request, INT32_MAX)
         if delivery >= least:
             return given
         logger.warning("delivery_timeout_ms raised to linger_ms + request_timeout_ms: %s", least)
@@ -81,10 +83,10 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
                 f"to {request} or more, or lower request_timeout_ms"
             )
         linger = min(linger, delivery - request)
-    elif delivery < int(linger) + request:
+    elif delivery < (least := min(int(linger) + request, INT32_MAX)):
         raise ConfigError(
             f"delivery_timeout_ms={delivery} is below linger_ms={linger:g} + "
-            f"request_timeout_ms={request}: raise it to {int(linger) + request}, or lower those"
+            f"request_timeout_ms={request}: raise it to {least}, or lower those"
         )
     block = given.max_block_ms
     if "max_block_ms" not in explicit:

@@ -210,6 +210,10 @@ def test_settings_are_checked_when_the_cluster_is_made():
         ({"restore_from": 5}, "restore_from is the path of a directory"),
         ({"profile": ["dev"]}, "unknown profile ['dev']: it is one of kafka, dev"),
         ({"settings": "num.partitions=1"}, "as {'num.partitions': 4}, not 'num.partitions=1'"),
+        ({"num_partitions": 3}, "a setting of the broker: write settings={'num.partitions': 3}"),
+        ({"num_partition": 3}, "settings of the broker go to settings={...}: did you mean num.p"),
+        ({"datadir": "x"}, "did you mean data_dir?"),
+        ({"xyzzy": 1}, "there is no argument 'xyzzy'; settings of the broker go to settings={...}"),
         ({"settings": {1: 2}}, "the name of a broker setting is a str, not 1"),
     ],
 )

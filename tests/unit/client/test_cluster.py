@@ -247,3 +247,12 @@ def test_what_is_no_partition_and_no_request_is_refused_with_the_fix():
                 await ours.request(wire.MetadataRequest(), node=wrong)
 
     simulate(main)
+
+
+@pytest.mark.parametrize("client", [aiokq.Cluster, aiokq.Producer, aiokq.Admin])
+def test_a_second_positional_argument_is_told_to_be_a_keyword(client: Any) -> None:
+    """confluent-kafka's dict of settings, or a second address."""
+    with pytest.raises(
+        ConfigError, match=r"only the address is positional, not \{'linger.ms': 5\}"
+    ):
+        client("h:1", {"linger.ms": 5})

@@ -62,6 +62,14 @@ def test_a_value_out_of_range_names_setting_range_and_value():
     assert not isinstance(caught.value, ValidationError)
 
 
+def test_a_bool_is_no_number_and_is_shown_as_it_was_given():
+    """It was "unable to parse string", though no string was given."""
+    with pytest.raises(
+        ConfigError, match=r"^linger_ms: Input should be a valid integer, not True$"
+    ):
+        Sample(linger_ms=True)
+
+
 def test_a_conflict_between_settings_is_a_config_error():
     """Validators of subclasses raise it themselves."""
     with pytest.raises(ConfigError, match=r"^linger_ms 999 conflicts with acks$"):

@@ -12,6 +12,7 @@ import pytest
 
 from aiokq import Cluster, Producer
 from aiokq.core.errors import ConfigError, ConfigWarning
+from aiokq.core.limits import INT32_MAX
 from aiokq.producer.settings import ProducerSettings
 
 
@@ -51,11 +52,26 @@ def test_acks_takes_every_spelling(given: Any, number: int) -> None:
     assert ProducerSettings(acks=given).required_acks == number
 
 
-@pytest.mark.parametrize("given", [2, "some", True, None])
+@pytest.mark.parametrize("given", [2, "some", "7", True, None, 1.0, [1]])
 def test_other_acks_are_refused(given: Any) -> None:
-    """INVALID_REQUIRED_ACKS is found before a broker says so."""
-    with pytest.raises(ConfigError, match="acks"):
+    """INVALID_REQUIRED_ACKS is found before a broker says so; one text for all of them."""
+    with pytest.raises(ConfigError) as caught:
         ProducerSettings(acks=given)
+    assert str(caught.value) == f"acks: it is 0, 1, -1 or 'all', not {given!r}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"delivery_timeout_ms": INT32_MAX},
+        {"delivery_timeout_ms": INT32_MAX, "linger_ms": 100},
+    ],
+)
+def test_a_derived_timeout_is_not_above_its_own_maximum(given: dict[str, Any]) -> None:
+    """Kafka adds linger.ms and request.timeout.ms up to the largest int; more cannot be set."""
+    settings = ProducerSettings(request_timeout_ms=INT32_MAX, **given)
+    assert settings.delivery_timeout_ms == INT32_MAX
 
 
 @pytest.mark.parametrize(
