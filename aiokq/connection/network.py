@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.files import OsFiles
-from aiokq.core.offload import ThreadOffload
+from aiokq.core.offload import ThreadOffload, interpreter_ends
 from aiokq.core.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -32,9 +32,12 @@ class TcpNetwork:
             OSError: no such host.
         """
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                host, port, type=socket.SOCK_STREAM
-            )
+            if interpreter_ends():  # asyncio's pool is gone
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            else:
+                found = await asyncio.get_running_loop().getaddrinfo(
+                    host, port, type=socket.SOCK_STREAM
+                )
         except UnicodeError as error:  # a label that is empty or too long
             raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from error
         return list(dict.fromkeys(Address(str(item[4][0]), int(item[4][1])) for item in found))

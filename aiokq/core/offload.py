@@ -7,11 +7,17 @@ Tests: tests/unit/core/test_offload.py.
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 from aiokq.core.errors import Closed
+
+try:
+    from concurrent.futures import ThreadPoolExecutor
+except RuntimeError:
+    pass  # imported first while the interpreter ends: then it is not used
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -25,6 +31,15 @@ GZIP_THRESHOLD: Final = 32 * 1024
 THREADS: Final = 12
 """The most functions that run at once. Who may have many that take long leaves most of them to
 others."""
+
+
+def interpreter_ends() -> bool:
+    """Whether the pools of the process take no more work, as when functions of `atexit` run.
+
+    They are ended before those functions, and before threads that are no daemons are waited for.
+    """
+    pools = sys.modules.get("concurrent.futures.thread")
+    return getattr(pools, "_shutdown", False) or not threading.main_thread().is_alive()
 
 
 class Offload(Protocol):
@@ -47,7 +62,11 @@ class Offload(Protocol):
 
 
 class ThreadOffload:
-    """A bounded pool of threads, made when first needed."""
+    """A bounded pool of threads, made when first needed.
+
+    While the interpreter ends there is no pool, and work is done in place: a broker that is closed
+    by `atexit` must still write that it was closed.
+    """
 
     def __init__(self, max_workers: int = THREADS, *, name: str = "aiokq-offload") -> None:
         self._max_workers = max_workers
@@ -58,9 +77,17 @@ class ThreadOffload:
     async def run(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         if self._closed:
             raise Closed(f"{self._name} is closed: work must be handed in before close()")
+        if interpreter_ends():
+            return fn(*args)
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._max_workers, self._name)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
+        except RuntimeError:
+            if not interpreter_ends():
+                raise
+            return fn(*args)  # it has begun to end since it was asked
+        return await done
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         if size < threshold:

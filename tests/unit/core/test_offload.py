@@ -46,3 +46,41 @@ async def test_only_work_of_the_threshold_and_above_leaves_the_loops_thread():
 async def test_inline_offload_stays_on_the_loops_thread():
     """A simulation with a thread in it is none."""
     assert await InlineOffload().run(threading.get_ident) == threading.get_ident()
+
+
+async def test_work_is_done_in_place_while_the_interpreter_ends(monkeypatch):
+    """Its pools of threads take no more then, also one that was made before."""
+    offload = ThreadOffload(max_workers=1)
+    here = threading.get_ident()
+    assert await offload.run(threading.get_ident) != here
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+    assert await offload.run(threading.get_ident) == here
+    with pytest.raises(ZeroDivisionError):
+        await offload.run(divmod, 7, 0)
+    monkeypatch.undo()
+    offload.close()
+
+
+async def test_a_pool_that_ends_between_question_and_work_is_no_error(monkeypatch):
+    """The main thread ends the pools while the broker's thread hands work to them."""
+    offload = ThreadOffload(max_workers=1)
+    answers = iter([False, True])
+    monkeypatch.setattr("aiokq.core.offload.interpreter_ends", lambda: next(answers))
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+    assert await offload.run(threading.get_ident) == threading.get_ident()
+    monkeypatch.undo()
+    offload.close()
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error(monkeypatch):
+    """It must not be done in place: the pool has it, too."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    offload = ThreadOffload(max_workers=1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await offload.run(threading.get_ident)
+    monkeypatch.undo()
+    offload.close()
