@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiokq.consumer.handover import Handover, TakenChunk
@@ -162,22 +161,23 @@ class Outlet:
 
     # -- other ways to read
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> _Reading:
         """One reader at a time.
 
         Raises:
-            RuntimeError: another task is reading.
+            RuntimeError: when entered: another task is reading.
         """
+        return _Reading(self)
+
+    def _begin_reading(self) -> None:
         if self._busy or (self._stream_waits is not None and not self._stream_waits.done()):
             raise RuntimeError(TWO_READERS)
         self._busy = True
         self._asked += 1
         self.readers.reads()
-        try:
-            yield
-        finally:
-            self._busy = False
+
+    def _end_reading(self) -> None:
+        self._busy = False
 
     def take(
         self,
@@ -560,6 +560,25 @@ class Outlet:
                 raise copy_error(self._failure)
             raise StopAsyncIteration
         self._errors.raise_next()
+
+
+class _Reading:
+    """The block of one reader.
+
+    No `contextmanager`: that sets an attribute of what is raised in the block, and a deserializer's
+    exception may refuse it.
+    """
+
+    __slots__ = ("_outlet",)
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def __enter__(self) -> None:
+        self._outlet._begin_reading()
+
+    def __exit__(self, *raised: object) -> None:
+        self._outlet._end_reading()
 
 
 def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:

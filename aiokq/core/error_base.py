@@ -134,9 +134,9 @@ def copy_error(error: E) -> E:
     except Exception:  # noqa: BLE001  a foreign __init__ may refuse in any way it likes
         return error
     notes = getattr(error, "__notes__", None)
+    # A foreign class may refuse attributes; those that every exception has are set all the same.
     if notes is not None:
-        twin.__notes__ = list(notes)
-    twin.__cause__ = error.__cause__
-    twin.__context__ = error.__context__
-    twin.__suppress_context__ = error.__suppress_context__
+        BaseException.__setattr__(twin, "__notes__", list(notes))
+    for name in ("__cause__", "__context__", "__suppress_context__"):
+        BaseException.__setattr__(twin, name, getattr(error, name))
     return twin

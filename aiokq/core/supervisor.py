@@ -324,6 +324,7 @@ def unwrap(
     Args:
         first: the leaf that came first in time, if known.
     """
+    # Set as every exception has it: a foreign class may refuse attributes.
     leaves = list(_leaves(group))
     if first is not None:
         leaves = [first, *(leaf for leaf in leaves if leaf is not first)]
@@ -333,12 +334,12 @@ def unwrap(
         if id(leaf) in chained:
             continue
         if chained:
-            tail.__context__ = leaf
+            BaseException.__setattr__(tail, "__context__", leaf)
         tail = leaf
         chained.add(id(tail))
         while tail.__context__ is not None:
             if id(tail.__context__) in chained:
-                tail.__context__ = None
+                BaseException.__setattr__(tail, "__context__", None)
                 break
             tail = tail.__context__
             chained.add(id(tail))

@@ -339,6 +339,50 @@ def test_a_deserializer_that_raises_what_ends_loops_and_tasks_ends_none(
     simulate_group(body)
 
 
+class SetInStoneError(Exception):
+    """It refuses attributes, as exceptions of extension modules may."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} is read-only")
+
+
+@pytest.mark.parametrize("kind", [StopIteration, SetInStoneError])
+@pytest.mark.parametrize("form", ["one", "named", "many", "for"])
+def test_what_a_deserializer_raised_is_raised_whatever_can_be_done_with_it(
+    form: str, kind: type[Exception]
+) -> None:
+    """`getmany()` raised the AttributeError of the exception that it had caught."""
+
+    def broken(data: bytes) -> Any:
+        if data == b"0":
+            raise kind
+        return int(data)
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(3), 1)
+        async with w.member("t", group_id=None, value_deserializer=broken) as c:
+            await asyncio.sleep(2)
+
+            async def read() -> list[int]:
+                if form == "one":
+                    return [(await c.getone()).offset]
+                if form == "named":
+                    return [(await c.getone(*c.assignment())).offset]
+                if form == "many":
+                    (records,) = (await c.getmany(timeout=1)).values()
+                    return [record.offset for record in records]
+                return [record.offset for record in await read_group(c, 1)]
+
+            raised = RuntimeError if kind is StopIteration else kind
+            with pytest.raises(raised) as caught:
+                await read()
+            assert caught.value.record.offset == 0  # type: ignore[attr-defined]
+            assert (await read())[0] == 1
+
+    simulate_group(body)
+
+
 @pytest.mark.parametrize("at", [b"0", b"3"])
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_an_interrupt_in_a_deserializer_is_raised_and_nothing_taken_with_it_is_committed(

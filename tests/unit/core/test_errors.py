@@ -221,6 +221,14 @@ def test_foreign_errors_are_copied_where_they_can_be():
 
     stubborn = Stubborn(1, 2)
     assert errors.copy_error(stubborn) is stubborn
+
+    class Frozen(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    frozen = Frozen("no good")
+    BaseException.__setattr__(frozen, "__notes__", ["of record 7"])
+    assert errors.copy_error(frozen).__notes__ == ["of record 7"]
     full = OSError(28, "No space left on device", "/data")
     twin = errors.copy_error(full)
     assert twin is not full

@@ -366,6 +366,18 @@ async def test_shielded_raises_what_the_cleanup_raises():
     assert isinstance(caught.value.__cause__, OSError)
 
 
+def test_unwrap_chains_errors_that_refuse_attributes():
+    """What user code raises may; its AttributeError took the place of the cause."""
+
+    class Frozen(Exception):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    a, b = Frozen("a"), Frozen("b")
+    assert unwrap(ExceptionGroup("g", [a, b])) is a
+    assert a.__context__ is b
+
+
 def test_unwrap_gives_the_first_leaf_and_chains_the_rest_without_cycles():
     """Printing a cyclic chain never ends."""
     a, b, c = ValueError("a"), ValueError("b"), ValueError("c")
