@@ -264,9 +264,10 @@ class GroupLag:
 
     @property
     def total(self) -> int | None:
-        """The sum over partitions whose lag is known; None while no member has an assignment.
+        """The sum over partitions whose lag is known; None while the members have no assignment.
 
-        A group that is joining would look as if it had read everything.
+        A group that is joining would look as if it had read everything. One without members has
+        the lag of what it committed.
         """
         if self.group.members and not self.group.owners:
             return None
