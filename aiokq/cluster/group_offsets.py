@@ -50,6 +50,7 @@ SEVERAL_GROUPS_SINCE: Final = 8
 """OffsetFetch versions: of asking for all topics, of the field, of asking for several groups."""
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}
+_NO_IDS_OF_PARTITIONS: Final[Mapping[TopicPartition, UUID]] = {}
 _NO_NAMES: Final[Mapping[UUID, str]] = {}
 
 
@@ -76,17 +77,17 @@ def commit_request(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
     member: GroupMetadata | None = None,
-    topic_ids: Mapping[str, UUID] = _NO_IDS,
+    topic_ids: Mapping[TopicPartition, UUID] = _NO_IDS_OF_PARTITIONS,
 ) -> OffsetCommitRequest:
     """A commit of a member; without one, of somebody outside, which only an empty group takes.
 
     Args:
-        topic_ids: needed from version 10 on.
+        topic_ids: of the topics that the offsets belong to; needed from version 10 on.
     """
-    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    topics: dict[tuple[str, UUID], list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, offset in offsets.items():
         epoch = offset.leader_epoch
-        topics[tp.topic].append(
+        topics[tp.topic, topic_ids.get(tp, ZERO_ID)].append(
             OffsetCommitRequestPartition(
                 partition_index=tp.partition,
                 committed_offset=offset.offset,
@@ -97,10 +98,8 @@ def commit_request(
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
-            OffsetCommitRequestTopic(
-                name=name, topic_id=topic_ids.get(name, ZERO_ID), partitions=partitions
-            )
-            for name, partitions in topics.items()
+            OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=partitions)
+            for (name, topic_id), partitions in topics.items()
         ],
     )
     if member is not None:

@@ -110,6 +110,11 @@ class ClusterMetadata:
         """The topic of that name, or None if it is not known."""
         return self.topics.get(name)
 
+    def topic_id(self, name: str) -> UUID:
+        """The id of the topic of that name; zeros if it, or its id, is not known."""
+        topic = self.topics.get(name)
+        return ZERO_ID if topic is None else topic.topic_id
+
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         """The topic with that id, or None if it is not known."""
         name = self.topic_names.get(topic_id)

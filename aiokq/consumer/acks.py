@@ -10,23 +10,33 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiokq.cluster.metadata import ZERO_ID
 from aiokq.consumer.batch import RecordBatch, covers, open_from
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aiokq.fastpath import Record
 
 __all__ = ["Acks"]
-
 
 logger = logging.getLogger("aiokq.consumer")
 
 
 class _OpenBatch(NamedTuple):
-    """A batch in work."""
+    """A batch that was handed over as a whole."""
 
-    open_from: int
     batch: RecordBatch[Record]
+    open_from: int
+
+
+class _Work(NamedTuple):
+    """What of one partition is in work, in the order in which it was handed over."""
+
+    topic_id: UUID
+    items: dict[int, int | _OpenBatch]
+    """A record by its offset, with its timestamp; a batch by its base offset."""
 
 
 class Acks:
@@ -34,32 +44,47 @@ class Acks:
 
     Args:
         changed: called when something was acknowledged.
+        topic_id: of the topic that a partition's records belong to; zeros where it is not known.
     """
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        topic_id: Callable[[TopicPartition], UUID] = lambda tp: ZERO_ID,
+    ) -> None:
         self._changed = changed
-        # In the order in which they were handed over: the first one is the low watermark. A record
-        # by its offset, a batch by its base offset, with the offset from which it is open.
-        self._open: dict[TopicPartition, dict[int, _OpenBatch | None]] = {}
+        self._topic_id = topic_id
+        # The first item of each is the low watermark.
+        self._open: dict[TopicPartition, _Work] = {}
+        # What was in work when the partition was last forgotten: if another topic has its name
+        # afterwards, an acknowledgement may be meant for a record of the old one.
+        self._former: dict[TopicPartition, _Work] = {}
         self._warned = False
 
     def handed(self, record: Record) -> None:
         """The record was given to user code, or what its deserializer raised was."""
-        self._hand(TopicPartition(record.topic, record.partition), record.offset, None)
+        tp = TopicPartition(record.topic, record.partition)
+        self._hand(tp, record.offset, record.timestamp_ms)
 
     def handed_batch(self, batch: RecordBatch[Record]) -> None:
         """The batch was; it is acknowledged as a whole."""
         base = batch.base_offset
-        self._hand(TopicPartition(batch.topic, batch.partition), base, _OpenBatch(base, batch))
+        self._hand(TopicPartition(batch.topic, batch.partition), base, _OpenBatch(batch, base))
 
-    def _hand(self, tp: TopicPartition, offset: int, batch: _OpenBatch | None) -> None:
-        offsets = self._open.setdefault(tp, {})
-        if offsets and offset <= next(reversed(offsets)):
-            offsets.clear()  # reading went back: what was open comes again
-        offsets[offset] = batch
+    def _hand(self, tp: TopicPartition, offset: int, item: int | _OpenBatch) -> None:
+        work = self._open.get(tp)
+        if work is None:
+            work = self._open[tp] = _Work(self._topic_id(tp), {})
+            former = self._former.get(tp)
+            if former is not None and former.topic_id == work.topic_id:
+                del self._former[tp]  # what was open comes again
+        items = work.items
+        if items and offset <= next(reversed(items)):
+            items.clear()  # reading went back: what was open comes again
+        items[offset] = item
 
     def done(self, item: Record | RecordBatch[Record]) -> None:
-        """User code is done with it. Harmless twice, and for a partition that is gone.
+        """User code is done with it. Harmless twice, and for a partition or topic that is gone.
 
         A batch that was handed over up to an error is done up to there.
 
@@ -76,27 +101,32 @@ class Acks:
                 offset = item.offset
         except AttributeError as error:
             raise TypeError(f"ack() takes a record or a batch, not {item!r}") from error
-        offsets = self._open.get(TopicPartition(item.topic, item.partition))
-        if offsets is None:
+        tp = TopicPartition(item.topic, item.partition)
+        if self._former and self._was_former(tp, offset, item, left):
             return
-        if offset not in offsets or is_batch is (offsets[offset] is None):
+        work = self._open.get(tp)
+        if work is None:
+            return
+        open_ = work.items.get(offset)
+        if open_ is None or is_batch is not isinstance(open_, _OpenBatch):
             # The first record of a batch is not the batch.
             if not isinstance(item, RecordBatch):
-                self._warn_of_batch(item, offsets)
+                self._warn_of_batch(item, work)
             return
         if left is None:
-            del offsets[offset]
-        else:
-            batch = offsets[offset]
-            assert batch is not None
-            offsets[offset] = batch._replace(open_from=left)
+            del work.items[offset]
+        elif isinstance(open_, _OpenBatch):
+            work.items[offset] = open_._replace(open_from=left)
         self._changed()
 
-    def _warn_of_batch(self, record: Record, offsets: dict[int, _OpenBatch | None]) -> None:
+    def _warn_of_batch(self, record: Record, work: _Work) -> None:
         """Say once that a record of a batch in work was given, which has no effect."""
         if self._warned:
             return
-        if any(open and covers(open.batch, record.offset) for open in offsets.values()):
+        if any(
+            isinstance(open_, _OpenBatch) and covers(open_.batch, record.offset)
+            for open_ in work.items.values()
+        ):
             self._warned = True
             logger.warning(
                 "ack(record) has no effect on the records of a batch, ack(batch) has: "
@@ -106,29 +136,58 @@ class Acks:
                 record.offset,
             )
 
+    def _was_former(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        item: Record | RecordBatch[Record],
+        left: int | None,
+    ) -> bool:
+        """Whether it was handed over before the partition was forgotten; then that is over.
+
+        A deserializer makes a new object of a record, so its timestamp identifies it. If records
+        of both topics have the same one, both are acknowledged once each.
+        """
+        former = self._former.get(tp)
+        open_ = None if former is None else former.items.get(offset)
+        if former is None or open_ is None:
+            return False
+        if isinstance(open_, _OpenBatch):
+            if open_.batch is not item:
+                return False
+        elif isinstance(item, RecordBatch) or item.timestamp_ms != open_:
+            return False
+        if left is None:  # else the rest of the batch may be acknowledged later
+            del former.items[offset]
+        if not former.items:
+            del self._former[tp]
+        return True
+
     def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
         """The rest of the batch in work is handed over anew, from this position on.
 
         What was acknowledged of the batch, or if it was nothing, that is all of it.
         """
-        offsets = self._open.get(tp)
-        if offsets is None or base not in offsets:
+        work = self._open.get(tp)
+        open_ = None if work is None else work.items.get(base)
+        if work is None or open_ is None:
             return
-        batch = offsets[base]
-        if position == base or (batch is not None and batch.open_from == position):
-            del offsets[base]
+        reached = isinstance(open_, _OpenBatch) and open_.open_from == position
+        if reached or position == base:
+            del work.items[base]
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
         """The position jumped, or the partition went: what was handed over does not count."""
-        if self._open.pop(tp, None):
+        work = self._open.pop(tp, None)
+        if work is not None and work.items:
+            self._former[tp] = work
             self._changed()
 
     def first_open(self, tp: TopicPartition) -> int | None:
         """Offset of the first record that is not acknowledged; None if all are."""
-        offsets = self._open.get(tp)
-        if not offsets:
+        work = self._open.get(tp)
+        if work is None or not work.items:
             return None
-        offset = next(iter(offsets))
-        batch = offsets[offset]
-        return offset if batch is None else batch.open_from
+        offset, open_ = next(iter(work.items.items()))
+        return open_.open_from if isinstance(open_, _OpenBatch) else offset

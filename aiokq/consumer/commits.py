@@ -19,11 +19,15 @@ from aiokq.core.errors import (
     ConfigError,
     KafkaError,
     RequestTimeout,
+    UnknownMemberId,
     copy_error,
 )
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from aiokq.group.offsets import topic_replaced
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aiokq.consumer.acks import Acks
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState, Positions
@@ -48,6 +52,15 @@ class _Gone(NamedTuple):
     behind: OffsetAndMetadata
 
 
+class _Claim(NamedTuple):
+    """What a partition was when its commit was asked for: given anew, it is another one."""
+
+    owner: PartitionState | _Gone | None
+    incarnation: int
+    topic_id: UUID
+    """Of the topic that the offset belongs to; zeros where it is not known."""
+
+
 class Commits:
     """Commits for one consumer.
 
@@ -57,6 +70,7 @@ class Commits:
         stored: the group's offsets.
         acks: what is being worked on, where records are acknowledged.
         allowed: whether a commit has a chance now; the automatic ones wait for it.
+        topic_id: of the topic that a partition's offsets belong to.
         spawn: starts a task of the consumer.
 
     Attributes:
@@ -72,6 +86,7 @@ class Commits:
         outages: Outages,
         *,
         allowed: Callable[[], bool],
+        topic_id: Callable[[TopicPartition], UUID],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._settings = settings
@@ -80,6 +95,7 @@ class Commits:
         self._acks = acks
         self._outages = outages
         self._allowed = allowed
+        self._topic_id = topic_id
         self._spawn = spawn
         self._turns = Turns()
         self._known: dict[TopicPartition, int] = {}
@@ -137,6 +153,17 @@ class Commits:
         """The partition is not read any more: others may commit for it."""
         self._known.pop(tp, None)
 
+    def replaced(self, state: PartitionState) -> None:
+        """Another topic takes the partition's name: offsets of the old one are not committed."""
+        offset, known = self.finished(state), self._known.pop(state.tp, None)
+        if self._settings.auto_commit and offset >= 0 and offset != known:
+            logger.warning(
+                "offset of a deleted topic is not committed: group=%s partition=%s offset=%d",
+                self._settings.group_id,
+                state.tp,
+                offset,
+            )
+
     def gone(self, states: Iterable[PartitionState]) -> None:
         """User code works on records of these, and another member has them by now.
 
@@ -162,20 +189,20 @@ class Commits:
             CommitFailed: some were refused, and whether they are lost.
             RequestTimeout: not in time, the turn of earlier commits included.
         """
-        await self._in_turn(self._turns.take(), offsets, self._owners(offsets), timeout)
+        await self._in_turn(self._turns.take(), offsets, self._claims(offsets), timeout)
 
     async def _in_turn(
         self,
         turn: Turn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        owners: Mapping[TopicPartition, object],
+        claims: Mapping[TopicPartition, _Claim],
         timeout: float | None,
     ) -> None:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         try:
             # A limit around the commit itself would end it without a word about the cause.
             left = await turn.come(seconds, _overdue)
-            await self._send(offsets, owners, left)
+            await self._send(offsets, claims, left)
         finally:
             turn.end()
 
@@ -197,7 +224,7 @@ class Commits:
 
         try:
             task = self._spawn(
-                self._in_background(turn, offsets, self._owners(offsets), done), "commit"
+                self._in_background(turn, offsets, self._claims(offsets), done), "commit"
             )
         except BaseException:
             turn.end()
@@ -220,15 +247,23 @@ class Commits:
     async def commit_finished(self, timeout: float) -> bool:
         """Commit what is finished; a failure is logged and kept, not raised.
 
+        What was read of a topic that was deleted and created again meanwhile is left out.
+
         Returns whether all of it is committed.
         """
         turn = self._turns.take()
+        claims: dict[TopicPartition, _Claim] = {}
         try:
             left = await turn.come(timeout, _overdue)
             offsets = self.all_finished()  # as of now that it is its turn
-            await self._send(offsets, {tp: self._positions.get(tp) for tp in offsets}, left)
+            claims = {tp: self._claim(tp, self._positions.get(tp)) for tp in offsets}
+            await self._send(offsets, claims, left)
         except Closed:
             raise
+        except CommitFailed as error:
+            if not all(self._is_replaced(tp, claims[tp]) for tp in error.errors):
+                self._failed(error)
+                return False
         except KafkaError as error:
             self._failed(error)
             return False
@@ -245,45 +280,65 @@ class Commits:
             if self._allowed():
                 await self.commit_finished(settings.default_api_timeout)
 
-    def _owners(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, object]:
-        """What stands for a partition as it is assigned now: another one if it is given anew."""
+    def _claims(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, _Claim]:
         return {
-            tp: self._gone[tp] if self._is_gone(tp) else self._positions.get(tp)
+            tp: self._claim(tp, self._gone[tp] if self._is_gone(tp) else self._positions.get(tp))
             for tp in partitions
         }
+
+    def _claim(self, tp: TopicPartition, owner: PartitionState | _Gone | None) -> _Claim:
+        state = self._positions.get(tp)
+        return _Claim(owner, 0 if state is None else state.incarnation, self._topic_id(tp))
+
+    def _refusal(self, tp: TopicPartition, claim: _Claim) -> KafkaError | None:
+        """Why its offset must not be committed any more, if so."""
+        if self._positions.get(tp) is not claim.owner:
+            return UnknownMemberId(topic_partition=tp)
+        return topic_replaced(tp) if self._is_replaced(tp, claim) else None
+
+    def _is_replaced(self, tp: TopicPartition, claim: _Claim) -> bool:
+        """Whether it is read on, and belongs to another topic since."""
+        state = self._positions.get(tp)
+        return state is not None and state is claim.owner and state.incarnation != claim.incarnation
 
     async def _send(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        owners: Mapping[TopicPartition, object],
+        claims: Mapping[TopicPartition, _Claim],
         seconds: float,
     ) -> None:
         if not offsets:
             return
-        positions = self._positions
         try:
             await self._stored.commit(
-                offsets, timeout=seconds, kept=lambda tp: positions.get(tp) is owners[tp]
+                offsets,
+                timeout=seconds,
+                topic_ids={tp: claim.topic_id for tp, claim in claims.items()},
+                refusal=lambda tp: self._refusal(tp, claims[tp]),
             )
         except CommitFailed as error:
-            self._note({tp: at for tp, at in offsets.items() if tp not in error.errors})
+            self._note({tp: at for tp, at in offsets.items() if tp not in error.errors}, claims)
             raise
-        self._note(offsets)
+        self._note(offsets, claims)
 
-    def _note(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _note(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        claims: Mapping[TopicPartition, _Claim],
+    ) -> None:
         for tp, stored in offsets.items():
-            if tp in self._positions:
+            if tp in self._positions and not self._is_replaced(tp, claims[tp]):
                 self._known[tp] = stored.offset
 
     async def _in_background(
         self,
         turn: Turn,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        owners: Mapping[TopicPartition, object],
+        claims: Mapping[TopicPartition, _Claim],
         done: asyncio.Future[None],
     ) -> None:
         try:
-            await self._in_turn(turn, offsets, owners, None)
+            await self._in_turn(turn, offsets, claims, None)
         except KafkaError as error:
             self._failed(error)
             if not done.done():

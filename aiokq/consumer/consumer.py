@@ -526,7 +526,8 @@ class Consumer:
         Raises:
             CommitFailed: some were refused; `errors` says why, `lost` which partitions are another
                 member's now. A partition that the cluster has not had for 5 s is refused, where
-                Java asks until its time is over.
+                Java asks until its time is over; so are offsets of a topic that was deleted and
+                created again meanwhile (`UnknownTopicId`).
             RequestTimeout: not in time; it may have worked.
             ConfigError: there is no `group_id`.
         """
@@ -555,7 +556,8 @@ class Consumer:
         `record`.
 
         What is committed is the offset of the first record of a partition that is not finished.
-        Harmless twice, and for a partition that is another member's by now.
+        Harmless twice, for a partition that is another member's by now, and for a topic that was
+        deleted: if another one has its name, no record of that is finished by this.
 
         Raises:
             ConfigError: there is no `group_id`, or records are finished without it.

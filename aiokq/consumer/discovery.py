@@ -55,7 +55,7 @@ class Discovery:
     Args:
         assigned: called for a partition to be added, with where to start; gives its state.
         removed: called for one that is not to be read any more.
-        recreated: called when another topic has taken a partition's name.
+        recreated: called when another topic has taken a partition's name, with where to start.
         moved: called when a partition's leader may be another one.
         topics: told which topics are subscribed to, whenever that changes; None for none at all.
             Not given where there is no group.
@@ -72,7 +72,7 @@ class Discovery:
         *,
         assigned: Callable[[TopicPartition, Start], PartitionState],
         removed: Callable[[PartitionState], None],
-        recreated: Callable[[PartitionState], None],
+        recreated: Callable[[PartitionState, Start], None],
         moved: Callable[[PartitionState], None],
         topics: Callable[[frozenset[str] | None], None] | None,
         report: Callable[[KafkaError], None],
@@ -170,7 +170,7 @@ class Discovery:
 
     def _read(self, tp: TopicPartition, start: Start) -> None:
         if tp not in self._positions:
-            self._moved(self._assigned(tp, start))
+            self._look_at(self._assigned(tp, start))
             self._rewatch()
         if self._engine.metadata.partition(tp) is None:
             self._search.find(tp.topic)
@@ -275,7 +275,7 @@ class Discovery:
         if isinstance(event, LeaderChanged | PartitionRecovered):
             state = self._positions.get(event.topic_partition)
             if state is not None:
-                self._moved(state)
+                self._look_at(state)
         elif isinstance(event, TopicAdded):
             self._added(event.topic)
         elif isinstance(event, PartitionsAdded):
@@ -289,7 +289,7 @@ class Discovery:
         elif isinstance(event, BrokerUp):
             for state in self._positions:
                 if event.node_id in (state.leader, state.preferred):
-                    self._moved(state)
+                    self._look_at(state)
 
     def _added(self, topic: str) -> None:
         info = self._engine.metadata.topics.get(topic)
@@ -298,9 +298,7 @@ class Discovery:
         self._search.found(topic)
         for state in self._of(topic):  # assigned by hand, before the topic was known, or gone
             state.outlet.forgive(state.tp)
-            if ZERO_ID not in (state.topic_id, info.topic_id) and state.topic_id != info.topic_id:
-                self._recreated(state)
-            self._moved(state)
+            self._look_at(state)
         first = topic in self._unseen or (
             self._subscription.mode in (Mode.PATTERN, Mode.REGEX) and not self._listed
         )
@@ -319,7 +317,7 @@ class Discovery:
             self._take(info, self._start_of_new())
         for state in self._of(topic):
             if state.leader == NO_LEADER:
-                self._moved(state)
+                self._look_at(state)
 
     def _replaced(self, topic: str) -> None:
         info = self._engine.metadata.topics.get(topic)
@@ -331,9 +329,8 @@ class Discovery:
             ):
                 self._drop(state)
                 continue
-            logger.warning("topic was deleted and created again: partition=%s", state.tp)
-            self._recreated(state)
-            self._moved(state)
+            self._renew(state)
+            self._look_at(state)
         if info is not None:
             self._new.update(TopicPartition(topic, number) for number in info.partitions)
         if info is not None and self._wanted(topic):
@@ -347,7 +344,7 @@ class Discovery:
         for state in self._of(topic):
             if self._by_hand(state.tp):
                 state.leader = NO_LEADER
-                self._moved(state)
+                self._look_at(state)
                 continue
             if state.topic_id != ZERO_ID and state.position >= 0:
                 self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
@@ -361,6 +358,19 @@ class Discovery:
 
     def _of(self, topic: str) -> list[PartitionState]:
         return [state for state in self._positions if state.tp.topic == topic]
+
+    def _look_at(self, state: PartitionState) -> None:
+        """Its leader may be another one, or its topic."""
+        info = self._engine.metadata.topics.get(state.tp.topic)
+        if info is not None and state.is_of_another(info.topic_id):
+            self._renew(state)
+        self._moved(state)
+
+    def _renew(self, state: PartitionState) -> None:
+        """Another topic has the name: to who subscribed to that, its partitions are new."""
+        logger.warning("topic was deleted and created again: partition=%s", state.tp)
+        assigned = state.tp in self._subscription.partitions
+        self._recreated(state, Start.POLICY if assigned else self._start_of_new())
 
     def _start_of_new(self) -> Start:
         return Start.EARLIEST if self._settings.new_partitions == "earliest" else Start.POLICY
@@ -377,7 +387,7 @@ class Discovery:
             if left is not None and left.topic_id == info.topic_id:
                 # A broker did not know the topic for a while: it is the same one all the same.
                 state.jump(left.position, left.epoch)
-            self._moved(state)
+            self._look_at(state)
 
     def _drop(self, state: PartitionState) -> None:
         self._removed(state)

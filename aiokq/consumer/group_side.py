@@ -10,6 +10,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aiokq.cluster.metadata import ZERO_ID
 from aiokq.consumer.acks import Acks
 from aiokq.consumer.commits import Commits, checked_offsets
 from aiokq.consumer.handlers import RebalanceHandlers
@@ -22,6 +23,8 @@ from aiokq.group.membership import MemberState
 from aiokq.group.offsets import GroupOffsets
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.inbox import Inbox
@@ -69,7 +72,9 @@ class GroupSide:
         self._inbox: Inbox | None = None
         self._commits: Commits | None = None
         self._member: Member | None = None
-        self.acks = Acks(self._work_changed) if settings.ack_mode == "explicit" else None
+        self.acks: Acks | None = None
+        if settings.ack_mode == "explicit":
+            self.acks = Acks(self._work_changed, self._topic_id)
         self.handlers = RebalanceHandlers(self._handler_failed)
         self.stored = GroupOffsets(
             engine,
@@ -91,9 +96,11 @@ class GroupSide:
             self.acks,
             self._engine.outages,
             allowed=lambda: self._committer() is not None,
+            topic_id=self._topic_id,
             spawn=self._spawn,
         )
         inbox.committed_at = self._commits.found
+        inbox.replaced = self._commits.replaced
         inbox.starved = self._asked
         self._member = Member(
             self._settings,
@@ -279,6 +286,13 @@ class GroupSide:
         self, offsets: Mapping[P, int | OffsetAndMetadata] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
+
+    def _topic_id(self, tp: TopicPartition) -> UUID:
+        """Of the topic that the partition is read from; of the present one if it is not read."""
+        state = None if self._inbox is None else self._inbox.positions.get(tp)
+        if state is not None and state.topic_id != ZERO_ID:
+            return state.topic_id
+        return self._engine.metadata.topic_id(tp.topic)
 
     def _asked(self) -> None:
         try:

@@ -56,6 +56,8 @@ class Inbox:
         positions: of all assigned partitions.
         outlets: where their records leave.
         committed_at: called when it is found out what the group has committed.
+        replaced: called before all that is known of a partition is forgotten, as another topic has
+            taken its name.
         starved: called when a reader waits and there is nothing for it.
     """
 
@@ -78,6 +80,7 @@ class Inbox:
         self._acks = acks
         self._work = asyncio.Event()
         self.committed_at: Callable[[TopicPartition, int], None] = lambda tp, offset: None
+        self.replaced: Callable[[PartitionState], None] = lambda state: None
         self.starved: Callable[[], None] = lambda: None
         self._deserializer = record_deserializer(settings)
         self._forget_gauges: list[Callable[[], None]] = []
@@ -335,8 +338,7 @@ class Inbox:
     # -- what happens to partitions
 
     def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
-        if self._stored is not None:
-            start = Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
+        start = self._in_group(start)
         state = PartitionState(tp, start, self.outlets.main, self._engine.new_backoff())
         self.positions.add(state)
         self.outlets.place(state)
@@ -351,10 +353,20 @@ class Inbox:
         self.fetcher.remove(state)
         self.positions.remove(state.tp)
 
-    def _recreated(self, state: PartitionState) -> None:
-        state.leader_epoch = state.high_watermark = state.last_stable_offset = -1
-        state.log_start_offset = state.preferred = -1
-        self._keeper.reset(state, Start.POLICY)
+    def _in_group(self, start: Start) -> Start:
+        """Where to start if the group has committed nothing: a group's offsets come first."""
+        if self._stored is None:
+            return start
+        return Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
+
+    def _recreated(self, state: PartitionState, start: Start) -> None:
+        self.replaced(state)
+        state.outlet.abandon(state)
+        self._forget_work(state)
+        state.outlet.forgive(state.tp)
+        state.replace_topic(self._in_group(start))
+        self.fetcher.update(state)
+        self._keeper.kick()
 
     def _moved(self, state: PartitionState) -> None:
         self.fetcher.leader_changed(state)

@@ -368,6 +368,13 @@ class Outlet:
         state.fetch_offset = position
         self._line.leave(state)
 
+    def abandon(self, state: PartitionState) -> None:
+        """Throw away what is buffered, and count nothing that was handed over as in work."""
+        self.drop(state)
+        if state.held is not None:
+            self._let_go(state)
+            self._finished_some()
+
     def report(self, error: KafkaError) -> None:
         """Raise this to the reader, once; the like of it that nobody saw yet it replaces."""
         if self._errors.add(error):

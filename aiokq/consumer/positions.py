@@ -52,6 +52,10 @@ class PartitionState:
 
     Attributes:
         generation: grows with every jump of the position; what was asked in an older one is void.
+        topic_id: of the topic that the position and all that was handed over belong to; zeros while
+            it is not known.
+        incarnation: grows when another topic takes the partition's name; what was read in an older
+            one must not be committed any more.
         fetch_offset: of the next record to fetch; -1 while there is no position.
         fetch_epoch: leader epoch of the record before it, -1 if unknown.
         leader_epoch: the newest that metadata named; requests carry it.
@@ -81,6 +85,7 @@ class PartitionState:
         "held",
         "high_watermark",
         "in_hand",
+        "incarnation",
         "last_stable_offset",
         "leader",
         "leader_epoch",
@@ -108,6 +113,7 @@ class PartitionState:
         self.stage = Stage.RESETTING
         self.reset_to = start
         self.generation = 0
+        self.incarnation = 0
         self.fetch_offset = -1
         self.fetch_epoch = -1
         self.leader: int = NO_LEADER
@@ -149,6 +155,10 @@ class PartitionState:
         """Whether there is something to hand over, and it may be."""
         return bool(self.chunks) and not self.paused and not self.withheld
 
+    def is_of_another(self, topic_id: UUID) -> bool:
+        """Whether its position belongs to another topic than this one, as far as that is known."""
+        return topic_id != self.topic_id and ZERO_ID not in (topic_id, self.topic_id)
+
     def lag(self, *, committed_only: bool) -> int | None:
         """Records between the position and the end that readers see; None if not known yet."""
         end = self.last_stable_offset if committed_only else self.high_watermark
@@ -181,6 +191,17 @@ class PartitionState:
         self.stage = Stage.PARKED
         self.error = error
         self._settled()
+
+    def replace_topic(self, start: Start) -> None:
+        """Another topic has taken the name: nothing that is known of the old one holds for it.
+
+        What the user and the group decided about the partition stays: `paused`, `withheld`.
+        """
+        self.incarnation += 1
+        self.topic_id = ZERO_ID
+        self.leader_epoch = self.high_watermark = self.last_stable_offset = -1
+        self.log_start_offset = self.preferred = -1
+        self.reset(start)
 
     def validate(self) -> None:
         """A new leader may have a shorter log: ask it before anything else."""

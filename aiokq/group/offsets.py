@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.connection.backoff import Backoff
 
-__all__ = ["GroupOffsets"]
+__all__ = ["GroupOffsets", "topic_replaced"]
 
 logger = logging.getLogger("aiokq.group")
 
@@ -62,6 +62,8 @@ UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 NEW_FOR: Final = 5.0
 """Seconds after which every broker knows a new topic."""
+
+_NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
 
 LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
 """The member is a step behind its group: the same commit works once it has caught up."""
@@ -95,31 +97,41 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         timeout: float,
-        kept: Callable[[TopicPartition], bool] = lambda tp: True,
+        topic_ids: Mapping[TopicPartition, UUID] = _NO_IDS,
+        refusal: Callable[[TopicPartition], KafkaError | None] = lambda tp: None,
     ) -> None:
         """Commit, and repeat what may work later, until it did or the time is over.
 
         Args:
             timeout: seconds, all included.
-            kept: whether a partition was this member's all the time since; asked before every
+            topic_ids: of the topics that the offsets belong to. Another topic of the name does not
+                get them. Where it is left out, or zeros, the topic that is found first is meant.
+            refusal: why a partition must not be committed any more, if so; asked before every
                 attempt. One that went and came back is read anew: what was read of it before must
                 not be committed in the new membership's name.
 
         Raises:
-            CommitFailed: some were refused; says which, why, and which partitions are lost.
+            CommitFailed: some were refused; says which, why, and which partitions are lost. It is
+                UnknownTopicId for a topic that was deleted and created again.
             RequestTimeout: not answered in time; the cause says why. It may have worked.
         """
         left = dict(offsets)
+        ids = {tp: topic_id for tp, topic_id in topic_ids.items() if topic_id != ZERO_ID}
         refused: dict[TopicPartition, KafkaError] = {}
         since: dict[TopicPartition, float] = {}
         engine = self._engine
         deadline = engine.now() + timeout
 
+        def refuse() -> None:
+            for tp in list(left):
+                error = refusal(tp) or self._replaced(tp, ids)
+                if error is not None:
+                    refused[tp] = error
+                    del left[tp]
+
         async def attempt(seconds: float) -> KafkaError | None:
             member = self._member()
-            for tp in [tp for tp in left if not kept(tp)]:
-                refused[tp] = UnknownMemberId(topic_partition=tp)
-                del left[tp]
+            refuse()
             if not left:
                 return None
             if member is None:
@@ -129,7 +141,7 @@ class GroupOffsets:
                 return None
             again: KafkaError | None = None
             unknown: dict[TopicPartition, KafkaError] = {}
-            for tp, error in (await self._ask_to_commit(left, member, seconds)).items():
+            for tp, error in (await self._ask_to_commit(left, ids, member, seconds)).items():
                 if error is None:
                     del left[tp]
                 elif _code(error) in UNKNOWN:
@@ -143,6 +155,7 @@ class GroupOffsets:
                 for tp in await self._missing(unknown, since, deadline - engine.now()):
                     refused[tp] = unknown[tp]
                     del left[tp]
+                refuse()
             return again if left else None
 
         await self._repeat(attempt, "OffsetCommit", timeout)
@@ -181,6 +194,17 @@ class GroupOffsets:
             elif now - since.setdefault(tp, now) >= NEW_FOR:
                 gone.append(tp)
         return gone
+
+    def _replaced(
+        self, tp: TopicPartition, ids: Mapping[TopicPartition, UUID]
+    ) -> KafkaError | None:
+        """The error, if its offset belongs to another topic than the one of its name.
+
+        A coordinator that takes ids refuses such an offset itself, an older one does not.
+        """
+        present = self._engine.metadata.topic_id(tp.topic)
+        same = present in (ZERO_ID, ids.get(tp, present))
+        return None if same else topic_replaced(tp)
 
     def _later(self, error: KafkaError, tp: TopicPartition) -> bool:
         """Whether the same commit may work later."""
@@ -267,18 +291,69 @@ class GroupOffsets:
     async def _ask_to_commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        ids: dict[TopicPartition, UUID],
         member: GroupMetadata,
         seconds: float,
     ) -> dict[TopicPartition, KafkaError | None]:
-        ids = await self._topic_ids(frozenset(tp.topic for tp in offsets), seconds)
+        """An outcome per partition.
+
+        Args:
+            ids: of the topics that are meant; those that were missing are added.
+        """
+        deadline = self._engine.now() + seconds
+        nameless = frozenset(tp.topic for tp in offsets if tp not in ids)
+        found = await self._topic_ids(nameless, seconds) if nameless else {}
+        for tp in offsets:
+            if tp not in ids and found[tp.topic] != ZERO_ID:
+                ids[tp] = found[tp.topic]
+        # Those without an id must not take the protection of theirs from the others.
+        by_id = {tp: offset for tp, offset in offsets.items() if tp in ids}
+        by_name = {tp: offset for tp, offset in offsets.items() if tp not in ids}
+        errors: dict[TopicPartition, KafkaError | None] = {}
+        for some, newest in ((by_id, None), (by_name, NEWEST_WITH_NAMES)):
+            if some:
+                errors |= await self._commit_once(some, ids, member, deadline, newest)
+        return errors
+
+    async def _commit_once(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        ids: Mapping[TopicPartition, UUID],
+        member: GroupMetadata,
+        deadline: float,
+        newest: int | None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        def request(version: int) -> OffsetCommitRequest:
+            some = offsets if version > NEWEST_WITH_NAMES else self._confirmed(offsets, ids)
+            return commit_request(self._group_id, some, member=member, topic_ids=ids)
+
         response = await self._engine.router.request(
-            lambda version: commit_request(self._group_id, offsets, member=member, topic_ids=ids),
+            request,
             OffsetCommitRequest,
             self._target,
-            timeout=seconds,
-            newest=_newest(ids),
+            timeout=max(0.0, deadline - self._engine.now()),
+            newest=newest,
         )
-        return commit_errors(response, offsets, names=_names(ids))
+        names = {ids[tp]: tp.topic for tp in offsets if tp in ids}
+        return commit_errors(response, offsets, names=names)
+
+    def _confirmed(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        ids: Mapping[TopicPartition, UUID],
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Those that may go by name: a topic that is missing may be replaced at any moment.
+
+        What is left out is asked about again when the cluster has the topic, as what a coordinator
+        does not know.
+        """
+        topics = self._engine.metadata.topics
+        return {
+            tp: offset
+            for tp, offset in offsets.items()
+            if tp not in ids
+            or ((info := topics.get(tp.topic)) is not None and info.error_code not in UNKNOWN)
+        }
 
     async def _ask_for(
         self,
@@ -316,6 +391,9 @@ class GroupOffsets:
             found |= answer.offsets
             for error in answer.errors.values():
                 again = _raised_unless_later(error)
+        if again is not None and _code(again) in UNKNOWN:
+            # Another topic may have taken the name.
+            await self._refresh(frozenset(tp.topic for tp in wanted), seconds)
         return again
 
     async def _topic_ids(self, topics: frozenset[str], seconds: float) -> dict[str, UUID]:
@@ -324,8 +402,7 @@ class GroupOffsets:
         missing = topics - engine.metadata.topics.keys()
         if missing:
             await self._refresh(missing, seconds)
-        found = engine.metadata.topics
-        return {t: found[t].topic_id if t in found else ZERO_ID for t in topics}
+        return {topic: engine.metadata.topic_id(topic) for topic in topics}
 
     async def _refresh(self, topics: Collection[str], seconds: float) -> None:
         limit = asyncio.timeout(seconds)
@@ -338,6 +415,15 @@ class GroupOffsets:
             raise RequestTimeout(
                 f"no metadata of {', '.join(sorted(topics))} within {seconds:.3g} s"
             ) from (self._engine.last_error or error)
+
+
+def topic_replaced(tp: TopicPartition) -> KafkaError:
+    """An offset cannot be committed any more."""
+    return UnknownTopicId(
+        f"{tp.topic} was deleted and created again: the offset belongs to the old topic",
+        topic_partition=tp,
+        api="OffsetCommit",
+    )
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:

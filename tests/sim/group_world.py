@@ -66,6 +66,14 @@ class World:
         async with Admin(SERVERS, _environment=environment) as admin:
             await admin.create_partitions({name: partitions}, raise_errors=True)
 
+    async def recreate(self, name: str, partitions: int, *, gap: float = 0.0) -> None:
+        """Delete it, and create it again so many seconds later."""
+        environment = self.world.environment("10.0.0.8")
+        async with Admin(SERVERS, _environment=environment) as admin:
+            await admin.delete_topics(name, raise_errors=True)
+            await asyncio.sleep(gap)
+            await admin.create_topics(name, num_partitions=partitions, raise_errors=True)
+
     async def produce(self, topic: str, numbers: Iterable[int], partitions: int) -> None:
         """Numbers, in turn to the partitions."""
         environment = self.world.environment("10.0.0.9")

@@ -31,7 +31,7 @@ def test_a_commit_of_somebody_outside_says_no_generation() -> None:
         -1,
     )
     member = GroupMetadata("g", 5, "m", "i")
-    request = commit_request("g", {A0: OffsetAndMetadata(3)}, member=member, topic_ids={"a": ID})
+    request = commit_request("g", {A0: OffsetAndMetadata(3)}, member=member, topic_ids={A0: ID})
     assert (request.member_id, request.generation_id_or_member_epoch) == ("m", 5)
     assert (request.group_instance_id, request.topics[0].topic_id) == ("i", ID)
 

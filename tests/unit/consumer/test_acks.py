@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,6 +21,7 @@ class Handed:
     offset: int
     topic: str = "t"
     partition: int = 0
+    timestamp_ms: int = 1
 
 
 def batch_of(base: int, end: int) -> RecordBatch[Any]:
@@ -103,3 +105,73 @@ def test_a_record_of_a_batch_in_work_is_told_to_be_acknowledged_with_it(
     [line] = caplog.messages
     assert "ack(batch) has" in line
     assert "offset=3" in line
+
+
+class TestAnotherTopicOfTheName:
+    """The old one's records are acknowledged while those of the new one are in work."""
+
+    @pytest.fixture
+    def topics(self) -> dict[TopicPartition, UUID]:
+        return {TP: UUID(int=1)}
+
+    @pytest.fixture
+    def acks(self, topics: dict[TopicPartition, UUID]) -> Acks:
+        return Acks(lambda: None, topics.__getitem__)
+
+    def test_they_finish_no_record_of_the_new_one(self, acks: Any, topics: Any) -> None:
+        """A crash would lose it."""
+        old, new = Handed(5), Handed(5, timestamp_ms=2)
+        acks.handed(old)
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed(new)
+        acks.done(old)
+        assert acks.first_open(TP) == 5
+        acks.done(new)
+        assert acks.first_open(TP) is None
+
+    def test_what_is_never_acknowledged_of_it_is_in_nobodys_way(
+        self, acks: Any, topics: Any
+    ) -> None:
+        """Its handler may have failed."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        new = Handed(5, timestamp_ms=2)
+        acks.handed(new)
+        acks.done(new)
+        assert acks.first_open(TP) is None
+
+    def test_records_that_look_the_same_are_acknowledged_once_each(
+        self, acks: Any, topics: Any
+    ) -> None:
+        """A topic that is filled again from a copy has the timestamps of the old one."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed(Handed(5))
+        acks.done(Handed(5))
+        assert acks.first_open(TP) == 5
+        acks.done(Handed(5))
+        assert acks.first_open(TP) is None
+
+    def test_the_same_topic_is_read_on_as_ever(self, acks: Any) -> None:
+        """After a seek, or when the group gave the partition back: the record is the same."""
+        acks.handed(Handed(5))
+        acks.forget(TP)
+        acks.handed(Handed(5))
+        acks.done(Handed(5))
+        assert acks.first_open(TP) is None
+
+    def test_a_batch_is_known_by_itself(self, acks: Any, topics: Any) -> None:
+        """One of the new topic may have the same offsets."""
+
+        old, new = batch_of(3, 6), batch_of(3, 6)
+        acks.handed_batch(old)
+        acks.forget(TP)
+        topics[TP] = UUID(int=2)
+        acks.handed_batch(new)
+        acks.done(old)
+        assert acks.first_open(TP) == 3
+        acks.done(new)
+        assert acks.first_open(TP) is None
