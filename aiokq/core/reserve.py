@@ -1,4 +1,4 @@
-"""Owns which idle connection of this process is closed when few descriptors are left.
+"""Owns what gives up a descriptor when few are left: a log file first, then an idle connection.
 
 The limit is the process's, and so is the choice: a server that has no idle connection gets the
 descriptor of one that has, which may run on another loop. A connection that is closed has its
@@ -49,16 +49,28 @@ class Holder(Protocol):
         ...
 
 
+class Cache(Protocol):
+    """What holds descriptors that it can have again at any time, such as those of files."""
+
+    def give_up(self) -> bool:
+        """Let go of one. In any thread.
+
+        Returns:
+            False if it holds none.
+        """
+        ...
+
+
 class Reserve:
     """The descriptors that are kept for files, and the holders of those that are not.
 
-    In a forked child there is no holder: they are its parent's.
+    In a forked child there is no holder and no cache: they are its parent's.
 
     Attributes:
         descriptors: counts them.
     """
 
-    __slots__ = ("__weakref__", "_guard", "_members", "_wanted", "descriptors")
+    __slots__ = ("__weakref__", "_caches", "_guard", "_members", "_wanted", "descriptors")
 
     def __init__(self, descriptors: Descriptors) -> None:
         self.descriptors = descriptors
@@ -68,7 +80,9 @@ class Reserve:
     def forget(self) -> None:
         """Begin without holders."""
         self._guard = threading.RLock()  # not Lock: a holder may be collected while it is held
-        self._members: tuple[_Member, ...] = ()  # replaced, never changed, as any thread reads it
+        # Replaced, never changed, as any thread reads them.
+        self._caches: tuple[weakref.ref[Cache], ...] = ()
+        self._members: tuple[_Member, ...] = ()
         self._wanted = 0  # connections that a thread is about to choose
 
     def add(self, holder: Holder) -> None:
@@ -76,6 +90,12 @@ class Reserve:
         member = _Member(holder, asyncio.get_running_loop())
         with self._guard:
             self._members = (*(each for each in self._members if each.holder()), member)
+
+    def add_cache(self, cache: Cache) -> None:
+        """Have it give up what it holds before a connection is closed; nothing is kept alive."""
+        with self._guard:
+            caches = (each for each in self._caches if each() is not None)
+            self._caches = (*caches, weakref.ref(cache))
 
     def remove(self, holder: Holder) -> None:
         """Leave its connections alone. Safe twice."""
@@ -92,11 +112,11 @@ class Reserve:
 
     def taken(self) -> None:
         """A file that stays open was opened, in any thread."""
-        if self._members:
+        if self._members or self._caches:
             self.restore()
 
     def restore(self) -> None:
-        """Have as many connections closed as descriptors are missing. In any thread."""
+        """Have as many given up as descriptors are missing. In any thread."""
         with self._guard:
             wanted = self.missing()
             self._wanted += wanted
@@ -109,12 +129,18 @@ class Reserve:
                 self._wanted -= wanted
 
     def make_room(self) -> bool:
-        """Have the connection closed that has been idle longest. In any thread.
+        """Have a cache give up a descriptor, or the connection closed that has been idle longest.
+
+        In any thread.
 
         Returns:
             False if there is none. True is no more than probable where it is another loop's: that
             one may find it at work.
         """
+        for each in self._caches:
+            cache = each()
+            if cache is not None and cache.give_up():
+                return True
         return self._choose(frozenset())
 
     def _choose(self, tried: frozenset[_Member]) -> bool:

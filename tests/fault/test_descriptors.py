@@ -250,3 +250,25 @@ def was_closed(sock: socket.socket) -> bool:
         return False
     except ConnectionResetError:
         return True
+
+
+@everywhere
+def test_more_logs_than_descriptors_are_written_and_new_clients_are_served(
+    tmp_path: Path, how: str, loop: str
+) -> None:
+    """Each partition's newest segment kept its file: the reserve went first, then everything."""
+    partitions = 60
+
+    async def main(broker: LimitedBroker) -> None:
+        address = "{}:{}".format(*broker.address)
+        async with aiokq.Admin(address) as admin:
+            await admin.create_topics("t", num_partitions=partitions, raise_errors=True)
+        async with aiokq.Producer(address, linger_ms=0) as producer:
+            for offset in range(2):
+                sent = [producer.send("t", b"x", partition=n) for n in range(partitions)]
+                assert {each.offset for each in await asyncio.gather(*sent)} == {offset}
+
+    with limited_broker(tmp_path, how, loop, 64) as broker:
+        asyncio.run(main(broker))
+        assert serves_new_clients(broker)
+        sound(broker)

@@ -30,6 +30,7 @@ from aiokq.broker.log.text_files import (
 )
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
+from aiokq.core.reserve import PROCESS
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import Checksum
 
@@ -76,6 +77,7 @@ class LogDirectory:
         self.disk = DiskTrouble(now, path)
         self._flusher: Flusher | None = None
         self._open_files = OpenFiles()
+        PROCESS.add_cache(self._open_files)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)

@@ -4,6 +4,10 @@ Each is a descriptor, of which a process has mostly 1024: a thousand partitions 
 read would take them all. The one that was not used for longest is let go, never closed: a response
 that is still sent from it goes on, and the last to refer to it closes it.
 
+Those of the newest segments have no such limit, as nearly every append needs one. They go, too,
+where the process has too few descriptors: to open a file again is cheap, and a client that is
+refused is not.
+
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """
 
@@ -29,12 +33,13 @@ class OpenFiles:
     Any thread: a log is touched by one at a time, but a stop closes several logs at once.
     """
 
-    __slots__ = ("_limit", "_lock", "_segments")
+    __slots__ = ("__weakref__", "_created", "_limit", "_lock", "_segments")
 
     def __init__(self, limit: int = MAX_OPEN_SEGMENTS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._segments: dict[SegmentFiles, None] = {}
+        self._created: dict[SegmentFiles, None] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -51,7 +56,28 @@ class OpenFiles:
         if oldest is not None:
             oldest.release()
 
+    def created(self, segment: SegmentFiles) -> None:
+        """A segment is new, and its file open."""
+        with self._lock:
+            self._created[segment] = None
+
     def closed(self, segment: SegmentFiles) -> None:
         """A segment's file is closed, or let go."""
         with self._lock:
             self._segments.pop(segment, None)
+            self._created.pop(segment, None)
+
+    def give_up(self) -> bool:
+        """Let go of one file, as the process has too few descriptors. Any thread.
+
+        Returns:
+            False if none is open.
+        """
+        with self._lock:
+            oldest = next(iter(self._segments or self._created), None)
+            if oldest is None:
+                return False
+            self._segments.pop(oldest, None)
+            self._created.pop(oldest, None)
+        oldest.release()
+        return True

@@ -64,6 +64,12 @@ class SegmentFiles:
             self.open_files.used(self)
         return file
 
+    def keep_open(self, open_files: OpenFiles) -> None:
+        """Have the ``.log`` looked after from now on; it may be open as it was just made."""
+        if self.open_files is None and self.is_open:
+            open_files.created(self)
+        self.open_files = open_files
+
     @property
     def is_open(self) -> bool:
         """Whether it holds a descriptor."""
@@ -78,8 +84,8 @@ class SegmentFiles:
 
         Not closed: responses may still be sent from it, and the last of them closes it.
         """
+        self._forget_file()  # first: another thread may open it again once it is gone
         self._file = None
-        self._forget_file()
 
     def close(self) -> None:
         """Close the ``.log``; the segment can be used again."""
@@ -89,7 +95,7 @@ class SegmentFiles:
             self._forget_file()
 
     def _forget_file(self) -> None:
-        if self._reopened and self.open_files is not None:
+        if self.open_files is not None:
             self.open_files.closed(self)
         self._reopened = False
 

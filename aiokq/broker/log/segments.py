@@ -67,7 +67,7 @@ class Segments:
         self.active = self.all[-1]
         self._bases = tuple(segment.base_offset for segment in segments)
         for segment in segments:
-            segment.open_files = self._open_files
+            segment.keep_open(self._open_files)
             segment.on_loop = True
 
     def append(self, segment: Segment) -> None:

@@ -289,3 +289,51 @@ def test_a_holder_that_fails_is_not_waited_for() -> None:
         assert reserve.missing() == 0
         other.closed.clear()
         assert reserve.missing() == 1
+
+
+class Files:
+    """A cache of so many files."""
+
+    def __init__(self, reserve: Reserve, files: int) -> None:
+        self.files = files
+        reserve.add_cache(self)
+
+    def give_up(self) -> bool:
+        if not self.files:
+            return False
+        self.files -= 1
+        return True
+
+
+async def test_files_that_can_be_opened_again_go_before_connections() -> None:
+    """To open one takes microseconds; a client that is cut off connects anew."""
+    count = Count(0)
+    reserve = Reserve(count)
+    first, second, holder = Files(reserve, 2), Files(reserve, 2), Holder(1.0, 2.0)
+    reserve.add(holder)
+    for _ in range(5):
+        assert reserve.make_room()
+    assert (first.files, second.files, holder.closed) == (0, 0, [1.0])
+
+
+def test_files_are_given_up_where_there_are_no_connections() -> None:
+    """Logs are opened before the broker listens."""
+    reserve = Reserve(Count(2))
+    files = Files(reserve, 5)
+    reserve.taken()
+    assert files.files == 3
+
+
+def test_a_cache_is_not_kept_alive_and_is_its_parents_in_a_child() -> None:
+    """Embedded brokers come and go in a process."""
+    reserve = Reserve(Count(1))
+    files = Files(reserve, 1)
+    seen = weakref.ref(files)
+    del files
+    gc.collect()
+    assert seen() is None
+    assert not reserve.make_room()
+    files = Files(reserve, 3)
+    reserve.forget()
+    assert not reserve.make_room()
+    assert files.files == 3

@@ -109,3 +109,31 @@ def test_after_a_start_the_newest_segment_counts_too() -> None:
     log.segments[-1].release()
     assert append(log, batch()).base_offset == 1
     assert len(log._segments._open_files) == 1
+
+
+def test_out_of_descriptors_old_segments_go_first_and_the_written_ones_too() -> None:
+    """More partitions than descriptors: the newest segments took them all, and kept them."""
+    log = log_of(3, limit=2)
+    fetched(log, 0, SIZE)
+    cache = log._segments._open_files
+    assert open_bases(log) == [0, 2]
+    assert cache.give_up()
+    assert open_bases(log) == [2]
+    assert cache.give_up()
+    assert open_bases(log) == []
+    assert not cache.give_up()
+    append(log, batch(b"3"))
+    assert len(fetched(log, 0, 4 * SIZE)) == 4 * SIZE
+    log.close()
+    assert not cache.give_up()
+
+
+def test_a_segment_that_is_given_up_unsynced_is_synced() -> None:
+    """What is written and what is flushed need not have the same descriptor."""
+    log = open_partition(MemoryFiles(), segment_bytes=10 * SIZE)
+    append(log, batch(b"0"))
+    assert log._segments._open_files.give_up()
+    log.flush()
+    assert log._segments._open_files.give_up()
+    append(log, batch(b"1"))
+    assert len(fetched(log, 0, 2 * SIZE)) == 2 * SIZE
