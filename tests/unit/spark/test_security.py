@@ -51,7 +51,7 @@ def test_a_bad_value_is_told_by_the_options_name() -> None:
     """Who wrote 'kafka.request.timeout.ms' has never heard of request_timeout_ms."""
     with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms"):
         cluster_settings({**SERVERS, "request.timeout.ms": "soon"})
-    with pytest.raises(ConfigError, match=r"^kafka\.acks: acks is 0"):
+    with pytest.raises(ConfigError, match=r"^kafka\.acks: it is 0"):
         producer_settings({**SERVERS, "acks": "some"})
 
 
