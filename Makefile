@@ -36,7 +36,7 @@ $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 	@mkdir -p $(@D) && touch $@
 
 # The compiled core is rebuilt whenever its source changes: an edit never runs stale code.
-$(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(wildcard aiokq/_core.py aiokq/_*.h aiokq/_*.pxd)
+$(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(shell find aiokq/fastpath -name '*.py' -o -name '*.pxd' -o -name '*.h')
 	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
 	@# Byte code now: where PYTHONDONTWRITEBYTECODE is set, a broker would start half as fast.
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
@@ -48,7 +48,7 @@ $(CACHE)/stamps/bench: $(CACHE)/stamps/build
 	@mkdir -p $(@D) && touch $@
 
 # An installation beside the source tree, as a user has it: the wheel in an environment of its own.
-$(CACHE)/stamps/wheel: $(CACHE)/stamps/build $(shell find aiokq -name '*.py' -o -name '*.pxd' -o -name '*.h')
+$(CACHE)/stamps/wheel: $(CACHE)/stamps/build $(shell find aiokq -name '*.py' -o -name '*.pyi' -o -name '*.pxd' -o -name '*.h')
 	@$(PY) tools/install_wheel.py $(CACHE)/wheel
 	@mkdir -p $(@D) && touch $@
 
@@ -128,4 +128,4 @@ docs: $(CACHE)/stamps/build ## Regenerate docs/reference from the code, and run 
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(CACHE) build dist *.egg-info aiokq/_compiled.c aiokq/*.so
+	rm -rf $(VENV) $(CACHE) build dist *.egg-info $(shell find aiokq/fastpath -name '*.so')

@@ -1,4 +1,4 @@
-"""Builds the compiled hot core, aiokq._compiled; a machine without a compiler installs without it.
+"""Builds the compiled core, aiokq.fastpath; a machine without a compiler installs without it.
 
 Everything else about the package stands in pyproject.toml. AIOKQ_REQUIRE_COMPILED=1 makes a
 failed build an error, AIOKQ_PURE=1 skips it.
@@ -44,18 +44,22 @@ def extensions() -> list[Extension]:
             raise
         warn(error)
         return []
-    source_hash = runpy.run_path(str(PACKAGE / "_source_hash.py"))["source_hash"](PACKAGE)
+    units = runpy.run_path(str(PACKAGE / "fastpath" / "units.py"))
+    source_hash = units["source_hash"](PACKAGE)
     unix = os.name == "posix"
-    core = Extension(
-        "aiokq._compiled",
-        ["aiokq/_core.py"],
-        depends=["aiokq/_cleaner.h", "aiokq/_native.h", "aiokq/_native.pxd", "aiokq/_compiled.pxd"],
-        include_dirs=["aiokq"],
-        define_macros=[("AIOKQ_SOURCE_HASH", f'"{source_hash}"')],
-        extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"] if unix else [],
-    )
+    core = [
+        Extension(
+            name,
+            [f"aiokq/{source}"],
+            depends=[str(path.relative_to(ROOT)) for path in units["sources"](PACKAGE)],
+            include_dirs=["."],
+            define_macros=[("AIOKQ_SOURCE_HASH", f'"{source_hash}"')],
+            extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"] if unix else [],
+        )
+        for name, source in units["extensions"]()
+    ]
     return cythonize(
-        [core],
+        core,
         build_dir="build/cython",
         language_level=3,
         force=True,
@@ -71,9 +75,9 @@ def extensions() -> list[Extension]:
 
 
 class BuildExt(build_ext):
-    """Drops an extension that does not build.
+    """Drops all extensions if one does not build: they are compiled together or not at all.
 
-    Extension(optional=True) would do, but that it fails an editable install.
+    Extension(optional=True) would drop that one, and fails an editable install.
     """
 
     def run(self) -> None:
@@ -85,16 +89,11 @@ class BuildExt(build_ext):
             if REQUIRED:
                 raise
             warn(error)
+            # A wheel has all that is in this directory; an editable installation, what run() lists.
+            for extension in self.extensions:
+                built = Path(self.build_lib, self.get_ext_filename(extension.name))
+                built.unlink(missing_ok=True)
             self.extensions = []
-
-    def build_extension(self, ext: Extension) -> None:
-        try:
-            super().build_extension(ext)
-        except Exception as error:
-            if REQUIRED:
-                raise
-            warn(error)
-            self.extensions = [other for other in self.extensions if other is not ext]
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})

@@ -121,7 +121,8 @@ if TYPE_CHECKING:
         TopicFilter,
         TopicPartition,
     )
-    from aiokq.fastpath import Delivery, Record, RecordColumns, RecordMetadata
+    from aiokq.fastpath.consume import Record
+    from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.deliveries import Deliveries
     from aiokq.producer.health import ProducerHealth
@@ -383,7 +384,8 @@ _HOMES = {
         "TopicFilter",
         "TopicPartition",
     ],
-    "aiokq.fastpath": ["Delivery", "Record", "RecordColumns", "RecordMetadata"],
+    "aiokq.fastpath.consume": ["Record"],
+    "aiokq.fastpath.produce": ["Delivery", "RecordColumns", "RecordMetadata"],
     "aiokq.producer.batch_builder": ["BatchBuilder"],
     "aiokq.producer.deliveries": ["Deliveries"],
     "aiokq.producer.health": ["ProducerHealth"],

@@ -37,6 +37,7 @@ OPTIONAL: Final = frozenset({"re2"})
 """Modules that not every installation has."""
 
 MODULES: Final = (
+    "aiokq.fastpath.broker",
     "aiokq.wire.source",
     "aiokq.wire.decode_source",
     "aiokq.wire.encode_source",

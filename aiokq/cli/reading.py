@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.errors import RequestTimeout
     from aiokq.core.types import TopicPartition
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["Reading", "Wanted"]
 

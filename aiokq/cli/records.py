@@ -13,7 +13,7 @@ from aiokq.cli.output import Json
 from aiokq.cli.times import time_text
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["Format", "Parts", "formatter", "json_bytes", "record_json", "shown", "unescaped"]
 

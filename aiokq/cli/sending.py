@@ -13,7 +13,7 @@ from aiokq.cli.tally import Tally
 
 if TYPE_CHECKING:
     from aiokq.client.cluster import Cluster
-    from aiokq.fastpath import Delivery
+    from aiokq.fastpath.produce import Delivery
     from aiokq.producer.producer import Producer
     from aiokq.producer.settings import ProducerSettings
 

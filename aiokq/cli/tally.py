@@ -10,7 +10,7 @@ from aiokq.core.errors import KafkaError
 
 if TYPE_CHECKING:
     from aiokq.cli.output import Output
-    from aiokq.fastpath import RecordMetadata
+    from aiokq.fastpath.produce import RecordMetadata
 
 __all__ = ["Tally"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Cursor, Record
+from aiokq.fastpath.consume import Cursor, Record
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.header import iter_headers
 from aiokq.wire.fetch import FetchPartitionData

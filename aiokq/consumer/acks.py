@@ -17,7 +17,7 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["Acks"]
 

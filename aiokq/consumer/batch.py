@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
     from aiokq.consumer.handover import Handover
-    from aiokq.fastpath import Cursor, Record
+    from aiokq.fastpath.consume import Cursor, Record
 
 __all__ = ["MakeDeserializer", "RecordBatch", "covers", "open_from"]
 

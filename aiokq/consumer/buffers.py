@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aiokq.consumer.handover import Handover
 from aiokq.consumer.portion import Portion, corrupt, count, portion
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Cursor
+from aiokq.fastpath.consume import Cursor
 
 if TYPE_CHECKING:
     from aiokq.consumer.handover import TakenChunk
     from aiokq.core.errors import KafkaError
-    from aiokq.fastpath import Codecs
+    from aiokq.fastpath.consume import Codecs
 
 __all__ = ["Buffers", "Chunk", "Extent", "Frame", "Whole", "extent"]
 

@@ -38,7 +38,7 @@ from aiokq.core.types import (
     TopicFilter,
     TopicPartition,
 )
-from aiokq.fastpath import Record
+from aiokq.fastpath.consume import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

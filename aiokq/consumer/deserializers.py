@@ -20,7 +20,7 @@ from aiokq.core.user_errors import passable
 
 if TYPE_CHECKING:
     from aiokq.consumer.values import ConsumerValues
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = [
     "Deserialize",

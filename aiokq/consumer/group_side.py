@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.subscription import Subscription
     from aiokq.consumer.values import ConsumerValues
     from aiokq.core.supervisor import Supervisor
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["GroupSide"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.buffers import Frame
     from aiokq.core.errors import KafkaError
     from aiokq.core.types import TopicPartition
-    from aiokq.fastpath import Cursor, Record
+    from aiokq.fastpath.consume import Cursor, Record
 
 __all__ = ["Handover", "Rest", "TakenChunk", "Unreadable"]
 

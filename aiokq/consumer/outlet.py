@@ -17,7 +17,8 @@ from aiokq.consumer.portion import corrupt
 from aiokq.consumer.readers import TWO_READERS, Readers
 from aiokq.core.errors import Closed, KafkaError, copy_error
 from aiokq.core.user_errors import INTERRUPTS
-from aiokq.fastpath import Cursor, LoopGuard, Record, RecordStream
+from aiokq.fastpath import LoopGuard
+from aiokq.fastpath.consume import Cursor, Record, RecordStream
 
 if TYPE_CHECKING:
     from aiokq.consumer.buffers import Buffers, Chunk

@@ -10,7 +10,7 @@ from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
-    from aiokq.fastpath import Cursor
+    from aiokq.fastpath.consume import Cursor
 
 __all__ = ["Counted", "Portion", "corrupt", "count", "portion"]
 

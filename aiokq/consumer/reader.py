@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aiokq.consumer.batch import RecordBatch
-from aiokq.fastpath import Record
+from aiokq.fastpath.consume import Record
 
 if TYPE_CHECKING:
     from aiokq.consumer.acks import Acks

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.outlet import Outlet
     from aiokq.consumer.positions import PartitionState
     from aiokq.core.types import TopicPartition
-    from aiokq.fastpath import Record
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["Outlets", "Stream"]
 

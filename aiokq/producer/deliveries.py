@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Protocol, overload, runtime_checkable
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Delivery, RecordMetadata
+    from aiokq.fastpath.produce import Delivery, RecordMetadata
 
 __all__ = ["Deliveries"]
 

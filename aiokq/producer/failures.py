@@ -9,7 +9,7 @@ from aiokq.core.errors import DeliveryFailed, KafkaError, copy_error
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Batch
+    from aiokq.fastpath.produce import Batch
 
 __all__ = ["Failures"]
 

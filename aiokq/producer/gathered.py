@@ -10,7 +10,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.producer.deliveries import Deliveries
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Delivery, RecordMetadata
+    from aiokq.fastpath.produce import Delivery, RecordMetadata
 
 __all__ = ["GatheredDeliveries"]
 

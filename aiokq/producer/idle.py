@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from aiokq.fastpath import Batch
+    from aiokq.fastpath.produce import Batch
 
 __all__ = ["IdleWatch"]
 

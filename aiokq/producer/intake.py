@@ -24,10 +24,9 @@ from aiokq.producer.serializers import Headers
 from aiokq.producer.topics import Topics
 
 if TYPE_CHECKING:
-    from aiokq._core import RecordTuple
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.fastpath import Accumulator, Delivery, RecordColumns
-    from aiokq.fastpath import Deliveries as NativeDeliveries
+    from aiokq.fastpath.produce import Accumulator, Delivery, RecordColumns, RecordTuple
+    from aiokq.fastpath.produce import Deliveries as NativeDeliveries
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.outbox import Outbox
     from aiokq.producer.values import ProducerValues

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.inputs import LeaderHint
-    from aiokq.fastpath import Accumulator, Batch, Delivery
+    from aiokq.fastpath.produce import Accumulator, Batch, Delivery
     from aiokq.producer.batch_builder import BuiltRecord
     from aiokq.producer.values import ProducerValues
 

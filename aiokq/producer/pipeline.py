@@ -15,7 +15,7 @@ from aiokq.producer.serializers import Headers, serialize_with
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.fastpath import Accumulator, Delivery
+    from aiokq.fastpath.produce import Accumulator, Delivery
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["NotKnown", "NotPlaced", "NotTaken", "Pipeline", "PreparedRecord"]

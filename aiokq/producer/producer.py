@@ -24,13 +24,7 @@ from aiokq.core.errors import (
 )
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import (
-    Accumulator,
-    Batch,
-    Delivery,
-    RecordColumns,
-    RecordMetadata,
-)
+from aiokq.fastpath.produce import Accumulator, Batch, Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.health import ProducerHealth

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.connection.backoff import Backoff
-    from aiokq.fastpath import Batch, Slot
+    from aiokq.fastpath.produce import Batch, Slot
     from aiokq.producer.queued import QueueLimits, QueueOwner
 
 __all__ = ["PartitionQueue"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiokq.core.errors import KafkaError
-    from aiokq.fastpath import Batch
+    from aiokq.fastpath.produce import Batch
     from aiokq.producer.idempotence import Stamp
     from aiokq.producer.queue import PartitionQueue
     from aiokq.producer.values import ProducerValues

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiokq.records.compression import NONE, decompress
 
 if TYPE_CHECKING:
-    from aiokq.fastpath import Accumulator, Batch, Delivery
+    from aiokq.fastpath.produce import Accumulator, Batch, Delivery
 
 __all__ = ["regroup"]
 

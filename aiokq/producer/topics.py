@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.metadata import TopicInfo
     from aiokq.core.signal import Subscription
-    from aiokq.fastpath import Accumulator, Batch, Slot
+    from aiokq.fastpath.produce import Accumulator, Batch, Slot
     from aiokq.producer.queue import PartitionQueue
 
 __all__ = ["Topics", "TopicsOwner"]

@@ -10,7 +10,7 @@ from aiokq.records.record import DEFAULT_LIMIT
 
 
 class RecordCodecs:
-    """Implements ``aiokq.fastpath.Codecs``.
+    """Implements ``aiokq.fastpath.consume.Codecs``.
 
     Args:
         crc32c: given, upconverted batches carry a right CRC; else 0, as the legacy CRC-32 was

@@ -14,10 +14,12 @@ import sys
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterator
-from importlib import import_module
-from types import ModuleType
+from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
+from aiokq.fastpath.loading import load
+from aiokq.fastpath.units import UNITS
 from aiokq.records import compression
 from aiokq.records.codecs import RecordCodecs
 
@@ -61,7 +63,7 @@ class Source:
         raise AssertionError("there is always a record or the end")
 
 
-def accumulator(core: ModuleType, partitions: int = 4) -> tuple[Any, Owner]:
+def accumulator(core: SimpleNamespace, partitions: int = 4) -> tuple[Any, Owner]:
     made = core.Accumulator(
         batch_size=128 * 1024, buffer_memory=256 << 20, max_record_bytes=1 << 20
     )
@@ -70,7 +72,7 @@ def accumulator(core: ModuleType, partitions: int = 4) -> tuple[Any, Owner]:
     return made, owner
 
 
-def as_columns(core: ModuleType, records: list[tuple[bytes, bytes]]) -> Any:
+def as_columns(core: SimpleNamespace, records: list[tuple[bytes, bytes]]) -> Any:
     """Records whose keys, and whose values, are of one length."""
 
     def binary(column: list[bytes]) -> tuple[None, array[int], bytes]:
@@ -81,7 +83,7 @@ def as_columns(core: ModuleType, records: list[tuple[bytes, bytes]]) -> Any:
     return core.RecordColumns(len(records), key=binary([*keys]), value=binary([*values]))
 
 
-def produce(core: ModuleType, count: int) -> Iterator[tuple[str, float]]:
+def produce(core: SimpleNamespace, count: int) -> Iterator[tuple[str, float]]:
     """Seconds per row of the table, for `count` records each."""
     keys = [b"key%07d" % (n % 1000) for n in range(count)]
     chunks = [[(key, VALUE) for key in keys[n : n + 1000]] for n in range(0, count, 1000)]
@@ -169,7 +171,7 @@ def produce(core: ModuleType, count: int) -> Iterator[tuple[str, float]]:
         yield name, now() - began
 
 
-def consume(core: ModuleType, data: bytes, count: int) -> Iterator[tuple[str, float]]:
+def consume(core: SimpleNamespace, data: bytes, count: int) -> Iterator[tuple[str, float]]:
     def cursor() -> Any:
         return core.Cursor("t", 0, data, start_offset=0, codecs=CODECS)
 
@@ -212,7 +214,7 @@ def consume(core: ModuleType, data: bytes, count: int) -> Iterator[tuple[str, fl
     yield "async for: .value", asyncio.run(stream())
 
 
-def log(core: ModuleType, size: int, codec: int = 0) -> tuple[bytes, int]:
+def log(core: SimpleNamespace, size: int, codec: int = 0) -> tuple[bytes, int]:
     """About `size` bytes of batches, and how many records they hold."""
     made, owner = accumulator(core, 1)
     count = size // 120
@@ -237,11 +239,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cores = {}
-    for label, module in (("compiled", "aiokq._compiled"), ("pure", "aiokq._core")):
-        try:
-            cores[label] = import_module(module)
-        except ImportError:
-            print(f"{module} is not built", file=sys.stderr)
+    for label, compiled in (("compiled", True), ("pure", False)):
+        if compiled and find_spec("aiokq.fastpath._shared") is None:
+            print("the compiled core is not built", file=sys.stderr)
+            continue
+        units = [load(unit, compiled) for unit in UNITS]
+        cores[label] = SimpleNamespace(
+            **{name: given for unit in units for name, given in unit.items()}
+        )
     table: dict[str, dict[str, float]] = {}
 
     def note(row: str, label: str, seconds: float, count: int) -> None:

@@ -22,7 +22,8 @@ from aiokq.core.counters import BrokerCounters
 from aiokq.core.files import OsFiles
 from aiokq.core.supervisor import Supervisor
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Cursor, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.consume import Cursor
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch

@@ -6,28 +6,23 @@ there are, of what size, and when. Here any of them may lie, with a checksum tha
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 import tracemalloc
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiokq import _core as pure
 from aiokq.core.errors import CorruptRecord
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.compression import compress
 from aiokq.records.legacy import Message, encode_message_set
-
-if importlib.util.find_spec("aiokq._compiled") is None:
-    pytest.skip("aiokq._compiled is not built", allow_module_level=True)
-
-from aiokq import _compiled as compiled
+from tests import cores
 
 pa = pytest.importorskip("pyarrow")
+compiled, pure = cores.core("compiled"), cores.core("pure")
 CODECS = RecordCodecs()
 thorough = settings(max_examples=5 * settings.default.max_examples)
 
@@ -145,7 +140,7 @@ def logs(draw: st.DrawFn) -> bytes:
     return b"".join(parts)
 
 
-def cursor(core: ModuleType, data: bytes, options: dict[str, Any]) -> Any:
+def cursor(core: SimpleNamespace, data: bytes, options: dict[str, Any]) -> Any:
     return core.Cursor("t", 0, data, codecs=CODECS, max_batch_bytes=1 << 20, **options)
 
 
@@ -161,7 +156,7 @@ def state(reading: Any) -> tuple[Any, ...]:
 
 
 def as_columns(
-    core: ModuleType,
+    core: SimpleNamespace,
     data: bytes,
     names: list[str] | None,
     options: dict[str, Any],
@@ -196,7 +191,7 @@ def as_columns(
     return rows, log
 
 
-def one_by_one(core: ModuleType, data: bytes, options: dict[str, Any]) -> list[Any]:
+def one_by_one(core: SimpleNamespace, data: bytes, options: dict[str, Any]) -> list[Any]:
     reading = cursor(core, data, options)
     rows: list[Any] = []
     while True:
@@ -247,7 +242,7 @@ def test_hostile_batches_give_the_same_columns_or_the_same_error(
 @given(data=logs(), options=options)
 @thorough
 def test_columns_are_what_the_records_are(
-    core: ModuleType, data: bytes, options: dict[str, Any]
+    core: SimpleNamespace, data: bytes, options: dict[str, Any]
 ) -> None:
     """Spark reads columns, a consumer records: of one log they must not tell different things."""
     rows, _ = as_columns(core, data, None, options)
@@ -255,7 +250,7 @@ def test_columns_are_what_the_records_are(
 
 
 @pytest.mark.parametrize("core", [compiled, pure], ids=["compiled", "pure"])
-def test_names_that_grow_cost_a_constant_multiple(core: ModuleType) -> None:
+def test_names_that_grow_cost_a_constant_multiple(core: SimpleNamespace) -> None:
     """Each byte that is no UTF-8 becomes three in Arrow, in as many names as there is room for."""
     head = struct.pack(">qiibIhiqqqhii", 0, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
     pair = sized(b"\xff" * 100) + varint(-1)

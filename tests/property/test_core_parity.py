@@ -6,28 +6,22 @@ Whatever a user sees must not depend on whether a compiler was there at install 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import itertools
 import struct
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiokq import _core as pure
-from aiokq import _pure
 from aiokq.core.errors import CorruptRecord, KafkaError, NotLeaderOrFollower
+from aiokq.fastpath.pure import crc32c_table
 from aiokq.records import compression
 from aiokq.records.codecs import RecordCodecs
+from tests import cores
 
-if importlib.util.find_spec("aiokq._compiled") is None:
-    pytest.skip("aiokq._compiled is not built", allow_module_level=True)
-
-from aiokq import _compiled as compiled
-
+compiled, pure = cores.core("compiled"), cores.core("pure")
 CORES = (compiled, pure)
 CODECS = RecordCodecs()
 # The damage is worth more examples than the profile gives; torture still multiplies them.
@@ -60,9 +54,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 @quick
 def test_checksums_agree(data: bytes, value: int) -> None:
     """CRC-32C from any start value; murmur2 of any key."""
-    assert (
-        compiled.crc32c(data, value) == pure.crc32c(data, value) == _pure.crc32c_table(data, value)
-    )
+    assert compiled.crc32c(data, value) == pure.crc32c(data, value) == crc32c_table(data, value)
     assert compiled.murmur2(data) == pure.murmur2(data)
     assert compiled.partition_for_key(data, 97) == pure.partition_for_key(data, 97)
 
@@ -112,7 +104,7 @@ class Clock:
 class Side:
     """One core's accumulator, driven step by step; `log` is all that can be seen of it."""
 
-    def __init__(self, core: ModuleType, options: dict[str, Any]) -> None:
+    def __init__(self, core: SimpleNamespace, options: dict[str, Any]) -> None:
         self.log: list[Any] = []
         self.batches: list[Any] = []
         self.deliveries: list[Any] = []
@@ -343,7 +335,7 @@ def state(cursor: Any) -> tuple[Any, ...]:
     )
 
 
-def read(core: ModuleType, data: bytes, plan: list[Any], options: dict[str, Any]) -> list[Any]:
+def read(core: SimpleNamespace, data: bytes, plan: list[Any], options: dict[str, Any]) -> list[Any]:
     """Everything that can be seen of a cursor while `plan` is carried out."""
     cursor = core.Cursor("t", 0, data, codecs=CODECS, max_batch_bytes=1 << 20, **options)
     log: list[Any] = [state(cursor)]

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from aiokq.broker.log import names
 from aiokq.broker.log.inspection.verifying import verify
-from aiokq.fastpath import OFFSET_MAP_ENTRY, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.broker import OFFSET_MAP_ENTRY
 from aiokq.records.control import ControlType
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted

@@ -5,12 +5,10 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-import aiokq._compiled as compiled
-import aiokq._core as pure
 from aiokq.core.errors import CorruptRecord, RecordTooLarge, UnsupportedCompressionType
 from aiokq.fastpath import crc32c
 from aiokq.records.codecs import RecordCodecs
@@ -18,6 +16,7 @@ from aiokq.records.compression import compress
 from aiokq.records.header import HEADER_SIZE, read_header
 from aiokq.records.legacy import decode_message_set, downconvert, encode_message_set, upconvert
 from aiokq.records.record import RawRecord, encode_batch, iter_records
+from tests import cores
 
 Read = Callable[[bytes], object]
 
@@ -51,19 +50,21 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
-def cursor_readers(core: ModuleType) -> dict[str, Read]:
-    def cursor(data: bytes) -> object:
+def cursor_readers(name: str) -> dict[str, Read]:
+    core = cores.core(name)
+
+    def cursor(data: bytes) -> Any:
         return core.Cursor(
             "t", 0, data, start_offset=0, codecs=RecordCodecs(), max_batch_bytes=LIMIT
         )
 
     return {
-        f"{core.__name__} take": lambda data: cursor(data).take(10**9),  # type: ignore[attr-defined]
-        f"{core.__name__} columns": lambda data: cursor(data).columns(),  # type: ignore[attr-defined]
+        f"{name} take": lambda data: cursor(data).take(10**9),
+        f"{name} columns": lambda data: cursor(data).columns(),
     }
 
 
-CURSORS: dict[str, Read] = {**cursor_readers(compiled), **cursor_readers(pure)}
+CURSORS: dict[str, Read] = {**cursor_readers("compiled"), **cursor_readers("pure")}
 BATCH_READERS: dict[str, Read] = {
     **CURSORS,
     "iter_records": lambda data: list(iter_records(data, read_header(data), limit=LIMIT)),

@@ -12,13 +12,12 @@ import enum
 import importlib
 import inspect
 import math
-import os
 import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +46,7 @@ from aiokq.core.signal import Signal
 from aiokq.producer import producer as producer_module
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.wire import ApiVersionsRequest
+from tests import cores
 from tests.sim.harness.simulation import Simulation, run
 
 NAN, INF = math.nan, math.inf
@@ -104,7 +104,7 @@ EPOCH = _ints(-1, INT32_MAX)
 class World:
     """One of each client, on an embedded broker."""
 
-    def __init__(self, core: ModuleType, kafka: EmbeddedCluster, cluster: Cluster) -> None:
+    def __init__(self, core: SimpleNamespace, kafka: EmbeddedCluster, cluster: Cluster) -> None:
         self.core = core
         self.kafka = kafka
         self.cluster = cluster
@@ -500,8 +500,8 @@ NATIVE = {"Deliveries", "Delivery", "Record", "RecordColumns", "RecordMetadata"}
 
 
 def _native_arguments(names: set[str]) -> Iterator[str]:
-    stub = Path(producer_module.__file__).parents[1] / "_core.pyi"
-    for node in ast.parse(stub.read_text()).body:
+    stubs = (Path(aiokq.__file__).parent / "fastpath").rglob("*.pyi")
+    for node in (node for stub in stubs for node in ast.parse(stub.read_text()).body):
         if isinstance(node, ast.ClassDef) and node.name in names:
             for method in node.body:
                 if not isinstance(method, ast.FunctionDef):
@@ -565,15 +565,10 @@ def test_no_class_is_left_out_that_there_is_not() -> None:
     assert set(aiokq.__all__) >= (MADE_BY_AIOKQ | CALLED_BY_AIOKQ | CHECKED_WHERE_USED)
 
 
-@pytest.fixture(params=["aiokq._compiled", "aiokq._core"], ids=["compiled", "pure"])
-def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(params=cores.NAMES)
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The core that the producer is given."""
-    try:
-        module = importlib.import_module(request.param)
-    except ImportError:
-        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
-            raise
-        pytest.skip("aiokq._compiled is not built")
+    module = cores.core(request.param)
 
     def accumulator(**options: Any) -> Any:
         guard = module.LoopGuard(options["guard"].require)  # the other core's may be the default
@@ -590,7 +585,9 @@ async def _called(call: Call, world: World, value: object) -> None:
 
 
 @pytest.mark.parametrize("name", [*TABLE, *INSIDE_VALUES])
-def test_a_number_is_taken_to_its_ends_and_refused_past_them(name: str, core: ModuleType) -> None:
+def test_a_number_is_taken_to_its_ends_and_refused_past_them(
+    name: str, core: SimpleNamespace
+) -> None:
     """Past them it was an OverflowError inside, an endless wait, or no request at all."""
     kind, call = {**TABLE, **INSIDE_VALUES}[name]
     if name == "EmbeddedCluster.run(timeout)":

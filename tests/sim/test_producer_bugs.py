@@ -5,24 +5,25 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
-import importlib
 import logging
-import os
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import aiokq
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition
+from aiokq.fastpath.units import extensions
 from aiokq.producer import outbox, pipeline, queue, sealing, spread, topics
 from aiokq.producer import producer as producer_module
 from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
 from aiokq.producer.producer import Producer
+from tests import cores
 from tests.sim.producer_world import producer, simulate
 
 DELIVERY_TIMEOUT = 5.0
@@ -46,24 +47,19 @@ class Fuse:
             raise Boom("a bug")
 
 
-Wire = Callable[[Fuse, pytest.MonkeyPatch, ModuleType], dict[str, Any]]
+Wire = Callable[[Fuse, pytest.MonkeyPatch, SimpleNamespace], dict[str, Any]]
 """Puts the fuse into a producer to be made; gives settings that it needs."""
 
 
-@pytest.fixture(params=["aiokq._compiled", "aiokq._core"], ids=["compiled", "pure"])
-def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(params=cores.NAMES)
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The core that the producer is given."""
-    try:
-        module = importlib.import_module(request.param)
-    except ImportError:
-        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
-            raise
-        pytest.skip("aiokq._compiled is not built")
+    module = cores.core(request.param)
     monkeypatch.setattr(producer_module, "Accumulator", partial(_accumulator, module))
     return module
 
 
-def _accumulator(core: ModuleType, **options: Any) -> Any:
+def _accumulator(core: SimpleNamespace, **options: Any) -> Any:
     guard = core.LoopGuard(options["guard"].require)  # the other core's may be the default
     return core.Accumulator(**{**options, "guard": guard})
 
@@ -71,7 +67,7 @@ def _accumulator(core: ModuleType, **options: Any) -> Any:
 def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> Wire:
     """A callback that the core is constructed with."""
 
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         def accumulator(**options: Any) -> Any:
             call = options[name]
 
@@ -89,7 +85,7 @@ def _argument(name: str, *, concerns: Callable[..., bool] = lambda *_: True) -> 
 
 
 def _clock(method: str) -> Wire:
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         class Clock:
             def __init__(self, clock: Any) -> None:
                 self._clock = clock
@@ -116,7 +112,7 @@ def _clock(method: str) -> Wire:
 def _method(owner: Any, name: str, topic: Callable[..., str] | None, **settings: Any) -> Wire:
     """A method, or a function of a module; `topic` finds out of its arguments whose call it is."""
 
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         call = getattr(owner, name)
 
         def broken(*args: Any, **options: Any) -> Any:
@@ -131,7 +127,7 @@ def _method(owner: Any, name: str, topic: Callable[..., str] | None, **settings:
 
 
 def _hook(stage: str) -> Wire:
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         class Broken(Interceptor):
             pass
 
@@ -147,7 +143,7 @@ def _hook(stage: str) -> Wire:
 
 
 def _user(setting: str) -> Wire:
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         def call(*args: Any) -> Any:
             # A plain callable is not told the topic: the values of "good" say it.
             if args[-1] != b"good" * 80:
@@ -172,7 +168,7 @@ class ChoosesByTopic:
 
 
 def _both(*wires: Wire) -> Wire:
-    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: ModuleType) -> dict[str, Any]:
+    def wire(fuse: Fuse, patch: pytest.MonkeyPatch, core: SimpleNamespace) -> dict[str, Any]:
         settings: dict[str, Any] = {}
         for each in wires:
             settings |= each(fuse, patch, core)
@@ -206,7 +202,7 @@ CALLS_OUT: dict[str, Wire] = {
         queue.PartitionQueue, "batch_full", lambda queue, _: str(queue.topic)
     ),
 }
-"""What the core calls while records are taken and ended, by the text of the call in _core.py."""
+"""What the core calls while records are taken and ended, by the text of the call."""
 
 AROUND_THE_CORE: dict[str, Wire] = {
     "opened": _method(outbox.Outbox, "opened", lambda _, queue, batch: str(queue.topic)),
@@ -261,7 +257,10 @@ async def send_all(p: Producer) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize("where", [*CALLS_OUT, *AROUND_THE_CORE])
 def test_a_bug_ends_its_own_records_and_no_others(
-    where: str, core: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    where: str,
+    core: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One call that raised left records without an outcome, or ended the whole producer."""
     fuse = Fuse()
@@ -335,7 +334,7 @@ def test_a_bug_that_comes_with_each_topic_is_logged_once(
 
 
 def test_records_behind_an_impossible_partition_have_an_outcome(
-    core: ModuleType, caplog: pytest.LogCaptureFixture
+    core: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Past int32 it was an OverflowError when metadata came, in the middle of placing them all."""
 
@@ -361,7 +360,7 @@ def test_records_behind_an_impossible_partition_have_an_outcome(
     assert not caplog.messages
 
 
-def test_a_done_callback_that_raises_keeps_none_from_the_others(core: ModuleType) -> None:
+def test_a_done_callback_that_raises_keeps_none_from_the_others(core: SimpleNamespace) -> None:
     """As with a future of asyncio's: the loop is told, and goes on."""
 
     async def body(world: Any, kafka: Any) -> None:
@@ -411,16 +410,17 @@ HERE = {"fn", "self.clock.timestamp_ms", "wait.context.run"}
 GUARD = {"guard.check"}
 """Called first of all, to raise: tests/unit/fastpath/test_guard.py."""
 
-INSIDE = {"_crc32c", "error.with_traceback", "kind"}
+INSIDE = {"error.with_traceback", "kind"}
 """Nobody else's; `kind` is an exception's class, for throw()."""
 
 
 def test_each_call_out_of_the_core_has_a_test() -> None:
     """A new one is to be added above, with a bug in it."""
-    path = Path(outbox.__file__).parents[1] / "_core.py"
-    tree = ast.parse(path.read_text())
+    package = Path(aiokq.__file__).parent
+    paths = [package / path for name, path in extensions() if ".broker." not in name]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     own, imported, called = set(), {"cython"}, set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             own.add(node.name)
         elif isinstance(node, ast.ImportFrom | ast.Import):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aiokq import _missing_core
+from aiokq.fastpath import missing
+from aiokq.fastpath.units import UNITS, extensions
+from tests import cores
 
 ROOT = Path(__file__).resolve().parents[2]
 INHERITED = {
@@ -18,7 +20,7 @@ INHERITED = {
     for name, value in os.environ.items()
     if not name.startswith(("AIOKQ_", "KAFKA_", "PYTHONWARNINGS"))
 }
-NOT_BUILT = "import sys; sys.modules['aiokq._compiled'] = None; "
+NOT_BUILT = "import sys; sys.modules['aiokq.fastpath._shared'] = None; "
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -46,8 +48,8 @@ def test_a_core_that_is_there_and_broken_gives_its_reason() -> None:
         "import sys, importlib.abc\n"
         "class Broken(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'aiokq._compiled':\n"
-        "            raise ImportError('_compiled.so: wrong ELF class')\n"
+        "        if name == 'aiokq.fastpath._shared':\n"
+        "            raise ImportError('_shared.so: wrong ELF class')\n"
         "sys.meta_path.insert(0, Broken())\n"
         "import aiokq.fastpath"
     )
@@ -58,11 +60,11 @@ def test_a_source_tree_beside_an_editable_installation_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was said that there was no compiler. What runs the tests is such an installation."""
-    if not list((ROOT / "aiokq").glob("_compiled.*.so")):
-        pytest.skip("aiokq._compiled is not built")
-    monkeypatch.setattr(_missing_core, "HERE", tmp_path / "aiokq")
-    missing = ImportError("no such module", name="aiokq._compiled")
-    reason, remedy = _missing_core.reason_and_remedy(missing)
+    if not cores.BUILT:
+        pytest.skip("the compiled core is not built")
+    monkeypatch.setattr(missing, "HERE", tmp_path / "aiokq")
+    error = ImportError("no such module", name="aiokq.fastpath._shared")
+    reason, remedy = missing.reason_and_remedy(error)
     assert f"the source tree {tmp_path}, imported in place of" in reason
     assert f"package in {ROOT}" in reason
     assert "pip install --editable ." in remedy
@@ -92,10 +94,28 @@ def test_the_broker_on_a_machine_without_a_compiler_starts() -> None:
     assert done.stderr.count("RuntimeWarning") == 1
 
 
-def test_the_contents_of_the_core_name_its_parts_in_order() -> None:
-    """Four thousand lines, and the list that leads through them is of an older file."""
-    source = (ROOT / "aiokq" / "_core.py").read_text()
-    parts = re.findall(r"^# -{20,} (.+)$", source, re.MULTILINE)
-    contents = source[: source.index("from __future__")]
-    listed = re.findall(r"^    (\w[\w ]*?)  +\S", contents, re.MULTILINE)
-    assert listed == parts
+def test_the_contents_of_a_part_name_its_sections_in_order() -> None:
+    """The list that leads through a thousand lines is not to be that of an older file."""
+    listed_parts = 0
+    for _, path in extensions():
+        source = (ROOT / "aiokq" / path).read_text()
+        sections = re.findall(r"^# -{20,} (.+)$", source, re.MULTILINE)
+        assert sections.pop() == "at import", path
+        contents = source[: source.index("from __future__")]
+        listed = re.findall(r"^    (\w[\w' ]*?)  +\S", contents, re.MULTILINE)
+        assert listed == sections, path
+        listed_parts += bool(listed)
+    assert listed_parts > 3
+
+
+def test_no_part_is_longer_than_a_reader_bears() -> None:
+    """What the next cut would cost stands in docs/adr/0008-compiled-units.md."""
+    for _, path in extensions():
+        assert len((ROOT / "aiokq" / path).read_text().splitlines()) <= 1500, path
+
+
+def test_the_contents_of_the_package_name_its_units() -> None:
+    """And every unit is a package of that name, the shared one but for itself."""
+    source = (ROOT / "aiokq" / "fastpath" / "__init__.py").read_text()
+    listed = re.findall(r"^    aiokq\.fastpath\.?(\w*)  ", source, re.MULTILINE)
+    assert listed == list(UNITS)

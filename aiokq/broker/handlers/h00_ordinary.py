@@ -20,7 +20,7 @@ from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, re
 from aiokq.broker.log.appending import OrdinaryAppend
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import BrokerError
-from aiokq.fastpath import read_produced
+from aiokq.fastpath.broker import read_produced
 from aiokq.records.header import BatchHeader
 from aiokq.wire.frames import encode_response
 from aiokq.wire.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.partitions import Partition
-    from aiokq.fastpath import ProducedBatch
+    from aiokq.fastpath.broker import ProducedBatch
     from aiokq.wire.fields import Fragment
 
 TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppend]]]"

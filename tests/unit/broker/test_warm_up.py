@@ -74,6 +74,8 @@ def test_one_module_is_imported_at_a_time() -> None:
     """Each stands after those that it needs, so that the loop has its turns in between."""
     for name, imported in json.loads(fresh(IMPORTED_ONE_BY_ONE)):
         ours = {module for module in imported if module.startswith("aiokq.")}
+        if name == "aiokq.fastpath.broker":  # with its parts, compiled or not
+            ours = {module for module in ours if not module.startswith(f"{name}.")}
         assert ours <= {name}, f"before {name}: {ours - {name}}"
 
 

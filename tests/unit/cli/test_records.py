@@ -7,7 +7,7 @@ import json
 import pytest
 
 from aiokq.cli.records import Format, Parts, formatter, shown, unescaped
-from aiokq.fastpath import Record
+from aiokq.fastpath.consume import Record
 
 
 def record(

@@ -9,7 +9,7 @@ import pytest
 from aiokq.cli.output import Output
 from aiokq.cli.tally import Tally
 from aiokq.core.errors import ConnectionLost, KafkaStorage
-from aiokq.fastpath import RecordMetadata
+from aiokq.fastpath.produce import RecordMetadata
 
 
 def tally(*, as_json: bool = False, show_offsets: bool = False) -> Tally:

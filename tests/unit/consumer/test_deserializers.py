@@ -13,7 +13,8 @@ from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.deserializers import MakeDeserializer, record_deserializer
 from aiokq.consumer.handover import Handover
 from aiokq.consumer.settings import ConsumerSettings
-from aiokq.fastpath import Cursor, Record, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.consume import Cursor, Record
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.record import RawRecord, encode_batch
 

@@ -9,7 +9,8 @@ import pytest
 from aiokq.consumer.buffers import extent
 from aiokq.consumer.inflate import MOST_BYTES, inflate, wants_inflating
 from aiokq.core.errors import CorruptRecord
-from aiokq.fastpath import Cursor, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.consume import Cursor
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from aiokq.records.header import iter_headers

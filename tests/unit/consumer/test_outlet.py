@@ -14,7 +14,8 @@ from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import Reader
 from aiokq.core.errors import Closed, OffsetOutOfRange, TopicAuthorization
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Record, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.consume import Record
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.record import RawRecord, encode_batch
 

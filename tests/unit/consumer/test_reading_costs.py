@@ -18,7 +18,8 @@ from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import Reader
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import Cursor, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.consume import Cursor
 from aiokq.records import compression
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.record import RawRecord, encode_batch

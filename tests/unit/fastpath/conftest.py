@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
 from aiokq.core.types import Buffer
-from aiokq.fastpath import Accumulator, Batch, Route
+from aiokq.fastpath.produce import Accumulator, Batch, Route
 from aiokq.records import compression
+from tests import cores
 
 
 class Owner:
@@ -31,7 +30,7 @@ class Owner:
 class Bench:
     """An accumulator, topic "t" with its partitions, and the owner of all its slots."""
 
-    def __init__(self, core: ModuleType, partitions: int, **settings: object) -> None:
+    def __init__(self, core: SimpleNamespace, partitions: int, **settings: object) -> None:
         defaults = {"batch_size": 16384, "buffer_memory": 1 << 20, "max_record_bytes": 1 << 20}
         self.accumulator: Accumulator = core.Accumulator(**{**defaults, **settings})
         self.owner = Owner()
@@ -73,23 +72,14 @@ class Codecs:
         raise AssertionError("no legacy batch expected")
 
 
-def load(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
-            raise
-        pytest.skip("aiokq._compiled is not built: python setup.py build_ext --inplace")
-
-
-@pytest.fixture(params=["aiokq._compiled", "aiokq._core"], ids=["compiled", "pure"])
-def core(request: pytest.FixtureRequest) -> ModuleType:
+@pytest.fixture(params=cores.NAMES)
+def core(request: pytest.FixtureRequest) -> SimpleNamespace:
     """The core, once compiled and once pure."""
-    return load(request.param)
+    return cores.core(request.param)
 
 
 @pytest.fixture
-def bench(core: ModuleType) -> Callable[..., Bench]:
+def bench(core: SimpleNamespace) -> Callable[..., Bench]:
     """Makes a Bench: bench(partitions=1, **settings)."""
     return lambda partitions=1, **settings: Bench(core, partitions, **settings)
 
@@ -105,7 +95,7 @@ def codecs() -> Codecs:
 
 
 @pytest.fixture
-def encode(core: ModuleType) -> Callable[..., bytes]:
+def encode(core: SimpleNamespace) -> Callable[..., bytes]:
     """One batch as a broker would serve it: encode(records, base_offset=0, **stamp)."""
 
     def make(
@@ -130,7 +120,7 @@ def encode(core: ModuleType) -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def cursor(core: ModuleType, codecs: Codecs) -> Callable[..., object]:
+def cursor(core: SimpleNamespace, codecs: Codecs) -> Callable[..., object]:
     """Makes a Cursor over partition t-0: cursor(data, start_offset=0, **options)."""
 
     def make(data: Buffer, start_offset: int = 0, **options: object) -> object:

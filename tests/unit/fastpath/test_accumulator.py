@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +21,7 @@ from aiokq.core.errors import (
 Make = Callable[..., object]
 
 
-def test_a_key_goes_where_java_puts_it(bench: Make, core: ModuleType) -> None:
+def test_a_key_goes_where_java_puts_it(bench: Make, core: SimpleNamespace) -> None:
     """Clients of other makes look for a key in the same partition."""
     made = bench(5)
     for n in range(200):
@@ -88,7 +88,7 @@ def test_ignore_keys_partitions_keyed_records_like_the_others(bench: Make) -> No
     assert len({made.append("t", b"v", b"k%d" % n).partition for n in range(50)}) == 1
 
 
-def test_a_grown_topic_uses_its_new_partitions(bench: Make, core: ModuleType) -> None:
+def test_a_grown_topic_uses_its_new_partitions(bench: Make, core: SimpleNamespace) -> None:
     """After PartitionsAdded a key's partition is that of the new count, as in Java."""
     made = bench(1)
     made.append("t", b"v", b"a")
@@ -331,7 +331,7 @@ def test_a_closed_accumulator_refuses_records(bench: Make) -> None:
     assert len(made.opened[0]) == 1
 
 
-def test_records_of_an_unknown_topic_wait_in_order(bench: Make, core: ModuleType) -> None:
+def test_records_of_an_unknown_topic_wait_in_order(bench: Make, core: SimpleNamespace) -> None:
     """They keep their order, their partition and their age when the metadata comes."""
     asked: list[str] = []
     made = bench(0, on_unknown_topic=asked.append)

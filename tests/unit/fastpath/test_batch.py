@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -246,7 +246,7 @@ def test_failures_nobody_saw_are_counted(bench: Make) -> None:
     assert batch.unobserved == 3
 
 
-def test_batches_and_deliveries_are_not_made_by_hand(core: ModuleType) -> None:
+def test_batches_and_deliveries_are_not_made_by_hand(core: SimpleNamespace) -> None:
     """Without an accumulator behind them they would crash."""
     for kind in (core.Batch, core.Delivery, core.Deliveries):
         with pytest.raises(TypeError):

@@ -1,57 +1,118 @@
-"""Which core is in use, and whether it was built from these sources."""
+"""Which core is in use, whether it was built from these sources, and what loads which unit."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
-from aiokq import _core, fastpath
-from aiokq._source_hash import SOURCES, source_hash
+from aiokq import fastpath
+from aiokq.fastpath import pure
+from aiokq.fastpath.loading import load
+from aiokq.fastpath.produce import states
+from aiokq.fastpath.units import UNITS, extensions, source_hash, sources
+from tests import cores
 
-PACKAGE = Path(fastpath.__file__).parent
-
-
+PACKAGE = Path(fastpath.__file__).parent.parent
 INHERITED = {name: value for name, value in os.environ.items() if not name.startswith("AIOKQ_")}
+NAMES = [name for name, _ in extensions()]
+pytestmark = pytest.mark.build_independent  # each test says itself which core it is about
+built = pytest.mark.skipif(not cores.BUILT, reason="the compiled core is not built")
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, *, cwd: Path = PACKAGE.parent, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
-        cwd=PACKAGE.parent,
+        cwd=cwd,
         env={**INHERITED, **environment},
     )
 
 
-def test_the_compiled_core_is_built_from_these_sources() -> None:
-    """An edit must not run stale code: python setup.py build_ext --inplace."""
-    if importlib.util.find_spec("aiokq._compiled") is None:
-        pytest.skip("not built")
-    from aiokq import _compiled
+def file_of(name: str, package: Path) -> Path:
+    return package / (name.removeprefix("aiokq.").replace(".", "/") + EXTENSION_SUFFIXES[0])
 
-    assert source_hash(PACKAGE) == _compiled.SOURCE_HASH
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package with what is built, in a directory of its own, to be damaged."""
+    shutil.copytree(PACKAGE, tmp_path / "aiokq", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "aiokq"
+
+
+@built
+def test_the_compiled_core_is_built_from_these_sources() -> None:
+    """An edit must not run stale code: make setup."""
+    assert load("", True)["SOURCE_HASH"] == source_hash(PACKAGE)
     assert not fastpath.stale()
 
 
-def test_the_hash_covers_every_source_of_the_core(tmp_path: Path) -> None:
-    """An edit of the header alone is an edit; a wheel without sources is not stale."""
-    for name in SOURCES:
-        (tmp_path / name).write_bytes((PACKAGE / name).read_bytes())
-    assert source_hash(tmp_path) == source_hash(PACKAGE)
-    for name in SOURCES:
-        before = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(before + b"\n")
-        assert source_hash(tmp_path) != source_hash(PACKAGE)
-        (tmp_path / name).write_bytes(before)
-    (tmp_path / SOURCES[0]).unlink()
-    assert source_hash(tmp_path) == ""
+def test_an_edit_of_any_source_changes_the_hash(tmp_path: Path) -> None:
+    """Of a part, of its C types or of a header alone; where sources are missing there is none."""
+    copied = tmp_path / "aiokq"
+    for path in sources(PACKAGE):
+        target = copied / path.relative_to(PACKAGE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    assert source_hash(copied) == source_hash(PACKAGE)
+    for path in sources(copied):
+        before = path.read_bytes()
+        path.write_bytes(before + b"\n")
+        assert source_hash(copied) != source_hash(PACKAGE), path
+        path.write_bytes(before)
+    (copied / "fastpath" / "shared.py").unlink()
+    assert source_hash(copied) == ""
+
+
+def test_the_hash_covers_every_file_that_the_compiler_reads() -> None:
+    """A part that is missing in the list of units would be compiled by nobody."""
+    folder = PACKAGE / "fastpath"
+    compiled = {
+        path
+        for path in folder.rglob("*.py")
+        if re.search(r"^    SOURCE_HASH: str = AIOKQ_SOURCE_HASH", path.read_text(), re.MULTILINE)
+    }
+    assert compiled
+    assert set(sources(PACKAGE)) == compiled | {*folder.rglob("*.pxd"), *folder.rglob("*.h")}
+    types = {path.with_name(f"_{path.stem}.pxd") for path in compiled if path.stem != "produced"}
+    assert types == {*folder.rglob("_*.pxd")}
+
+
+def test_make_builds_again_after_an_edit_of_any_source() -> None:
+    """A header that `make setup` does not know runs stale code until something else is edited."""
+    done = subprocess.run(
+        ["make", "--print-data-base", "--question", "setup"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PACKAGE.parent,
+    )
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(".cache/stamps/build:")]
+    needed = {path.relative_to(PACKAGE.parent).as_posix() for path in sources(PACKAGE)}
+    assert needed <= set(line.split())
+
+
+def test_the_numbers_of_the_pure_core_are_those_of_the_compiled_one() -> None:
+    """They stand in a .pxd for the one, in a module for the other."""
+    for path, module in (("produce/states.pxd", states), ("native.pxd", pure)):
+        text = (PACKAGE / "fastpath" / path).read_text()
+        enums = re.findall(r"^cdef enum:\n((?:    .+\n)+)", text, re.MULTILINE)
+        assert enums
+        for enum in enums:
+            value = -1
+            for name, given in re.findall(r"(\w+)(?: = (\d+))?\n", enum):
+                value = int(given) if given else value + 1
+                assert getattr(module, name) == value, name
 
 
 def test_the_pure_core_can_be_forced() -> None:
@@ -63,7 +124,7 @@ def test_the_pure_core_can_be_forced() -> None:
 def test_a_silently_pure_install_can_be_refused() -> None:
     """AIOKQ_REQUIRE_COMPILED=1 in CI."""
     code = (
-        "import sys; sys.modules['aiokq._compiled'] = None\n"
+        "import sys; sys.modules['aiokq.fastpath._shared'] = None\n"
         "from aiokq import fastpath; print(fastpath.COMPILED)"
     )
     assert run(code).stdout.strip() == "False"
@@ -72,25 +133,165 @@ def test_a_silently_pure_install_can_be_refused() -> None:
     assert "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr
 
 
-def test_both_cores_say_what_they_are() -> None:
-    """And have the same public names."""
-    assert _core.COMPILED is False
-    for name in fastpath.__all__:
-        assert hasattr(fastpath, name)
-    if importlib.util.find_spec("aiokq._compiled") is not None:
-        from aiokq import _compiled
+@pytest.mark.parametrize("unit", UNITS)
+def test_both_cores_have_the_same_names(unit: str) -> None:
+    """And the unit gives them."""
+    names = load(unit, False).keys()
+    face = __import__(f"aiokq.fastpath.{unit}".rstrip("."), fromlist=["x"])
+    assert names == {name for name in face.__all__ if name in names}
+    assert names >= set(face.__all__) - {
+        "COMPILED",
+        "MISSING",
+        "restore_metadata",
+        "restore_record",
+        "stale",
+    }
+    if cores.BUILT:
+        assert load(unit, True).keys() == names
 
-        assert _compiled.COMPILED is True
-        for name in set(fastpath.__all__) & set(dir(_core)):
-            assert hasattr(_compiled, name)
+
+COMPILER = """#!/bin/sh
+case "$*" in *bad.c*) echo "no such instruction" >&2; exit 1 ;; esac
+exec gcc "$@"
+"""
+
+
+@built
+@pytest.mark.timeout(300)  # three runs of a compiler
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_a_part_that_does_not_compile_takes_the_others_with_it(tmp_path: Path) -> None:
+    """The wheel would have a mixture in it, which nobody can import."""
+    package = tmp_path / "aiokq" / "fastpath"
+    package.mkdir(parents=True)
+    shutil.copy(PACKAGE.parent / "setup.py", tmp_path)
+    units = (PACKAGE / "fastpath" / "units.py").read_text()
+    two = re.sub(r"^UNITS: .*?^}", 'UNITS = {"": ("good", "bad")}', units, flags=re.S | re.M)
+    (package / "units.py").write_text(two)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    for part in ("good", "bad"):
+        (package / f"{part}.py").write_text("NUMBER = 1\n")
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+
+    def build(**environment: str) -> tuple[int, str, int]:
+        """The exit status, what was said, and how many extensions there are then."""
+        done = subprocess.run(
+            [sys.executable, "setup.py", "build_ext", "--build-lib", "built"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**INHERITED, **environment},
+        )
+        return done.returncode, done.stderr, len([*tmp_path.rglob("*.so")])
+
+    status, _, extensions = build()
+    assert (status, extensions) == (0, 2)
+    status, said, extensions = build(CC=str(compiler))
+    assert (status, extensions) == (0, 0)
+    assert "the compiled core was not built" in said
+    status, _, _ = build(CC=str(compiler), AIOKQ_REQUIRE_COMPILED="1")
+    assert status != 0
+
+
+@built
+@pytest.mark.parametrize("name", NAMES)
+def test_a_core_of_which_a_part_is_missing_is_refused(copy: Path, name: str) -> None:
+    """The rest would be over classes of another life: it names the file, and what to do."""
+    file = file_of(name, copy)
+    file.unlink()
+    done = run("import aiokq.fastpath", cwd=copy.parent)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert f"{file.relative_to(copy.parent)} is missing" in line
+    assert "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1" in line
+    assert run("import aiokq.fastpath", cwd=copy.parent, AIOKQ_PURE="1").returncode == 0
+
+
+@built
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_a_part_of_another_build_is_refused(copy: Path, name: str) -> None:
+    """Its classes may have other fields. It is another build by its hash, which is all that the
+    part that was changed here has of another one."""
+    file = file_of(name, copy)
+    ours = str(load("", True)["SOURCE_HASH"]).encode()
+    assert file.read_bytes().count(ours) == 1
+    file.write_bytes(file.read_bytes().replace(ours, b"0" * len(ours)))
+    unit = name.split(".")[2]
+    done = run(f"import aiokq.fastpath.{unit}", cwd=copy.parent)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ImportError")
+    assert f"{file.relative_to(copy.parent)} was built from other sources than" in line
+    assert "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1" in line
+    others = [other for other in UNITS if other != unit]
+    code = ";".join(f"import {f'aiokq.fastpath.{other}'.rstrip('.')}" for other in others)
+    assert run(code, cwd=copy.parent).returncode == 0
+
+
+@built
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_a_part_that_cannot_be_loaded_is_named(copy: Path, name: str) -> None:
+    """What the dynamic linker says of it is of little help to who has to install it again."""
+    file = file_of(name, copy)
+    file.write_bytes(b"no extension")
+    done = run(f"import aiokq.fastpath.{name.split('.')[2]}", cwd=copy.parent)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ImportError")
+    assert f"{file.relative_to(copy.parent)} was built from other sources than" in line
+
+
+LOADED = "print(*sorted(name for name in sys.modules if name.startswith('aiokq.fastpath')))"
+
+
+def units_loaded(imports: str, **environment: str) -> set[str]:
+    """The units that a process has loaded after these imports, the shared one left out."""
+    done = run(f"import sys\n{imports}\n{LOADED}", **environment)
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[2] for name in done.stdout.split() if name.count(".") >= 2} & {*UNITS}
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize(
+    ("imports", "units"),
+    [
+        ("import aiokq.fastpath", set()),
+        ("import aiokq.fastpath.produce", {"produce"}),
+        ("import aiokq.fastpath.consume", {"consume"}),
+        ("import aiokq.fastpath.broker", {"broker"}),
+        ("from aiokq import Producer", {"produce"}),
+    ],
+)
+def test_a_process_loads_only_the_units_that_it_uses(
+    imports: str, units: set[str], pure: str
+) -> None:
+    """A broker encodes no records, and a producer cleans no logs."""
+    if pure == "0" and not cores.BUILT:
+        pytest.skip("the compiled core is not built")
+    assert units_loaded(imports, AIOKQ_PURE=pure) == units
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_the_broker_loads_its_own_unit_only(pure: str) -> None:
+    """Every module of it, also those that it imports late."""
+    if pure == "0" and not cores.BUILT:
+        pytest.skip("the compiled core is not built")
+    modules = [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in sorted((PACKAGE / "broker").rglob("*.py"))
+    ]
+    code = "\n".join(f"import {module.removesuffix('.__init__')}" for module in modules)
+    assert units_loaded(code, AIOKQ_PURE=pure) == {"broker"}
 
 
 def test_the_core_needs_neither_cython_nor_pyarrow_to_run() -> None:
     """Cython is a build requirement; pyarrow is loaded by to_arrow()."""
     code = (
         "import sys\n"
-        "from aiokq import fastpath\n"
+        "import aiokq.fastpath.produce, aiokq.fastpath.consume, aiokq.fastpath.broker\n"
         "print(sorted({'Cython', 'cython', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )
-    for pure in ("0", "1"):
-        assert run(code, AIOKQ_PURE=pure).stdout.strip() == "[]"
+    for forced in ("0", "1"):
+        assert run(code, AIOKQ_PURE=forced).stdout.strip() == "[]"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
-from aiokq import _pure as pure
+from aiokq.fastpath import pure
 
 # RFC 3720, appendix B.4, and the check value of the CRC catalogue.
 CRC_ANSWERS = [
@@ -31,18 +31,18 @@ MURMUR2_ANSWERS = [
 
 
 @pytest.mark.parametrize(("data", "crc"), CRC_ANSWERS)
-def test_crc32c_gives_the_published_answers(core: ModuleType, data: bytes, crc: int) -> None:
+def test_crc32c_gives_the_published_answers(core: SimpleNamespace, data: bytes, crc: int) -> None:
     """A wrong checksum makes every broker refuse every batch."""
     assert core.crc32c(data) == crc
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_crc32c_takes_every_kind_of_buffer(core: ModuleType, kind: type) -> None:
+def test_crc32c_takes_every_kind_of_buffer(core: SimpleNamespace, kind: type) -> None:
     """Received frames are memoryviews, appended ones bytearrays."""
     assert core.crc32c(kind(b"123456789")) == 0xE3069283
 
 
-def test_crc32c_goes_on_where_it_stopped(core: ModuleType) -> None:
+def test_crc32c_goes_on_where_it_stopped(core: SimpleNamespace) -> None:
     """A checksum over fragments equals the one over the whole, at every cut."""
     data = random.Random(1).randbytes(10_000)
     whole = pure.crc32c_table(data)
@@ -51,7 +51,7 @@ def test_crc32c_goes_on_where_it_stopped(core: ModuleType) -> None:
         assert core.crc32c(data[cut:], core.crc32c(data[:cut])) == whole
 
 
-def test_crc32c_is_right_for_every_length_around_its_block_sizes(core: ModuleType) -> None:
+def test_crc32c_is_right_for_every_length_around_its_block_sizes(core: SimpleNamespace) -> None:
     """The three-stream loop, the short one and the tail hand over to each other exactly."""
     data = random.Random(2).randbytes(8_192)
     for length in [*range(0, 420, 5), *range(3_060, 3_090), 6_143, 6_144, 6_145, 8_192]:
@@ -71,18 +71,18 @@ def test_every_crc32c_the_pure_core_may_use_agrees_with_the_table(load: str) -> 
 
 
 @pytest.mark.parametrize(("key", "answer"), MURMUR2_ANSWERS)
-def test_murmur2_gives_javas_answers(core: ModuleType, key: bytes, answer: int) -> None:
+def test_murmur2_gives_javas_answers(core: SimpleNamespace, key: bytes, answer: int) -> None:
     """A key in another partition than Java's breaks the order per key across clients."""
     assert core.murmur2(key) == answer & 0xFFFFFFFF
     assert core.partition_for_key(key, 7) == (answer & 0x7FFFFFFF) % 7
 
 
-def test_an_empty_key_has_a_partition(core: ModuleType) -> None:
+def test_an_empty_key_has_a_partition(core: SimpleNamespace) -> None:
     """b"" is a key, unlike None."""
     assert core.murmur2(b"") == 275646681
 
 
-def test_a_topic_without_partitions_is_refused(core: ModuleType) -> None:
+def test_a_topic_without_partitions_is_refused(core: SimpleNamespace) -> None:
     """A modulo by zero would be a crash in C."""
     with pytest.raises(ValueError, match="at least one partition"):
         core.partition_for_key(b"k", 0)

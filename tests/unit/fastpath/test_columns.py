@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import struct
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -133,7 +133,9 @@ def test_columns_end_with_the_batch_that_fills_them(encode: Make, cursor: Make, 
     assert len(cursor(data).columns(["offset"], 0)) == 10
 
 
-def test_names_that_are_not_utf8_are_replaced(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_names_that_are_not_utf8_are_replaced(
+    core: SimpleNamespace, encode: Make, cursor: Make
+) -> None:
     """Arrow's strings are UTF-8; a record shows such a name the same way."""
     batch = bytearray(encode([(None, b"v", [("name", b"x"), ("ok", b"y")], 1)]))
     at = batch.index(b"name")

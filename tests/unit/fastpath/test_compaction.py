@@ -6,18 +6,13 @@ import random
 
 import pytest
 
-from aiokq import _core
 from aiokq.fastpath import crc32c
 from aiokq.records.header import DELETE_HORIZON_MASK, iter_headers, read_header, verify_crc
 from aiokq.records.record import RawRecord, encode_batch, iter_records
+from tests.cores import cores
 
-try:
-    from aiokq import _compiled
-except ImportError:  # a pure build
-    _compiled = None  # type: ignore[assignment]
-
-CORES = [_core] if _compiled is None else [_core, _compiled]
-NAMES = [core.__name__ for core in CORES]
+CORES = cores()
+NAMES = ["compiled" if core.COMPILED else "pure" for core in CORES]
 SECRET = bytes(range(16))
 
 

@@ -7,7 +7,7 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -39,7 +39,7 @@ def fields(record: object) -> tuple[object, ...]:
     )
 
 
-def patched(batch: bytes, core: ModuleType, **header: int) -> bytes:
+def patched(batch: bytes, core: SimpleNamespace, **header: int) -> bytes:
     """The batch with other header fields and a CRC that fits."""
     data = bytearray(batch)
     places = {
@@ -60,7 +60,7 @@ def patched(batch: bytes, core: ModuleType, **header: int) -> bytes:
     return bytes(data)
 
 
-def control(core: ModuleType, base_offset: int, producer_id: int, kind: ControlType) -> bytes:
+def control(core: SimpleNamespace, base_offset: int, producer_id: int, kind: ControlType) -> bytes:
     """A control batch: one record whose key is (version, type)."""
     key = struct.pack(">hh", 0, kind)
     record = bytes([0, 0, 0]) + bytes([len(key) << 1]) + key + bytes([0, 0])
@@ -162,7 +162,7 @@ def test_a_last_batch_that_is_cut_short_is_left(encode: Make, cursor: Make) -> N
         assert reading.partial_batch_bytes == (0 if cut == 0 else 17 if cut < 17 else len(second))
 
 
-def test_gaps_of_compaction_are_jumped(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_gaps_of_compaction_are_jumped(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
     """A compacted batch keeps its last offset without its last records, or all of them."""
     compacted = patched(encode(simple(3)), core, last_offset_delta=9)
     empty = patched(encode(simple(1), base_offset=10)[:61], core, count=0, length=49)
@@ -174,7 +174,9 @@ def test_gaps_of_compaction_are_jumped(core: ModuleType, encode: Make, cursor: M
     assert reading.position == 11
 
 
-def test_log_append_time_is_one_for_the_batch(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_log_append_time_is_one_for_the_batch(
+    core: SimpleNamespace, encode: Make, cursor: Make
+) -> None:
     """The broker sets it in the header; the records keep the producer's delta."""
     batch = patched(encode(simple(3)), core, attributes=8, max_timestamp=7777)
     assert [(r.timestamp_ms, r.timestamp_type) for r in cursor(batch)] == [(7777, 1)] * 3
@@ -199,7 +201,7 @@ def test_a_bomb_is_capped(encode: Make, cursor: Make) -> None:
     assert reading.position == 0
 
 
-def test_control_batches_are_passed_over(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_control_batches_are_passed_over(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
     """They take an offset each and are no records."""
     data = (
         encode(simple(2))
@@ -213,7 +215,7 @@ def test_control_batches_are_passed_over(core: ModuleType, encode: Make, cursor:
 
 
 def test_read_committed_hides_aborted_transactions(
-    core: ModuleType, encode: Make, cursor: Make
+    core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
     """From an aborted transaction's first offset to its marker, that producer's and no other's."""
 
@@ -251,7 +253,7 @@ def test_read_committed_hides_aborted_transactions(
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
 def test_legacy_messages_are_read_too(
-    core: ModuleType, encode: Make, cursor: Make, magic: int, codec: int
+    core: SimpleNamespace, encode: Make, cursor: Make, magic: int, codec: int
 ) -> None:
     """Old logs and old producers: several entries, then a v2 batch."""
     raw = [RawRecord(n, 1000 + n, b"k%d" % n, b"v%d" % n) for n in range(6)]
@@ -269,7 +271,9 @@ def test_legacy_messages_are_read_too(
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_what_has_no_time_says_so(core: ModuleType, encode: Make, cursor: Make, codec: int) -> None:
+def test_what_has_no_time_says_so(
+    core: SimpleNamespace, encode: Make, cursor: Make, codec: int
+) -> None:
     """Format 0 has none, and Java calls that NoTimestampType, -1; also between other formats."""
 
     def old(first: int, magic: int, timestamp_ms: int) -> bytes:
@@ -324,7 +328,7 @@ def test_the_check_can_be_left_out(encode: Make, cursor: Make) -> None:
 
 
 def test_what_stands_before_a_bad_record_is_handed_over(
-    core: ModuleType, encode: Make, cursor: Make
+    core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
     """Inside a batch as well as between batches, however it is read."""
     bad = patched(encode(simple(5))[:-1], core, length=len(encode(simple(5))) - 13)
@@ -360,7 +364,7 @@ def test_damage_behind_the_stop_offset_is_not_met(encode: Make, cursor: Make) ->
         list(cursor(bytes(data), stop_offset=4, check_crcs=False))
 
 
-def test_headers_that_lie_are_corrupt(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_headers_that_lie_are_corrupt(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
     """Each number of the header, with a CRC that fits."""
     batch = encode(simple(3))
     for lie in (
@@ -389,7 +393,9 @@ def test_headers_that_lie_are_corrupt(core: ModuleType, encode: Make, cursor: Ma
             list(reading)
 
 
-def test_records_that_do_not_rise_are_corrupt(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_records_that_do_not_rise_are_corrupt(
+    core: SimpleNamespace, encode: Make, cursor: Make
+) -> None:
     """A record twice, or beyond the batch's last offset, would move the position wrongly."""
     batch = bytearray(encode([(None, b"a", None, 1), (None, b"b", None, 1)]))
     at = batch.index(b"b") - 3
@@ -411,7 +417,7 @@ def test_batches_that_go_back_are_passed_over(encode: Make, cursor: Make) -> Non
 
 
 def test_damage_gives_corrupt_record_and_nothing_else(
-    core: ModuleType, cursor: Make, encode: Make
+    core: SimpleNamespace, cursor: Make, encode: Make
 ) -> None:
     """Random damage, the CRC made to fit: a typed error or records, never a crash."""
     random_ = random.Random(11)
@@ -477,7 +483,7 @@ def test_skipping_the_rest_of_an_open_batch(encode: Make, cursor: Make) -> None:
     assert reading.position == 10
 
 
-def test_a_record_is_a_value(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_a_record_is_a_value(core: SimpleNamespace, encode: Make, cursor: Make) -> None:
     """Equal, hashable, picklable, and short in a log line."""
     batch = encode([(b"k", b"v" * 1000, [("h", b"x")], 5)])
     (one,), (two,) = cursor(batch), cursor(batch)
@@ -505,7 +511,7 @@ def test_garbage_of_every_length_is_survived(cursor: Make) -> None:
 class CountingCodecs(RecordCodecs):
     """Counts the batches that are decompressed."""
 
-    def __init__(self, core: ModuleType) -> None:
+    def __init__(self, core: SimpleNamespace) -> None:
         super().__init__(core.crc32c)
         self.opened = 0
 
@@ -517,7 +523,7 @@ class CountingCodecs(RecordCodecs):
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("read", range(7))
 def test_a_fork_goes_on_from_where_its_cursor_is(
-    core: ModuleType, encode: Make, read: int, codec: int
+    core: SimpleNamespace, encode: Make, read: int, codec: int
 ) -> None:
     """Each of both at its own pace, and a compressed batch is decompressed for both at once."""
     data = encode(simple(3), codec=codec) + encode(simple(3), base_offset=3, codec=codec)
@@ -536,7 +542,7 @@ def test_a_fork_goes_on_from_where_its_cursor_is(
 
 @pytest.mark.parametrize("stop", range(7))
 def test_a_fork_may_end_before_its_cursor_and_never_behind_it(
-    core: ModuleType, encode: Make, cursor: Make, stop: int
+    core: SimpleNamespace, encode: Make, cursor: Make, stop: int
 ) -> None:
     """Also amid the open batch."""
     whole = cursor(encode(simple(3)) + encode(simple(3), base_offset=3), stop_offset=5)
@@ -548,7 +554,9 @@ def test_a_fork_may_end_before_its_cursor_and_never_behind_it(
     assert [record.offset for record in whole] == [1, 2, 3, 4]
 
 
-def test_a_fork_hides_what_its_cursor_hides(core: ModuleType, encode: Make, cursor: Make) -> None:
+def test_a_fork_hides_what_its_cursor_hides(
+    core: SimpleNamespace, encode: Make, cursor: Make
+) -> None:
     """It has met the markers that its cursor has met."""
 
     def of_a_transaction(base_offset: int) -> bytes:
@@ -579,7 +587,7 @@ def test_a_fork_of_a_cursor_that_has_raised_raises_the_same(encode: Make, cursor
 
 
 def test_more_opens_a_batch_and_moves_over_nothing_that_is_handed_over(
-    core: ModuleType, encode: Make
+    core: SimpleNamespace, encode: Make
 ) -> None:
     """What is passed over, it passes over."""
     marker = control(core, 0, 7, ControlType.COMMIT)

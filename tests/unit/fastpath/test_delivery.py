@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import pickle
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +26,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_awaiting_gives_the_metadata(bench: Make, core: ModuleType) -> None:
+async def test_awaiting_gives_the_metadata(bench: Make, core: SimpleNamespace) -> None:
     """The fields of RecordMetadata, and equality."""
     made = bench()
     made.append("t", b"a", timestamp_ms=5)
@@ -452,7 +452,7 @@ async def test_a_generator_may_yield_from_it(bench: Make) -> None:
     assert (await Wrapper()).offset == 4
 
 
-def test_metadata_pickles(core: ModuleType) -> None:
+def test_metadata_pickles(core: SimpleNamespace) -> None:
     """Results travel to other processes, whichever core those run."""
     meta = core.RecordMetadata("t", 1, 2, 3)
     again = pickle.loads(pickle.dumps(meta))

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -25,7 +25,7 @@ class Elsewhere(Exception):
 class Owner:
     """Counts how often it is asked where it is."""
 
-    def __init__(self, core: ModuleType, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, core: SimpleNamespace, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.asked = 0
         self.guard = core.LoopGuard(self.check)
@@ -46,7 +46,7 @@ class Owner:
 
 @both_loops
 def test_the_owner_is_asked_once_for_each_time_that_its_loop_runs(
-    core: ModuleType, new_loop: NewLoop
+    core: SimpleNamespace, new_loop: NewLoop
 ) -> None:
     """Then it is a comparison."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -58,7 +58,7 @@ def test_the_owner_is_asked_once_for_each_time_that_its_loop_runs(
 
 
 @both_loops
-def test_everywhere_else_is_refused(core: ModuleType, new_loop: NewLoop) -> None:
+def test_everywhere_else_is_refused(core: SimpleNamespace, new_loop: NewLoop) -> None:
     """Other loops of this thread, other threads, and no loop at all; each time."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         owner = Owner(core, runner.get_loop())
@@ -81,7 +81,7 @@ def test_everywhere_else_is_refused(core: ModuleType, new_loop: NewLoop) -> None
         runner.run(owner.use())
 
 
-def test_a_thread_beside_the_running_loop_is_refused(core: ModuleType) -> None:
+def test_a_thread_beside_the_running_loop_is_refused(core: SimpleNamespace) -> None:
     """The hook is the thread's, not the process's."""
 
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_a_thread_beside_the_running_loop_is_refused(core: ModuleType) -> None:
     asyncio.run(main())
 
 
-def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: ModuleType) -> None:
+def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: SimpleNamespace) -> None:
     """A profiler may set one, which stays when another loop runs."""
 
     def hook(generator: object) -> None:
@@ -114,7 +114,7 @@ def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: ModuleType) -> 
     asyncio.run(other(asyncio.run(main())))
 
 
-def test_what_forgets_asks_anew(core: ModuleType) -> None:
+def test_what_forgets_asks_anew(core: SimpleNamespace) -> None:
     """A forked child has its parent's hook."""
 
     async def main() -> None:
@@ -127,13 +127,13 @@ def test_what_forgets_asks_anew(core: ModuleType) -> None:
     asyncio.run(main())
 
 
-def test_one_without_an_owner_refuses_nothing(core: ModuleType) -> None:
+def test_one_without_an_owner_refuses_nothing(core: SimpleNamespace) -> None:
     """Parts of the core that are used on their own."""
     core.LoopGuard().require()
     asyncio.run(asyncio.to_thread(core.LoopGuard().require))
 
 
-def test_a_record_is_refused_before_anything_else(core: ModuleType) -> None:
+def test_a_record_is_refused_before_anything_else(core: SimpleNamespace) -> None:
     """One that was accepted on a loop that has ended was never sent, and nobody was told."""
     with asyncio.Runner() as runner:
         owner = Owner(core, runner.get_loop())

@@ -8,7 +8,7 @@ import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +34,7 @@ def growth(work: Callable[[], None], rounds: int = 5) -> int:
 
 
 def test_deliveries_and_records_are_invisible_to_the_collector(
-    core: ModuleType, bench: Make, encode: Make, cursor: Make
+    core: SimpleNamespace, bench: Make, encode: Make, cursor: Make
 ) -> None:
     """Half a million pending deliveries must not cost a single collection."""
     if not core.COMPILED:
@@ -137,7 +137,7 @@ def test_reading_leaves_nothing_behind(encode: Make, cursor: Make) -> None:
 
 
 async def test_streaming_leaves_nothing_behind(
-    core: ModuleType, encode: Make, cursor: Make
+    core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
     """One StopIteration is used again and again on 3.12 and later; none may pile up."""
     data = encode([(None, b"v")] * 100)

@@ -8,22 +8,20 @@ import uuid
 
 import pytest
 
-from aiokq import _core, wire
+from aiokq import wire
 from aiokq.fastpath import crc32c
 from aiokq.records import compression
 from aiokq.records.header import BatchHeader, read_header
 from aiokq.records.record import RawRecord, encode_batch
+from tests.cores import cores
 
-try:
-    from aiokq import _compiled
-except ImportError:  # a pure build
-    _compiled = None  # type: ignore[assignment]
-
-CORES = [_core] if _compiled is None else [_core, _compiled]
+CORES = cores()
 VERSIONS = range(3, 14)
 TOPIC_ID = uuid.UUID(int=77)
 
-pytestmark = pytest.mark.parametrize("core", CORES, ids=[core.__name__ for core in CORES])
+pytestmark = pytest.mark.parametrize(
+    "core", CORES, ids=["compiled" if core.COMPILED else "pure" for core in CORES]
+)
 
 
 def batch(count=2, **header):  # type: ignore[no-untyped-def]
@@ -215,7 +213,7 @@ def test_damaged_requests_are_read_as_the_codec_reads_them(core) -> None:
             position = rng.randrange(len(data))
             data[position] = rng.choice([0, 1, 127, 128, 255, data[position] ^ 1])
         found = read(core, data)
-        assert found == read(_core, data)
+        assert found == read(CORES[0], data)
         if found is not None:
             header, request = wire.decode_request(data)
             named = (

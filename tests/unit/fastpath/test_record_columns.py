@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +43,7 @@ def arrow(rows: list[Any] = ROWS) -> Any:
     )
 
 
-def test_rows_are_those_of_the_batch(core: ModuleType) -> None:
+def test_rows_are_those_of_the_batch(core: SimpleNamespace) -> None:
     """Nulls, empty values, and a time that is cut to milliseconds."""
     columns = core.RecordColumns.from_arrow(arrow())
 
@@ -54,14 +54,14 @@ def test_rows_are_those_of_the_batch(core: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("start", [1, 8, 13])
-def test_a_slice_has_its_own_rows(core: ModuleType, start: int) -> None:
+def test_a_slice_has_its_own_rows(core: SimpleNamespace, start: int) -> None:
     """Arrow's slices share the buffers of the whole: validity bits begin inside a byte."""
     columns = core.RecordColumns.from_arrow(arrow().slice(start, 11))
 
     assert [columns.record(n) for n in range(11)] == ROWS[start : start + 11]
 
 
-def test_text_of_any_width_is_its_utf8(core: ModuleType) -> None:
+def test_text_of_any_width_is_its_utf8(core: SimpleNamespace) -> None:
     """Spark has an option by which text has offsets of 64 bits."""
     for kind in (pa.string(), pa.large_string()):
         batch = pa.record_batch({"value": pa.array(["\u00e4", None], kind)})
@@ -70,7 +70,7 @@ def test_text_of_any_width_is_its_utf8(core: ModuleType) -> None:
 
 
 def test_a_batch_that_was_read_goes_out_as_it_is(
-    core: ModuleType, encode: Make, cursor: Make
+    core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
     """to_arrow() and from_arrow() are each other's opposite; offsets and topics are left out."""
     records = [(b"k", b"v%d" % n, [("h", b"x")], n) for n in range(20)]
@@ -82,7 +82,7 @@ def test_a_batch_that_was_read_goes_out_as_it_is(
 
 
 def test_a_record_without_a_time_is_sent_with_that_of_sending(
-    core: ModuleType, cursor: Make
+    core: SimpleNamespace, cursor: Make
 ) -> None:
     """Copies of topics from before Kafka 0.10 were refused: -1 ms is before 1970."""
     old = [RawRecord(n, time, None, b"v") for n, time in enumerate((5000, -1, 6000))]
@@ -95,7 +95,7 @@ def test_a_record_without_a_time_is_sent_with_that_of_sending(
         core.RecordColumns.from_arrow(arrow([(None, b"v", None, -3, None)]))
 
 
-def test_rows_become_the_bytes_that_records_become(core: ModuleType, bench: Make) -> None:
+def test_rows_become_the_bytes_that_records_become(core: SimpleNamespace, bench: Make) -> None:
     """Whatever the way in: partitions, batches and their bytes are the same."""
     made = [bench(3, seed=5), bench(3, seed=5)]
     rows = [
@@ -116,7 +116,9 @@ def test_rows_become_the_bytes_that_records_become(core: ModuleType, bench: Make
     assert [bytes(b.stamp()) for b in made[0].opened] == [bytes(b.stamp()) for b in made[1].opened]
 
 
-def test_rows_without_room_wait_and_go_on_where_they_were(core: ModuleType, bench: Make) -> None:
+def test_rows_without_room_wait_and_go_on_where_they_were(
+    core: SimpleNamespace, bench: Make
+) -> None:
     """A batch of Spark's may be larger than buffer_memory."""
     made = bench(1, buffer_memory=20_000, batch_size=4096)
     rows = [(None, b"%04d" % n * 100, None, None, None) for n in range(120)]
@@ -150,7 +152,9 @@ def test_rows_without_room_wait_and_go_on_where_they_were(core: ModuleType, benc
         made.accumulator.append_columns("t", columns, start=1)
 
 
-def test_rows_for_an_unknown_topic_wait_for_its_partitions(core: ModuleType, bench: Make) -> None:
+def test_rows_for_an_unknown_topic_wait_for_its_partitions(
+    core: SimpleNamespace, bench: Make
+) -> None:
     """The first rows of a task come before the topic's metadata."""
     made = bench(0)
     rows = [row for row in ROWS if row[4] != 2]
@@ -164,7 +168,7 @@ def test_rows_for_an_unknown_topic_wait_for_its_partitions(core: ModuleType, ben
     assert {d.partition for d in deliveries[:]} == {0, 1}
 
 
-async def test_a_failure_names_the_rows_it_is_about(core: ModuleType, bench: Make) -> None:
+async def test_a_failure_names_the_rows_it_is_about(core: SimpleNamespace, bench: Make) -> None:
     """Of one partition of three: the rows of the others were delivered."""
     made = bench(3)
     rows = [(None, b"v", None, n, n % 3) for n in range(9)]
@@ -185,7 +189,7 @@ async def test_a_failure_names_the_rows_it_is_about(core: ModuleType, bench: Mak
 
 
 def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
-    core: ModuleType, bench: Make
+    core: SimpleNamespace, bench: Make
 ) -> None:
     """Half a batch in the log, and an error, is the worst of both."""
     made = bench(2, max_record_bytes=5000)
@@ -219,7 +223,7 @@ def test_what_cannot_be_a_record_is_refused_before_any_row_is_taken(
     ],
 )
 def test_offsets_outside_the_bytes_are_refused(
-    core: ModuleType, offsets: list[int], data: bytes, text: str
+    core: SimpleNamespace, offsets: list[int], data: bytes, text: str
 ) -> None:
     """The compiled core would read beyond the buffer."""
     packed = struct.pack(f"={len(offsets)}i", *offsets)
@@ -229,7 +233,7 @@ def test_offsets_outside_the_bytes_are_refused(
 
 
 @pytest.mark.parametrize("count", [-1, 2**31, 2**62 - 1, 2**63 - 1])
-def test_more_rows_than_offsets_can_have_are_refused(core: ModuleType, count: int) -> None:
+def test_more_rows_than_offsets_can_have_are_refused(core: SimpleNamespace, count: int) -> None:
     """Four times so many bytes are few again in 64 bits, and a buffer would seem to have them."""
     with pytest.raises(ValueError, match="there are from 0 to"):
         core.RecordColumns(count, value=(None, bytes(8), b""))
@@ -237,7 +241,7 @@ def test_more_rows_than_offsets_can_have_are_refused(core: ModuleType, count: in
 
 @pytest.mark.parametrize("partitions", [0, 1])
 def test_a_header_whose_name_is_no_utf_8_stops_no_batch(
-    core: ModuleType, bench: Make, partitions: int
+    core: SimpleNamespace, bench: Make, partitions: int
 ) -> None:
     """Spark casts any bytes to text; the error came when half of the rows were accepted."""
     made = bench(partitions)
@@ -257,7 +261,7 @@ def test_a_header_whose_name_is_no_utf_8_stops_no_batch(
     ]
 
 
-def test_times_finer_than_a_millisecond_are_cut_off(core: ModuleType) -> None:
+def test_times_finer_than_a_millisecond_are_cut_off(core: SimpleNamespace) -> None:
     """pandas has nanoseconds; coarser ones that do not fit are refused."""
     for unit, time in (("ns", 1_999_999), ("us", 1_999), ("ms", 1)):
         batch = pa.record_batch(
@@ -271,7 +275,7 @@ def test_times_finer_than_a_millisecond_are_cut_off(core: ModuleType) -> None:
         core.RecordColumns.from_arrow(far)
 
 
-def test_a_buffer_that_may_change_is_copied(core: ModuleType) -> None:
+def test_a_buffer_that_may_change_is_copied(core: SimpleNamespace) -> None:
     """Offsets are checked once: written to later they would lead anywhere."""
     offsets, data = bytearray(struct.pack("=2i", 0, 3)), bytearray(b"abc")
     columns = core.RecordColumns(1, value=(None, offsets, data))
@@ -283,7 +287,7 @@ def test_a_buffer_that_may_change_is_copied(core: ModuleType) -> None:
 
 
 def test_what_was_checked_does_not_change_under_a_view_that_only_reads(
-    core: ModuleType, bench: Make
+    core: SimpleNamespace, bench: Make
 ) -> None:
     """`toreadonly()` is a promise of the view: whose memory it is may write on, or a thread of it.
 
@@ -326,7 +330,7 @@ def test_what_was_checked_does_not_change_under_a_view_that_only_reads(
     assert sent == {0: [(b"k", b"a", [("h", b"x")], 5)], 1: [(b"l", b"b", [("i", b"y")], 6)]}
 
 
-def test_accepted_rows_are_not_read_again(core: ModuleType, bench: Make) -> None:
+def test_accepted_rows_are_not_read_again(core: SimpleNamespace, bench: Make) -> None:
     """Memory that is used again for the next batch, once the call has returned."""
     memory = bytearray(b"first")
     columns = core.RecordColumns(
@@ -351,7 +355,7 @@ def test_accepted_rows_are_not_read_again(core: ModuleType, bench: Make) -> None
         ("partition", pa.array([1], pa.int64())),
     ],
 )
-def test_a_column_of_another_type_is_named(core: ModuleType, name: str, array: Any) -> None:
+def test_a_column_of_another_type_is_named(core: SimpleNamespace, name: str, array: Any) -> None:
     """Its bytes would be taken for something else."""
     columns = {"value": pa.array([b"v"]), name: array}
 
@@ -359,13 +363,13 @@ def test_a_column_of_another_type_is_named(core: ModuleType, name: str, array: A
         core.RecordColumns.from_arrow(pa.record_batch(columns))
 
 
-def test_values_are_needed(core: ModuleType) -> None:
+def test_values_are_needed(core: SimpleNamespace) -> None:
     """A batch of keys is most likely one whose column has another name."""
     with pytest.raises(ValueError, match="records have a column `value`: there are key"):
         core.RecordColumns.from_arrow(pa.record_batch({"key": pa.array([b"k"])}))
 
 
-def test_no_rows_are_no_records(core: ModuleType, bench: Make) -> None:
+def test_no_rows_are_no_records(core: SimpleNamespace, bench: Make) -> None:
     """An empty array of Arrow's may have no buffers at all."""
     batch = arrow().slice(0, 0)
     for empty in (batch, pa.record_batch({"value": pa.array([], pa.binary())})):
@@ -376,7 +380,7 @@ def test_no_rows_are_no_records(core: ModuleType, bench: Make) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 1, 2**31, 2**63, 2**64, -(2**64)])
-def test_a_row_that_is_not_there_is_an_index_error(core: ModuleType, index: int) -> None:
+def test_a_row_that_is_not_there_is_an_index_error(core: SimpleNamespace, index: int) -> None:
     """Past what C holds it was an OverflowError, in one of the builds."""
     offsets = struct.pack("<2i", 0, 1)
     columns = core.RecordColumns(1, value=(None, offsets, b"v"))
@@ -396,7 +400,7 @@ def test_a_row_that_is_not_there_is_an_index_error(core: ModuleType, index: int)
     ],
 )
 def test_a_count_that_cannot_be_is_refused(
-    core: ModuleType, count: object, error: type[Exception]
+    core: SimpleNamespace, count: object, error: type[Exception]
 ) -> None:
     """Rows are counted by 32 bits."""
     with pytest.raises(error, match="count"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +63,7 @@ async def turn() -> None:
 
 
 async def test_records_come_from_one_cursor_after_another(
-    core: ModuleType, cursor_of: Make
+    core: SimpleNamespace, cursor_of: Make
 ) -> None:
     """Empty cursors are passed over; the end of the source ends the loop."""
     source = Source(cursor_of(0, 3), cursor_of(3, 4), cursor_of(4, 9))
@@ -74,7 +74,7 @@ async def test_records_come_from_one_cursor_after_another(
 
 
 async def test_the_position_moves_at_the_await_and_not_before(
-    core: ModuleType, cursor_of: Make
+    core: SimpleNamespace, cursor_of: Make
 ) -> None:
     """An __anext__() that is never awaited takes nothing."""
     source = Source(cursor_of(0, 5))
@@ -88,7 +88,7 @@ async def test_the_position_moves_at_the_await_and_not_before(
     assert stream.cursor.last_handed_offset == 1
 
 
-async def test_it_waits_for_the_source(core: ModuleType, cursor_of: Make) -> None:
+async def test_it_waits_for_the_source(core: SimpleNamespace, cursor_of: Make) -> None:
     """And goes on when there is something again."""
     source = Source()
     stream = core.RecordStream(source)
@@ -116,7 +116,7 @@ async def test_it_waits_for_the_source(core: ModuleType, cursor_of: Make) -> Non
 
 @pytest.mark.parametrize("damage", ["crc", "record"])
 async def test_what_a_cursor_raises_is_raised_once_and_the_source_is_asked(
-    core: ModuleType, encode: Make, cursor: Make, cursor_of: Make, damage: str
+    core: SimpleNamespace, encode: Make, cursor: Make, cursor_of: Make, damage: str
 ) -> None:
     """A loop that went on with the same iterator met the same error for ever."""
     data = bytearray(encode([(None, b"%d" % n, None, n) for n in range(3)]))
@@ -132,7 +132,7 @@ async def test_what_a_cursor_raises_is_raised_once_and_the_source_is_asked(
 
 @pytest.mark.parametrize("before", ["take", "columns"])
 async def test_what_a_cursor_met_and_did_not_raise_is_raised_by_the_stream(
-    core: ModuleType, encode: Make, cursor: Make, cursor_of: Make, before: str
+    core: SimpleNamespace, encode: Make, cursor: Make, cursor_of: Make, before: str
 ) -> None:
     """Who takes many gets what is good first, and the error with the next call, in any form."""
     good = encode([(None, b"%d" % n, None, n) for n in range(2)])
@@ -148,7 +148,9 @@ async def test_what_a_cursor_met_and_did_not_raise_is_raised_by_the_stream(
 
 
 @pytest.mark.parametrize("how", ["wait_for", "timeout", "cancel"])
-async def test_a_cancelled_wait_loses_nothing(core: ModuleType, cursor_of: Make, how: str) -> None:
+async def test_a_cancelled_wait_loses_nothing(
+    core: SimpleNamespace, cursor_of: Make, how: str
+) -> None:
     """Whatever arrives later is handed to whoever asks next."""
     source = Source()
     stream = core.RecordStream(source)
@@ -177,7 +179,7 @@ async def test_a_cancelled_wait_loses_nothing(core: ModuleType, cursor_of: Make,
 
 
 async def test_a_record_that_arrives_with_the_cancellation_is_kept(
-    core: ModuleType, cursor_of: Make
+    core: SimpleNamespace, cursor_of: Make
 ) -> None:
     """The source was woken, then the task cancelled before it ran."""
     source = Source()
@@ -195,7 +197,7 @@ async def test_a_record_that_arrives_with_the_cancellation_is_kept(
     assert (await anext(stream)).offset == 0
 
 
-async def test_a_second_iterator_is_refused(core: ModuleType, cursor_of: Make) -> None:
+async def test_a_second_iterator_is_refused(core: SimpleNamespace, cursor_of: Make) -> None:
     """Two tasks on one stream would get records in no order."""
     source = Source()
     stream = core.RecordStream(source)
@@ -218,7 +220,7 @@ async def test_a_second_iterator_is_refused(core: ModuleType, cursor_of: Make) -
 
 
 async def test_a_task_destroyed_while_waiting_frees_the_stream(
-    core: ModuleType, cursor_of: Make
+    core: SimpleNamespace, cursor_of: Make
 ) -> None:
     """A coroutine closed from outside, as by an async generator's aclose()."""
     source = Source()
@@ -234,7 +236,9 @@ async def test_a_task_destroyed_while_waiting_frees_the_stream(
     assert (await anext(stream)).offset == 0
 
 
-async def test_an_error_of_the_source_reaches_the_reader(core: ModuleType, cursor_of: Make) -> None:
+async def test_an_error_of_the_source_reaches_the_reader(
+    core: SimpleNamespace, cursor_of: Make
+) -> None:
     """From next_cursor() and from the awaited future; the stream can go on after it."""
     source = Source()
     stream = core.RecordStream(source)
@@ -252,7 +256,7 @@ async def test_an_error_of_the_source_reaches_the_reader(core: ModuleType, curso
 
 
 async def test_what_is_there_can_be_taken_without_waiting(
-    core: ModuleType, cursor_of: Make
+    core: SimpleNamespace, cursor_of: Make
 ) -> None:
     """next_nowait(), for getmany() and for tests."""
     stream = core.RecordStream(Source(cursor_of(0, 2)))
@@ -261,7 +265,7 @@ async def test_what_is_there_can_be_taken_without_waiting(
     assert repr(stream).startswith("<RecordStream")
 
 
-async def test_detaching_leaves_the_cursor(core: ModuleType, cursor_of: Make) -> None:
+async def test_detaching_leaves_the_cursor(core: SimpleNamespace, cursor_of: Make) -> None:
     """seek() and pause() while iterating: the source is asked for another one."""
     source = Source(cursor_of(0, 5), cursor_of(100, 105))
     stream = core.RecordStream(source)
@@ -273,7 +277,7 @@ async def test_detaching_leaves_the_cursor(core: ModuleType, cursor_of: Make) ->
 
 
 async def test_a_bounded_cursor_is_streamed_to_its_stop(
-    core: ModuleType, encode: Make, cursor: Make
+    core: SimpleNamespace, encode: Make, cursor: Make
 ) -> None:
     """The stop offset may lie inside a batch."""
     data = encode([(None, b"%d" % n) for n in range(10)])

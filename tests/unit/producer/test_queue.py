@@ -10,7 +10,7 @@ import pytest
 
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, error_for
-from aiokq.fastpath import Accumulator, Batch, Slot
+from aiokq.fastpath.produce import Accumulator, Batch, Slot
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.queue import PartitionQueue
 from aiokq.producer.queued import QueuedBatch, QueueLimits

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
-    from aiokq.fastpath import OffsetMap
+    from aiokq.fastpath.broker import OffsetMap
 
 __all__ = ["LogCleaner"]
 

@@ -8,18 +8,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from aiokq import fastpath
 from aiokq.broker.log.cleaner.batches import checked, control_type, uncompressed
 from aiokq.broker.log.cleaner.transactions import CleanedTransactions
 from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
 from aiokq.core.errors import CorruptRecord
+from aiokq.fastpath.broker import (
+    OFFSET_MAP_ENTRY,
+    WALK_CORRUPT,
+    WALK_FULL,
+    WALK_ONE,
+    WALK_OTHER,
+    WALK_TRUSTED,
+    OffsetMap,
+)
 from aiokq.records.header import BatchHeader
 from aiokq.records.legacy import decode_message_set
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.statistics import Statistics
     from aiokq.core.files import Files
-    from aiokq.fastpath import OffsetMap
 
 __all__ = ["build_offset_map", "offset_map"]
 
@@ -27,9 +34,9 @@ __all__ = ["build_offset_map", "offset_map"]
 def offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
     """A map for at most ``records`` keys, or as many as fit a part of the memory."""
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
-    slots = min(memory_bytes // fastpath.OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
+    slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)
-    return fastpath.OffsetMap(slots, max(int(slots * load_factor), 1), secret)
+    return OffsetMap(slots, max(int(slots * load_factor), 1), secret)
 
 
 def build_offset_map(
@@ -75,21 +82,21 @@ def _index(
     piece = next(pieces, None)
     try:
         while piece is not None:
-            at, state = 0, fastpath.WALK_OTHER
-            while state == fastpath.WALK_OTHER:
+            at, state = 0, WALK_OTHER
+            while state == WALK_OTHER:
                 at, state, records = offsets.index(piece, at, start)
                 statistics.indexed_records += records
-                if state == fastpath.WALK_OTHER:
+                if state == WALK_OTHER:
                     header, batch = checked(piece, at, segment.path)
                     statistics.indexed_records += max(header.count, 0)
                     if not _index_other(header, batch, offsets, start, transactions):
-                        state = fastpath.WALK_FULL
+                        state = WALK_FULL
                     else:
                         at += header.size
-            if state == fastpath.WALK_CORRUPT:
+            if state == WALK_CORRUPT:
                 raise CorruptRecord(f"malformed batch in {segment.path}")
             statistics.bytes_read += at
-            if state == fastpath.WALK_FULL:
+            if state == WALK_FULL:
                 return True
             yield at
             piece = following(pieces, at)
@@ -117,12 +124,10 @@ def _index_other(
     elif header.is_control:
         transactions.is_needless(header, control_type(batch, header))
     elif not transactions.is_aborted(header):
-        _, state, _ = offsets.index(
-            uncompressed(batch, header), 0, start, fastpath.WALK_ONE | fastpath.WALK_TRUSTED
-        )
-        if state == fastpath.WALK_CORRUPT:
+        _, state, _ = offsets.index(uncompressed(batch, header), 0, start, WALK_ONE | WALK_TRUSTED)
+        if state == WALK_CORRUPT:
             raise CorruptRecord(f"malformed batch at offset {header.base_offset}")
-        if state == fastpath.WALK_FULL:
+        if state == WALK_FULL:
             return False
     offsets.latest_offset = max(offsets.latest_offset, header.last_offset)
     return True

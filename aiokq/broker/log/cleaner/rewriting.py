@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq import fastpath
 from aiokq.broker.log import names
 from aiokq.broker.log.cleaned_segment import CleanedSegment
 from aiokq.broker.log.cleaner.batches import (
@@ -26,7 +25,17 @@ from aiokq.broker.log.cleaner.batches import (
 from aiokq.broker.log.cleaner.views import LogView, SegmentView, chunks, following
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET
 from aiokq.core.errors import CorruptRecord
-from aiokq.fastpath import KeptBatches
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.broker import (
+    WALK_CORRUPT,
+    WALK_FULL,
+    WALK_HORIZON,
+    WALK_KEEP_ALL,
+    WALK_ONE,
+    WALK_OTHER,
+    WALK_TRUSTED,
+    KeptBatches,
+)
 from aiokq.records.header import DELETE_HORIZON_MASK, BatchHeader, read_header
 from aiokq.records.legacy import Message, decode_message_set
 from aiokq.records.record import RawRecord, encode_batch
@@ -36,14 +45,14 @@ if TYPE_CHECKING:
     from aiokq.broker.log.cleaner.transactions import CleanedTransactions
     from aiokq.core.files import Files
     from aiokq.core.types import Buffer
-    from aiokq.fastpath import OffsetMap
+    from aiokq.fastpath.broker import OffsetMap
 
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
 """Segments that become one: a swap renames the files of all of them in one turn of the loop."""
 
-_ONE: Final = fastpath.WALK_ONE | fastpath.WALK_TRUSTED
+_ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
@@ -183,11 +192,11 @@ class GroupRewriter:
                 written = self.cleaned.size
                 while not done:
                     at, state = kept.keep(piece, at)
-                    if state == fastpath.WALK_CORRUPT:
+                    if state == WALK_CORRUPT:
                         raise CorruptRecord(f"malformed batch in {segment.path}")
-                    if state == fastpath.WALK_FULL:
+                    if state == WALK_FULL:
                         self._make_room()
-                    elif state == fastpath.WALK_OTHER:
+                    elif state == WALK_OTHER:
                         header, batch = checked(piece, at, segment.path)
                         self._copy_other(header, batch)
                         at += header.size
@@ -225,7 +234,7 @@ class GroupRewriter:
             if self._is_last_of_producer(header):
                 self._put_empty(header)
             return
-        flags = fastpath.WALK_KEEP_ALL | (fastpath.WALK_HORIZON if needless else 0)
+        flags = WALK_KEEP_ALL | (WALK_HORIZON if needless else 0)
         self._keep_one(self._kept, batch, flags)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -280,11 +289,11 @@ class GroupRewriter:
         # As Kafka 4, which writes no old formats any more: what stays is converted.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),
-            crc32c=fastpath.crc32c,
+            crc32c=crc32c,
             timestamp_type=header.timestamp_type,
         )
         # with tombstones it gets a horizon
-        result = self._kept_of(plain, header.base_offset, fastpath.WALK_KEEP_ALL)
+        result = self._kept_of(plain, header.base_offset, WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
             result = compressed(result, found, header.codec)
@@ -301,12 +310,12 @@ class GroupRewriter:
         return block.filled()
 
     def _keep_one(self, block: KeptBatches, batch: Buffer, flags: int = 0) -> None:
-        state = fastpath.WALK_FULL
-        while state == fastpath.WALK_FULL:
+        state = WALK_FULL
+        while state == WALK_FULL:
             _, state = block.keep(batch, 0, _ONE | flags)
-            if state == fastpath.WALK_FULL:
+            if state == WALK_FULL:
                 self._make_room(block)
-        if state == fastpath.WALK_CORRUPT:
+        if state == WALK_CORRUPT:
             offset = read_header(batch).base_offset
             raise CorruptRecord(f"malformed batch at offset {offset} of {self._view.name}")
 

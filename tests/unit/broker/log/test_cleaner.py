@@ -358,11 +358,11 @@ def batches(log: CleanedLog):  # type: ignore[no-untyped-def]
 
 async def test_a_full_map_cleans_a_part_and_the_next_run_goes_on() -> None:
     """Memory is bounded whatever the log is: the rest waits."""
-    from aiokq import fastpath
+    from aiokq.fastpath.broker import OFFSET_MAP_ENTRY
 
-    room = fastpath.OFFSET_MAP_ENTRY * 20
+    room = OFFSET_MAP_ENTRY * 20
     log = CleanedLog(log_cleaner_dedupe_buffer_size=max(room, 1024))
-    keys = max(room, 1024) // fastpath.OFFSET_MAP_ENTRY * 2
+    keys = max(room, 1024) // OFFSET_MAP_ENTRY * 2
     for turn in range(3):
         for n in range(keys):
             log.put((b"%d" % n, b"%d" % turn))

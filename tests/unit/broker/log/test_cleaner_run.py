@@ -21,7 +21,8 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.walk import read_batches
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath import OffsetMap, crc32c
+from aiokq.fastpath import crc32c
+from aiokq.fastpath.broker import OffsetMap
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch, iter_records
 from tests.sim.harness.simulation import Simulation, run

@@ -1,0 +1,448 @@
+"""Owns the log cleaner's loops: OffsetMap, KeptBatches.
+
+Tests: tests/unit/fastpath/test_compaction.py.
+"""
+
+# hot: benchmarks/log_compaction.py.
+
+from __future__ import annotations
+
+import struct
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.broker.cleaner import (
+        aiokq_indexing,
+        aiokq_keep,
+        aiokq_map_free,
+        aiokq_map_get,
+        aiokq_map_index,
+        aiokq_map_make,
+        aiokq_map_put,
+        aiokq_marks_free,
+        aiokq_note,
+        aiokq_stays_empty,
+    )
+    from cython.cimports.aiokq.fastpath.checksums import aiokq_crc32c_setup
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
+        PyBytes_GET_SIZE,
+        PyObject_GetBuffer,
+        int64_t,
+        memcpy,
+    )
+else:
+    from aiokq.fastpath.broker import pure_compaction
+
+__all__ = [
+    "KeptBatches",
+    "OFFSET_MAP_ENTRY",
+    "OffsetMap",
+    "WALK_CORRUPT",
+    "WALK_END",
+    "WALK_FULL",
+    "WALK_HORIZON",
+    "WALK_KEEP_ALL",
+    "WALK_ONE",
+    "WALK_OTHER",
+    "WALK_TRUSTED",
+]
+
+
+# Why a walk over batches ended: no whole batch is left; the next one is the caller's to handle
+# (another magic, compressed, of a transaction, a marker); no room; it is not what its header says.
+WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
+
+
+# What is asked of a walk: one batch, whatever its attributes, whose records are not compressed;
+# its CRC-32C was looked at before; its records all stay; it gets a delete horizon if it has none.
+WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
+
+
+_NOTES = 4096
+OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
+"""Bytes that a key takes in an OffsetMap."""
+
+
+@cython.final
+@cython.cclass
+class OffsetMap:
+    """The last offset of each key in a part of a log, in memory that is given from the start.
+
+    A key is stood in for by a hash of 128 bits under a secret, as in Kafka by one of MD5: two
+    keys are taken for one with a chance of 2**-90 among as many as fit a gigabyte.
+
+    Args:
+        slots: room, of OFFSET_MAP_ENTRY bytes each; at least 2.
+        most: how many keys may be in it; fewer than `slots`, or lookups would become slow.
+        secret: 16 random bytes.
+    """
+
+    __slots__ = ("closed", "entries", "latest_offset", "most", "secret")
+
+    def __init__(self, slots, most, secret):
+        self.secret = bytes(secret)
+        if len(self.secret) != 16 or slots < 2 or most < 1:
+            raise ValueError("an offset map has two slots, one key and 16 bytes of a secret")
+        self.latest_offset = -1
+        self.closed = False
+        if cython.compiled:
+            if self.map.slots != cython.NULL:
+                raise RuntimeError("an offset map is made once")
+            self.map.secret[0] = int.from_bytes(self.secret[:8], "little")
+            self.map.secret[1] = int.from_bytes(self.secret[8:], "little")
+            if not aiokq_map_make(cython.address(self.map), slots, most):
+                raise MemoryError
+        else:
+            self.entries = {}
+            self.most = min(most, slots - 1)
+
+    def __dealloc__(self):
+        if cython.compiled:
+            aiokq_map_free(cython.address(self.map))
+
+    def __len__(self):
+        if cython.compiled:
+            return self.map.used
+        else:
+            return len(self.entries)
+
+    def close(self):
+        """Gives the memory back, which takes long; others may run meanwhile. Twice is harmless.
+
+        Nothing else is to be asked of it afterwards, nor of what keeps batches by it.
+        """
+        if cython.compiled:
+            self.map.used = 0
+            with cython.nogil:
+                aiokq_map_free(cython.address(self.map))
+        else:
+            self.entries = {}
+        self.closed = True
+
+    @cython.cfunc
+    def _check_open(self):
+        if self.closed:
+            raise RuntimeError("the offset map is closed")
+
+    def put(self, key, offset):
+        """Notes where a key is last; False if it is new and there is no room."""
+        self._check_open()
+        data: bytes = bytes(key)
+        if cython.compiled:
+            return bool(
+                aiokq_map_put(
+                    cython.address(self.map),
+                    cython.cast(cython.p_uchar, PyBytes_AS_STRING(data)),
+                    PyBytes_GET_SIZE(data),
+                    offset,
+                )
+            )
+        else:
+            digest = pure_compaction.hashed(self.secret, data)
+            if digest not in self.entries and len(self.entries) >= self.most:
+                return False
+            self.entries[digest] = offset
+            return True
+
+    def get(self, key):
+        """The last offset of a key, -1 if it is not there."""
+        self._check_open()
+        data: bytes = bytes(key)
+        if cython.compiled:
+            return aiokq_map_get(
+                cython.address(self.map),
+                cython.cast(cython.p_uchar, PyBytes_AS_STRING(data)),
+                PyBytes_GET_SIZE(data),
+            )
+        else:
+            return self.entries.get(pure_compaction.hashed(self.secret, data), -1)
+
+    def index(self, data, at, start_offset, flags=0):
+        """Notes the keys of the batches from byte `at` of `data` on; others may run meanwhile.
+
+        `latest_offset` then says up to where the log is in the map.
+
+        Args:
+            start_offset: records before it are left out.
+            flags: WALK_ONE, WALK_TRUSTED.
+
+        Returns:
+            Where it ended, why, and how many records were looked at.
+        """
+        self._check_open()
+        if cython.compiled:
+            view = memoryview(data).cast("B")
+            buffer = cython.declare(Py_buffer)
+            walk = cython.declare(aiokq_indexing)
+            start: cython.longlong = start_offset
+            asked: cython.int = flags
+            state: cython.int = 0
+            walk.at = at
+            walk.latest = self.latest_offset
+            walk.records = 0
+            PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+            try:
+                if walk.at < 0 or walk.at > buffer.len:
+                    raise ValueError("no byte of the data")
+                with cython.nogil:
+                    state = aiokq_map_index(
+                        cython.address(self.map),
+                        cython.cast(cython.p_uchar, buffer.buf),
+                        buffer.len,
+                        start,
+                        asked,
+                        cython.address(walk),
+                    )
+            finally:
+                PyBuffer_Release(cython.address(buffer))
+            self.latest_offset = walk.latest
+            return walk.at, state, walk.records
+        else:
+            return pure_compaction.index(self, bytes(data), at, start_offset, flags)
+
+
+@cython.final
+@cython.cclass
+class KeptBatches:
+    """What stays of batches that are compacted, in a block of memory that the caller writes away.
+
+    Args:
+        offsets: the map that says which record of a key is the last.
+        now_ms: the time; tombstones go whose horizon is not later.
+        horizon_ms: the delete horizon of a batch that has tombstones for the first time.
+        upper_offset: the batch that ends before it stays, if without records.
+        producers: of live producers the last offset they wrote: that batch stays, too.
+        index_interval_bytes: between two notes, as in an index.
+        room: bytes of the block, at first.
+
+    Attributes:
+        read, kept, keyless: records looked at, kept, and dropped since they have no key.
+        batches: that were put into the block.
+        max_timestamp_ms, max_timestamp_offset: the largest of the segment; -1 at first.
+    """
+
+    __slots__ = (
+        "batches", "block", "horizon", "interval", "kept", "keyless", "map",
+        "max_timestamp_ms", "max_timestamp_offset", "notes", "now", "position", "producers",
+        "read", "room", "unnoted", "upper", "used",
+    )  # fmt: skip
+
+    def __init__(
+        self, offsets, *, now_ms, horizon_ms, upper_offset, producers, index_interval_bytes, room
+    ):
+        self.map = offsets
+        if cython.compiled:
+            c = cython.address(self.keeping)
+            pairs = [number for pair in sorted(producers.items()) for number in pair]
+            self.producers = struct.pack(f"={len(pairs)}q", *pairs)
+            c.producers = cython.cast(cython.pointer(int64_t), PyBytes_AS_STRING(self.producers))
+            c.producer_count = len(pairs) // 2
+            c.map = cython.address(self.map.map)
+            c.now = now_ms
+            c.horizon = horizon_ms
+            c.upper = upper_offset
+            c.interval = index_interval_bytes
+            self.note_block = PyBytes_FromStringAndSize(cython.NULL, _NOTES * 32)
+            c.notes = cython.cast(cython.pointer(int64_t), PyBytes_AS_STRING(self.note_block))
+            c.note_room = _NOTES
+            c.max_timestamp = c.max_offset = -1
+            self.block = None
+            self.reserve(room)
+        else:
+            self.producers = dict(producers)
+            self.now, self.horizon, self.upper = now_ms, horizon_ms, upper_offset
+            self.interval, self.room = index_interval_bytes, room
+            self.block = bytearray()
+            self.notes = []
+            self.used = self.position = self.unnoted = self.read = self.kept = self.keyless = 0
+            self.batches = 0
+            self.max_timestamp_ms = self.max_timestamp_offset = -1
+
+    def __dealloc__(self):
+        if cython.compiled:
+            aiokq_marks_free(cython.address(self.keeping))
+
+    def begin_segment(self, base_offset):
+        """What comes from now on goes into a new segment; the block is empty."""
+        self.clear()
+        if cython.compiled:
+            c = cython.address(self.keeping)
+            c.position = c.unnoted = 0
+            c.max_timestamp = -1
+            c.max_offset = base_offset
+        else:
+            self.position = self.unnoted = 0
+            self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
+
+    def keep(self, data, at, flags=0):
+        """Puts what stays of the batches from byte `at` of `data` on; others may run meanwhile.
+
+        Args:
+            flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
+
+        Returns:
+            Where it ended, and why; after WALK_FULL, clear the block, or reserve a larger one if
+            it is empty.
+
+        Source: Kafka's MemoryRecords.filterTo, LogCleaner.
+        """
+        self.map._check_open()
+        if cython.compiled:
+            view = memoryview(data).cast("B")
+            buffer = cython.declare(Py_buffer)
+            asked: cython.int = flags
+            state: cython.int = 0
+            c = cython.address(self.keeping)
+            c.at = at
+            c.latest = self.map.latest_offset
+            PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+            try:
+                if c.at < 0 or c.at > buffer.len:
+                    raise ValueError("no byte of the data")
+                with cython.nogil:
+                    state = aiokq_keep(
+                        c, cython.cast(cython.p_uchar, buffer.buf), buffer.len, asked
+                    )
+            finally:
+                PyBuffer_Release(cython.address(buffer))
+            return c.at, state
+        else:
+            return pure_compaction.keep(self, bytes(data), at, flags)
+
+    def put(self, batch, last_offset, max_timestamp_ms):
+        """Puts a whole batch that was made elsewhere; False if there is no room."""
+        data: bytes = bytes(batch)
+        if cython.compiled:
+            c = cython.address(self.keeping)
+            size: cython.Py_ssize_t = PyBytes_GET_SIZE(data)
+            if size > c.room - c.used or c.note_count >= c.note_room:
+                return False
+            memcpy(c.out + c.used, PyBytes_AS_STRING(data), size)
+            aiokq_note(c, last_offset, size, max_timestamp_ms)
+            return True
+        else:
+            if self.used and self.used + len(data) > self.room:
+                return False
+            if max_timestamp_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms, self.max_timestamp_offset = max_timestamp_ms, last_offset
+            if self.unnoted > self.interval:
+                self.notes.append(
+                    (
+                        last_offset,
+                        self.position + self.used,
+                        self.max_timestamp_ms,
+                        self.max_timestamp_offset,
+                    )
+                )
+                self.unnoted = 0
+            self.unnoted += len(data)
+            self.used += len(data)
+            self.batches += 1
+            self.block += data
+            return True
+
+    def stays_empty(self, producer_id, last_offset):
+        """Whether a batch stays that has no record any more."""
+        if cython.compiled:
+            return bool(aiokq_stays_empty(cython.address(self.keeping), producer_id, last_offset))
+        else:
+            return last_offset + 1 == self.upper or (
+                producer_id >= 0 and self.producers.get(producer_id) == last_offset
+            )
+
+    def reserve(self, room):
+        """Makes the block, which is empty, this large at least."""
+        if cython.compiled:
+            c = cython.address(self.keeping)
+            if c.used:
+                raise RuntimeError("the block is not empty")
+            if room > c.room:
+                self.block = PyBytes_FromStringAndSize(cython.NULL, room)
+                c.out = cython.cast(cython.p_uchar, PyBytes_AS_STRING(self.block))
+                c.room = room
+        else:
+            self.room = max(self.room, room)
+
+    def filled(self):
+        """The bytes in the block; they are others after clear()."""
+        if cython.compiled:
+            return memoryview(self.block)[: self.keeping.used]
+        else:
+            return bytes(self.block)
+
+    def clear(self):
+        """The block was written away; gives the notes: (last offset, position, largest time so
+        far, last offset of the batch that has it), an entry of both indexes."""
+        if cython.compiled:
+            c = cython.address(self.keeping)
+            notes = []
+            n: cython.Py_ssize_t
+            for n in range(c.note_count):
+                notes.append(
+                    (c.notes[4 * n], c.notes[4 * n + 1], c.notes[4 * n + 2], c.notes[4 * n + 3])
+                )
+            c.note_count = 0
+            c.position += c.used
+            c.used = 0
+            return notes
+        else:
+            notes, self.notes = self.notes, []
+            self.position += self.used
+            self.used = 0
+            self.block.clear()
+            return notes
+
+    if cython.compiled:
+
+        @property
+        def used(self):
+            return self.keeping.used
+
+        @property
+        def room(self):
+            return self.keeping.room
+
+        @property
+        def position(self):
+            return self.keeping.position
+
+        @property
+        def read(self):
+            return self.keeping.read
+
+        @property
+        def kept(self):
+            return self.keeping.kept
+
+        @property
+        def keyless(self):
+            return self.keeping.keyless
+
+        @property
+        def batches(self):
+            return self.keeping.batches
+
+        @property
+        def max_timestamp_ms(self):
+            return self.keeping.max_timestamp
+
+        @property
+        def max_timestamp_offset(self):
+            return self.keeping.max_offset
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+    aiokq_crc32c_setup()

@@ -1,0 +1,244 @@
+"""Owns RecordStream: what `async for` iterates, one cursor after another.
+
+Tests: tests/unit/fastpath/test_stream.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+
+from __future__ import annotations
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath._shared import require_loop
+    from cython.cimports.aiokq.fastpath.consume._cursor import Cursor, next_record
+    from cython.cimports.aiokq.fastpath.consume.waiting import (
+        aiokq_patch_stream,
+        aiokq_patch_stream_wait,
+    )
+    from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH
+
+    from aiokq.fastpath._shared import NO_GUARD, thrown
+else:
+    from aiokq.fastpath.consume.cursor import Cursor, next_record, pop_ready
+    from aiokq.fastpath.shared import NO_GUARD, require_loop, thrown
+
+__all__ = ["RecordStream"]
+
+
+@cython.final
+@cython.cclass
+class RecordStream:
+    """What `async for record in ...` iterates: records of one cursor after another.
+
+    Args:
+        source: asked for cursors. `next_cursor()` returns the next Cursor or None (and is
+            where the last one's position is taken); it may raise StopAsyncIteration. `wait()`
+            returns an awaitable, a new one each time, for when there may be one again.
+
+    Attributes:
+        cursor: the cursor that records are taken from, or None.
+        in_hand: a record was handed over and the next one was not asked for yet.
+    """
+
+    # A record that is there costs three slot calls and no object: __anext__ and __await__
+    # return the stream itself, whose am_send (3.11) or tp_iternext hands the record over. Only
+    # a wait that may have to suspend makes an object, _StreamWait, which can be cancelled.
+    __slots__ = ("busy", "cursor", "guard", "in_hand", "source")
+
+    def __init__(self, source, guard=None):
+        self.source = source
+        self.guard = NO_GUARD if guard is None else guard
+        self.cursor = None
+        self.in_hand = False
+        self.busy = False
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        require_loop(self.guard)
+        self.in_hand = False
+        return self
+
+    def __await__(self):
+        # A second waiter is refused at its first step: what __await__ raises, `async for` turns
+        # into a TypeError.
+        cursor: Cursor = self.cursor
+        if not self.busy and cursor is not None and cursor.remaining > 0 and not cursor.bounded:
+            return self
+        wait: _StreamWait = _StreamWait.__new__(_StreamWait)
+        wait.stream = self
+        wait.inner = None
+        return wait
+
+    def __iter__(self):
+        return self.__await__()
+
+    def __next__(self):
+        raise StopIteration(_stream_step(self))
+
+    def next_nowait(self):
+        """The next record if one is there; None otherwise."""
+        require_loop(self.guard)
+        if self.busy:
+            raise RuntimeError("another task waits for this stream's next record")
+        self.in_hand = False
+        return _stream_next(self)
+
+    def detach(self):
+        """Lets go of the cursor, for a seek or a pause: the next record is asked of the source."""
+        self.cursor = None
+
+    def __repr__(self):
+        return f"<RecordStream cursor={self.cursor!r}>"
+
+
+@cython.cfunc
+def _stream_next(stream: RecordStream) -> object:
+    """The next record that is there, from this cursor or the next; None if there is none."""
+    record: object
+    while True:
+        # A cursor that has raised is not asked again: its source knows what to do about it.
+        if stream.cursor is not None and (stream.cursor.error is None or stream.cursor.deferred):
+            record = next_record(stream.cursor)
+            if record is not None:
+                stream.in_hand = True
+                return record
+        stream.cursor = stream.source.next_cursor()
+        if stream.cursor is None:
+            return None
+
+
+@cython.cfunc
+def _stream_step(stream: RecordStream) -> object:
+    record: object = next_record(stream.cursor) if stream.cursor is not None else None
+    if record is None:
+        raise RuntimeError("the record was taken between __await__ and the await")
+    stream.in_hand = True
+    return record
+
+
+@cython.final
+@cython.cclass
+class _StreamWait:
+    """One wait for the next record that may suspend; the iterator behind that `await`."""
+
+    __slots__ = ("inner", "stream")
+
+    def __init__(self):
+        raise TypeError("made by awaiting a stream")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        value = _stream_wait_step(self)
+        if self.inner is not None:
+            return value
+        raise StopIteration(value)
+
+    def send(self, value):
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        error = thrown(kind, value, traceback)
+        _leave_stream(self, error)
+        raise error
+
+    def close(self):
+        _leave_stream(self, None)
+
+
+@cython.cfunc
+def _stream_wait_step(self: _StreamWait) -> object:
+    """What to suspend on, while `self.inner` is set; else the record."""
+    stream: RecordStream = self.stream
+    record: object
+    while True:
+        if self.inner is None:
+            if stream.busy:
+                raise RuntimeError("another task waits for this stream's next record")
+            record = _stream_next(stream)
+            if record is not None:
+                return record
+            self.inner = stream.source.wait().__await__()
+            stream.busy = True
+        try:
+            return next(self.inner)
+        except StopIteration:
+            self.inner = None
+            stream.busy = False
+        except BaseException:
+            self.inner = None
+            stream.busy = False
+            raise
+
+
+@cython.cfunc
+def _leave_stream(self: _StreamWait, error: object) -> object:
+    """The wait was cancelled: nothing was taken for it, so nothing is lost."""
+    inner = self.inner
+    if inner is not None:
+        self.inner = None
+        self.stream.busy = False
+        try:
+            if error is None or not hasattr(inner, "throw"):
+                close = getattr(inner, "close", None)
+                if close is not None:
+                    close()
+            else:
+                inner.throw(error)
+        except BaseException as raised:
+            if raised is not error and not isinstance(raised, StopIteration):
+                raise
+    return None
+
+
+if not cython.compiled:
+
+    async def _anext(self):
+        """As the slots do it, in one coroutine: cheaper than three Python calls."""
+        require_loop(self.guard)
+        self.in_hand = False
+        if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:
+            self.in_hand = True
+            return pop_ready(cursor)
+        while True:
+            if self.busy:
+                raise RuntimeError("another task waits for this stream's next record")
+            record = _stream_next(self)
+            if record is not None:
+                return record
+            self.busy = True
+            try:
+                await self.source.wait()
+            finally:
+                self.busy = False
+
+    RecordStream.__anext__ = _anext
+
+
+@cython.cfunc
+def _stream_slot(self: object, yielded: cython.p_int) -> object:
+    return _stream_step(cython.cast(RecordStream, self))
+
+
+@cython.cfunc
+def _stream_wait_slot(self: object, yielded: cython.p_int) -> object:
+    wait: _StreamWait = self
+    value = _stream_wait_step(wait)
+    if wait.inner is not None:
+        yielded[0] = 1
+    return value
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+    aiokq_patch_stream(RecordStream, _stream_slot)
+    aiokq_patch_stream_wait(_StreamWait, _stream_wait_slot)

@@ -1,0 +1,11 @@
+# Owns the C functions that give this unit's awaitables their type slots; see awaiting.h.
+
+cdef extern from *:
+    """
+    #include "aiokq/fastpath/awaiting.h"
+    AIOKQ_AWAITABLE(stream)
+    AIOKQ_AWAITABLE(stream_wait)
+    """
+    ctypedef object (*aiokq_step)(object self, int *yielded)
+    void aiokq_patch_stream(object type, aiokq_step step)
+    void aiokq_patch_stream_wait(object type, aiokq_step step)

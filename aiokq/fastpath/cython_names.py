@@ -1,0 +1,25 @@
+"""Owns the names of Cython's pure-Python mode that the parts use where they run uncompiled.
+
+Cython itself is needed to build aiokq, never to run it; the compiler ignores this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+compiled = False
+
+
+def _same(thing: T) -> T:
+    return thing
+
+
+def _option(*_args: object, **_options: object) -> Callable[[T], T]:
+    return _same
+
+
+cclass = cfunc = final = inline = no_gc = _same
+freelist = exceptval = _option

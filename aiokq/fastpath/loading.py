@@ -1,0 +1,103 @@
+"""Owns the choice between the compiled core and the pure one, and loads a unit of either.
+
+All units are compiled, or all are pure. A mixture would put a compiled Delivery over a pure Batch,
+or a Batch over the fields of another build's Accumulator, so it is refused with an ImportError.
+Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+
+from aiokq.fastpath.units import UNITS, parts
+
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+REMEDY = "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1 to run without them"
+
+
+def choose() -> tuple[bool, tuple[str, str] | None]:
+    """Whether the compiled core is to be used; if it should be and cannot, why and what to do.
+
+    Raises:
+        ImportError: AIOKQ_REQUIRE_COMPILED=1 and it is not there; or only some of it is there.
+    """
+    if os.environ.get("AIOKQ_PURE") == "1":
+        return False, None
+    names = [name for unit in UNITS for name in parts(unit, True)]
+    absent = [name for name in names if not os.path.exists(_file(name))]
+    if absent and len(absent) < len(names):
+        raise ImportError(
+            f"only a part of aiokq's compiled core is there: {_listed(absent)} is missing; {REMEDY}"
+        )
+    try:
+        import_module(names[0])
+    except ImportError as error:
+        if os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1":
+            raise
+        from aiokq.fastpath.missing import reason_and_remedy
+
+        missing = reason_and_remedy(error)
+        warnings.warn(
+            f"aiokq runs without its compiled core, several times slower: {missing[0]}. "
+            f"{missing[1]}, or set AIOKQ_PURE=1 if this is wanted",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False, missing
+    return True, None
+
+
+def load(unit: str, compiled: bool) -> dict[str, object]:
+    """What a unit gives, by name, from its compiled or its pure parts; both can be loaded.
+
+    Raises:
+        ImportError: the compiled parts are not of one build.
+    """
+    shared = import_module(parts("", compiled)[0])
+    given: dict[str, object] = {}
+    try:
+        for name in parts(unit, compiled):
+            module = import_module(name)
+            if compiled and module.SOURCE_HASH != shared.SOURCE_HASH:
+                raise ImportError(f"{name} is of another build", name=name)
+            given.update((public, getattr(module, public)) for public in module.__all__)
+    # Cython raises ValueError or TypeError where the sizes of classes or the types of functions
+    # are not those that a part was compiled against.
+    except (ImportError, TypeError, ValueError) as error:
+        other = _other_builds(unit, shared.SOURCE_HASH) if compiled else []
+        if not other:
+            raise
+        raise ImportError(
+            f"aiokq's compiled core is not of one build: {_listed(other)} was built from other "
+            f"sources than {_listed(parts('', True))}; {REMEDY}",
+            name=other[0],
+        ) from error
+    return given
+
+
+def _file(name: str) -> str:
+    """Where an extension is once it is built."""
+    return os.path.join(PACKAGE, *name.split(".")[1:]) + EXTENSION_SUFFIXES[0]
+
+
+def _listed(names: list[str]) -> str:
+    """The files of extensions, as they are below the directory that the package is in."""
+    return ", ".join(os.path.relpath(_file(name), os.path.dirname(PACKAGE)) for name in names)
+
+
+def _other_builds(unit: str, source_hash: str) -> list[str]:
+    """The extensions of a unit that do not have this hash in them. They are read, not loaded: a
+    mixture may not even import."""
+    other = []
+    for name in parts(unit, True):
+        try:
+            with open(_file(name), "rb") as file:
+                if source_hash.encode() not in file.read():
+                    other.append(name)
+        except OSError:
+            other.append(name)
+    return other

@@ -1,0 +1,31 @@
+"""The unit of records that are sent: from Accumulator.append to the Delivery's outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.fastpath import COMPILED
+from aiokq.fastpath.loading import load
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.produce.accumulator import Accumulator
+    from aiokq.fastpath.produce.accumulator import RecordTuple as RecordTuple
+    from aiokq.fastpath.produce.batch import Batch, Slot
+    from aiokq.fastpath.produce.batch import PlainRecord as PlainRecord
+    from aiokq.fastpath.produce.batch import SlotOwner as SlotOwner
+    from aiokq.fastpath.produce.columns import RecordColumns
+    from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, RecordMetadata
+    from aiokq.fastpath.produce.routes import Route
+else:
+    globals().update(load("produce", COMPILED))
+
+__all__ = [
+    "Accumulator",
+    "Batch",
+    "Deliveries",
+    "Delivery",
+    "RecordColumns",
+    "RecordMetadata",
+    "Route",
+    "Slot",
+]

@@ -1,0 +1,1462 @@
+"""Owns Accumulator: records into the batch of their partition, within buffer_memory.
+
+To follow a record that is sent, start at Accumulator.append.
+
+    the accumulator             Accumulator: append(), append_many(), append_columns(), routes
+    arguments                   what is accepted as key, value, headers, timestamp, partition
+    a record's place            its route, partition and batch
+    encoding                    into the block of the batch
+    room                        batches opened, grown and closed
+    many records                of one call
+
+Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# ruff: noqa: SIM108
+
+from __future__ import annotations
+
+import time
+
+from aiokq.core.clock import SystemClock
+from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge
+from aiokq.fastpath.produce.refusals import bad_partition, bad_timestamp, check_topic, no_partition
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath._shared import require_loop
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        HEADER_SIZE,
+        PyBytes_AS_STRING,
+        PyBytes_GET_SIZE,
+        PyLong_AsLongLongAndOverflow,
+        PyUnicode_AsUTF8AndSize,
+        aiokq_murmur2,
+        aiokq_now_ms,
+        aiokq_put_varint,
+        memcpy,
+    )
+    from cython.cimports.aiokq.fastpath.native import aiokq_varint_size as varint_size
+    from cython.cimports.aiokq.fastpath.produce._batch import (
+        Batch,
+        Slot,
+        blank_batch,
+        detach,
+        failed_batch,
+        give_up,
+        refused_by,
+        report_bug,
+        set_block,
+        tell_refused,
+        tell_room,
+    )
+    from cython.cimports.aiokq.fastpath.produce._columns import (
+        RecordColumns,
+        bit,
+        int32_at,
+        int64_at,
+        row_headers_size,
+    )
+    from cython.cimports.aiokq.fastpath.produce._deliveries import (
+        Deliveries,
+        Delivery,
+        new_deliveries,
+        new_delivery,
+    )
+    from cython.cimports.aiokq.fastpath.produce._routes import Route, next_sticky
+    from cython.cimports.aiokq.fastpath.produce.states import (
+        MIN_CHUNK,
+        NUMBERS,
+        OPEN,
+        RECORD_OVERHEAD,
+    )
+
+    from aiokq.fastpath._shared import NO_GUARD, partition_for_key
+else:
+    from aiokq.fastpath.produce import pure
+    from aiokq.fastpath.produce.batch import (
+        Batch,
+        Slot,
+        blank_batch,
+        detach,
+        failed_batch,
+        give_up,
+        refused_by,
+        report_bug,
+        set_block,
+        tell_refused,
+        tell_room,
+    )
+    from aiokq.fastpath.produce.columns import (
+        RecordColumns,
+        bit,
+        int32_at,
+        int64_at,
+        row_headers_size,
+    )
+    from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, new_deliveries, new_delivery
+    from aiokq.fastpath.produce.routes import Route, next_sticky
+    from aiokq.fastpath.produce.states import MIN_CHUNK, NUMBERS, OPEN, RECORD_OVERHEAD
+    from aiokq.fastpath.pure import DELTA as _DELTA
+    from aiokq.fastpath.pure import HEADER_SIZE, varint_size
+    from aiokq.fastpath.pure import SMALL as _SMALL
+    from aiokq.fastpath.pure import VARINT as _VARINT
+    from aiokq.fastpath.shared import NO_GUARD, partition_for_key, require_loop
+
+__all__ = ["Accumulator"]
+
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+_POOLED_BYTES = 4 * 1024 * 1024
+_NO_TOPIC = object()
+
+
+# ---------------------------------------------------------------- the accumulator
+
+
+@cython.final
+@cython.cclass
+class Accumulator:
+    """Takes records, one call each, into the batch of their partition; owns buffer_memory.
+
+    Args:
+        batch_size: bytes a batch grows to. A larger record gets a batch of its own.
+        buffer_memory: bytes of all batches that are not done.
+        max_record_bytes: the largest batch a single record may make (max.request.size).
+        clock: None or the system's for the clock in C, else asked for every record.
+        on_unknown_topic: called with the topic when a record for a topic without metadata
+            begins to wait.
+        on_room: called when memory was freed while `waiting` is above 0.
+        on_refused: called with a batch that failed here: its records waited for the metadata of
+            their topic, and then named a partition that it does not have, or a bug ended it.
+        on_bug: called with the name of what the core had called, and an exception that must not
+            leave it; returns the error for the records it concerns, else they have that itself.
+        choose: called with a topic when another partition's turn for records without a key
+            begins; returns the partition, or -1 for a uniform choice among the available ones.
+        seed: of the choice among partitions for records without a key.
+        ignore_keys: partition records with a key like those without one
+            (partitioner.ignore.keys).
+        guard: of the loop that records are taken on, and deliveries awaited; anywhere by default.
+
+    Attributes:
+        used_bytes: bytes of buffer_memory taken.
+        waiting: how many callers queue for room; while there are any, append() refuses.
+        loop: the event loop that deliveries are awaited on; set at the first wait.
+    """
+
+    __slots__ = (
+        "batch_size",
+        "block_size",
+        "buffer_memory",
+        "choose",
+        "clock",
+        "closed",
+        "guard",
+        "ignore_keys",
+        "last_route",
+        "last_topic",
+        "loop",
+        "max_record_bytes",
+        "on_bug",
+        "on_refused",
+        "on_room",
+        "on_unknown_topic",
+        "pool",
+        "pool_limit",
+        "queued",
+        "random",
+        "routes",
+        "used",
+    )
+
+    def __init__(
+        self,
+        *,
+        batch_size,
+        buffer_memory,
+        max_record_bytes,
+        clock=None,
+        on_unknown_topic=None,
+        on_room=None,
+        on_refused=None,
+        on_bug=None,
+        choose=None,
+        seed=0,
+        ignore_keys=False,
+        guard=None,
+    ):
+        if batch_size < 0 or buffer_memory <= 0 or max_record_bytes <= 0:
+            raise ValueError("batch_size, buffer_memory and max_record_bytes are sizes in bytes")
+        # A batch never outgrows what a single record may make, so one compare checks both; nor
+        # int32, the type of Kafka's sizes.
+        self.max_record_bytes = min(max_record_bytes, buffer_memory, _MAX_INT32 - 64)
+        self.batch_size = min(max(batch_size, HEADER_SIZE + 1), self.max_record_bytes)
+        self.buffer_memory = buffer_memory
+        self.clock = None if clock is None or type(clock) is SystemClock else clock
+        self.on_unknown_topic = on_unknown_topic
+        self.on_room = on_room
+        self.on_refused = on_refused
+        self.on_bug = on_bug
+        self.choose = choose
+        self.random = seed & (2**64 - 1)
+        self.ignore_keys = ignore_keys
+        self.guard = NO_GUARD if guard is None else guard
+        self.routes = {}
+        self.last_topic = _NO_TOPIC
+        self.last_route = None
+        self.loop = None
+        self.used = 0
+        self.queued = 0
+        self.closed = False
+        self.pool = []
+        self.block_size = self.batch_size
+        self.pool_limit = min(_POOLED_BYTES, buffer_memory // 4) // self.batch_size
+
+    @property
+    def used_bytes(self):
+        return self.used
+
+    @property
+    def waiting(self):
+        return self.queued
+
+    @waiting.setter
+    def waiting(self, count):
+        self.queued = count
+
+    def room(self, size):
+        """Whether a record of `size` bytes (key, value and headers) fits, in a new batch if
+        it must. Waiters do not count: whoever asks is the next of them."""
+        return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
+
+    def append(self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None):
+        """Accepts a record: `producer.send_nowait`.
+
+        Args:
+            topic: the topic's name.
+            value: the record's value, copied; None is a tombstone.
+            key: picks the partition, as in Java's client; None spreads evenly.
+            partition: the partition, past all choosing.
+            timestamp_ms: milliseconds since 1970; now by default.
+            headers: (name, value) pairs.
+
+        Returns:
+            The record's Delivery.
+
+        Raises:
+            BufferFull: no room, or others wait for room.
+            RecordTooLarge: no batch can hold it.
+            UnknownTopicOrPartition: the topic has no such partition.
+            InvalidTopic: `topic` is no topic's name.
+            Closed: the accumulator was closed.
+            TypeError: a key or value that is not bytes-like.
+            ValueError: a negative partition or timestamp.
+            others: what the guard's check raises, before anything else.
+        """
+        require_loop(self.guard)
+        if self.queued:
+            raise BufferFull("others wait for room in buffer_memory: await enqueue()")
+        if not cython.compiled and topic is self.last_topic and partition is None:
+            if timestamp_ms is not None:
+                timestamp = _checked_timestamp(timestamp_ms)
+            elif self.clock is None:
+                timestamp = time.time_ns() // 1_000_000
+            else:
+                timestamp = timestamp_ms = self.clock.timestamp_ms()
+            batch = _put_plain(self, self.last_route, value, key, timestamp, headers)
+            if batch is not None:
+                delivery = Delivery.__new__(Delivery)
+                delivery.batch = batch
+                delivery.index = batch.count - 1
+                delivery.timestamp = timestamp
+                return delivery
+        return _append(self, topic, value, key, partition, timestamp_ms, headers)
+
+    def append_waited(
+        self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None
+    ):
+        """append() for the waiter that was granted room: those behind it do not bar it."""
+        return _append(self, topic, value, key, partition, timestamp_ms, headers)
+
+    def append_many(self, topic, records, partition=None, *, start=0, into=None, waited=False):
+        """Accepts records until room runs out.
+
+        Args:
+            topic: the topic's name.
+            records: a list or tuple of `(key, value)`, `(key, value, headers)` or
+                `(key, value, headers, timestamp_ms)`.
+            partition: for all of them.
+            start: where in `records` to go on.
+            into: the Deliveries of an earlier call with the same `records`.
+            waited: the caller was granted room; others that wait do not bar it.
+
+        Returns:
+            The Deliveries and the index of the first record not accepted, `len(records)` if
+            all were.
+
+        Raises:
+            What append() does but BufferFull; then none of this call's records was accepted.
+        """
+        many: Deliveries
+        batch: Batch
+        consumed: cython.Py_ssize_t
+        total: cython.Py_ssize_t
+        now: cython.longlong
+        if type(records) is not list and type(records) is not tuple:
+            raise TypeError("records is a list or a tuple of (key, value) tuples")
+        total = len(records)
+        route: Route = _find_route(self, topic)
+        if into is None:
+            if start:
+                raise ValueError("`start` goes with `into`")
+            _check_records(self, route, records, partition)
+            many = new_deliveries(total, _now_ms(self))
+        else:
+            many = into
+            if not 0 <= start <= total or total - start > many.capacity - many.filled:
+                raise ValueError("`start` and `records` are not those of the call before")
+        now = many.timestamp  # of the call, as in Java: waiting for room does not change it
+        consumed = start
+        if self.queued and not waited:
+            return many, consumed
+        if cython.compiled:
+            consumed = _append_each(self, route, records, partition, start, many, now)
+        else:
+            for n in range(start, total):
+                record = records[n]
+                batch = None
+                if len(record) == 2:
+                    key, value = record
+                    headers = None
+                    timestamp = now
+                    if partition is None:
+                        batch = _put_plain(self, route, value, key, now, None)
+                else:
+                    key, value, headers, timestamp = _parts(record)
+                    if timestamp is None:
+                        timestamp = now
+                    if timestamp != now:
+                        if many.explicit is None:
+                            many.explicit = {}
+                        many.explicit[n] = timestamp
+                if batch is None:
+                    try:
+                        batch = _place(
+                            self, route, value, key, partition, timestamp, headers, -1.0, False
+                        )
+                    except BufferFull:
+                        break
+                if batch.mark == many.mark:
+                    many.ordinals.append(batch.ordinal)
+                    many.indexes.append(batch.count - 1)
+                    many.filled += 1
+                else:
+                    _note(many, batch, batch.count - 1)
+                consumed = n + 1
+        return many, consumed
+
+    def append_columns(self, topic, columns, *, start=0, into=None, waited=False):
+        """Accepts the rows of columns until room runs out.
+
+        Args:
+            topic: the topic's name.
+            columns: RecordColumns.
+            start: the row to go on with.
+            into: the Deliveries of an earlier call with the same `columns`.
+            waited: the caller was granted room; others that wait do not bar it.
+
+        Returns:
+            The Deliveries and the first row not accepted, `len(columns)` if all were.
+
+        Raises:
+            What append() does but BufferFull; then none of this call's rows was accepted.
+        """
+        rows: RecordColumns
+        many: Deliveries
+        batch: Batch
+        n: cython.Py_ssize_t = start
+        if type(columns) is not RecordColumns:
+            raise TypeError("columns are RecordColumns")
+        rows = columns
+        route: Route = _find_route(self, topic)
+        if into is None:
+            if start:
+                raise ValueError("`start` goes with `into`")
+            if 0 < route.partitions <= rows.top_partition:
+                raise no_partition(route, rows.top_partition)
+            if HEADER_SIZE + RECORD_OVERHEAD + rows.largest_size > self.max_record_bytes:
+                raise RecordTooLarge(
+                    f"record {rows.largest} has {rows.largest_size} bytes, more than the "
+                    f"{self.max_record_bytes} that max_request_size and buffer_memory allow"
+                )
+            many = new_deliveries(rows.count, _now_ms(self))
+            many.time_bits = rows.time_bits
+            many.times = rows.times
+        else:
+            many = into
+            if not 0 <= n <= rows.count or rows.count - n > many.capacity - many.filled:
+                raise ValueError("`start` and `columns` are not those of the call before")
+        if self.queued and not waited:
+            return many, n
+        try:
+            while n < rows.count:
+                batch = _place_row(self, route, rows, n, many.timestamp)
+                _note(many, batch, batch.count - 1)
+                n += 1
+        except BufferFull:
+            pass  # the caller waits for room and goes on from n
+        return many, n
+
+    def route(self, topic):
+        """The topic's Route, or None."""
+        return self.routes.get(topic)
+
+    def set_route(self, topic, partitions, available, owner_factory):
+        """The topic's partitions are known, have grown, or have other leaders.
+
+        Records that waited for it are placed, in order.
+
+        Args:
+            topic: the topic.
+            partitions: how many it has.
+            available: those that have a leader.
+            owner_factory: called with each new Slot; returns its owner.
+        """
+        if partitions <= 0:
+            raise ValueError("a topic has at least one partition")
+        # Also after close(): what waits for the topic was accepted, and is to be delivered.
+        route: Route = self.routes.get(topic)
+        slot: Slot
+        if route is None:
+            route = _find_route(self, topic)
+        while len(route.slots) < partitions:
+            slot = Slot(route.topic, len(route.slots))
+            slot.owner = owner_factory(slot)
+            route.slots.append(slot)
+        route.partitions = partitions
+        route.available = tuple(n for n in available if 0 <= n < partitions)
+        route.cache = {}
+        slot = route.sticky
+        if slot is None or (
+            slot.partition not in route.available
+            if route.available
+            else slot.partition >= partitions
+        ):
+            next_sticky(self, route)
+        self.resolve_pending(topic)
+        return route
+
+    def forget_route(self, topic):
+        """The topic's metadata is gone: records wait again. Open batches stay with their owners."""
+        route: Route = self.routes.get(topic)
+        if route is not None:
+            route.partitions = 0
+            route.available = ()
+            route.sticky = None
+            route.cache = {}
+
+    def pending(self, topic):
+        """The batches of records that wait for the topic's metadata, oldest first."""
+        route: Route = self.routes.get(topic)
+        return tuple(route.pending) if route is not None else ()
+
+    def resolve_pending(self, topic):
+        """Places the records that waited for the topic's metadata; returns how many.
+
+        They move past buffer_memory if they must: they were accepted already.
+        """
+        route: Route = self.routes.get(topic)
+        batch: Batch
+        moved: cython.Py_ssize_t = 0
+        if route is None or route.partitions == 0 or not route.pending:
+            return 0
+        batches = route.pending
+        route.pending = []
+        route.pending_slot.batch = None
+        for batch in batches:
+            if batch.state != OPEN:
+                continue
+            try:
+                _move_pending(self, route, batch)
+            except Exception as error:  # noqa: BLE001  told to the owner
+                # Those behind it are placed all the same.
+                give_up(batch, "resolve_pending", error)
+            else:
+                moved += batch.count
+        return moved
+
+    def fail_pending(self, topic, error):
+        """Gives up the records that wait for the topic's metadata; returns how many."""
+        route: Route = self.routes.get(topic)
+        batch: Batch
+        failed: cython.Py_ssize_t = 0
+        if route is None:
+            return 0
+        batches = route.pending
+        route.pending = []
+        route.pending_slot.batch = None
+        for batch in batches:
+            if batch.fail(error):
+                failed += batch.count
+        return failed
+
+    def new_batch(self, slot, records, created=None):
+        """A sealed-to-appends batch of its own, outside the slot's queue; past buffer_memory.
+
+        Args:
+            slot: whose topic and partition it is for.
+            records: `(key, value, headers, timestamp_ms)` tuples.
+            created: monotonic seconds of the first append, now by default.
+
+        Returns:
+            The batch and a Delivery per record.
+        """
+        apart: Slot = Slot(slot.topic, slot.partition)
+        batch: Batch = None
+        there: Batch
+        deliveries = []
+        limit = self.batch_size
+        began: cython.double = _monotonic(self) if created is None else created
+        try:
+            self.batch_size = self.max_record_bytes
+            for key, value, headers, timestamp in records:
+                there = _put(self, apart, None, value, key, timestamp, headers, began, True)
+                if batch is None:
+                    batch = there
+                elif there is not batch:
+                    there.fail(Closed("never sent"))
+                    raise RecordTooLarge(f"no batch of {limit} bytes holds these records")
+                deliveries.append(new_delivery(batch, batch.count - 1, timestamp))
+        except BaseException as error:
+            if batch is not None:
+                batch.fail(error)
+            raise
+        finally:
+            self.batch_size = limit
+        if batch is None:
+            raise ValueError("a batch has at least one record")
+        apart.batch = None
+        batch.slot = slot
+        return batch, deliveries
+
+    def split(self, batch, payload=None, parts=2):
+        """Smaller batches with the records of one that was too large; deliveries follow.
+
+        Args:
+            batch: a batch that is not done; it is afterwards.
+            payload: its uncompressed records, needed if it was compressed.
+            parts: how many batches to make of it.
+
+        Raises:
+            ValueError: it has one record: it cannot be split.
+        """
+        old: Batch = batch
+        if old.count < 2:
+            raise ValueError("a batch of one record cannot be split")
+        records = old.records(payload)
+        self.used -= old.reserved
+        old.reserved = 0
+        step = -(-len(records) // parts)
+        out = []
+        targets = []
+        for at in range(0, len(records), step):
+            part, deliveries = self.new_batch(old.slot, records[at : at + step], old.created)
+            out.append(part)
+            targets.extend(deliveries)
+        old.forward(targets)
+        return out
+
+    def release(self, batch):
+        """Gives back the memory a batch still holds; complete(), fail() and forward() do it."""
+        held: Batch = batch
+        freed = held.reserved
+        held.reserved = 0
+        self.used -= freed
+        if freed and self.queued:
+            tell_room(self)
+
+    def close(self):
+        """Refuses records from now on. What was accepted stays until its batch is done."""
+        self.closed = True
+        self.last_topic = _NO_TOPIC
+
+
+@cython.cfunc
+@cython.inline
+def _now_ms(accumulator: Accumulator) -> cython.longlong:
+    if accumulator.clock is not None:
+        return accumulator.clock.timestamp_ms()
+    if cython.compiled:
+        return aiokq_now_ms()
+    else:
+        return time.time_ns() // 1_000_000
+
+
+@cython.cfunc
+def _monotonic(accumulator: Accumulator) -> cython.double:
+    if accumulator.clock is not None:
+        return accumulator.clock.monotonic()
+    return time.monotonic()
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _as_bytes(value, what):
+    """A copy of a bytes-like key or value; the errors say what to write instead."""
+    if isinstance(value, str):
+        raise TypeError(f"a {what} is bytes, not str: encode it: {what}.encode()")
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    raise TypeError(
+        f"a {what} is bytes, bytearray, memoryview or None, not {type(value).__name__}: "
+        "serialize it first"
+    )
+
+
+def _plain_headers(headers):
+    """Headers as a list of (str, bytes | None) tuples; the errors say what to write instead."""
+    out = []
+    if isinstance(headers, dict):
+        headers = headers.items()
+    for header in headers:
+        if isinstance(header, (str, bytes)):
+            raise TypeError("headers are (name, value) pairs: headers=[('name', b'value')]")
+        name, value = header
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is str, not {type(name).__name__}")
+        out.append((name, None if value is None else _as_bytes(value, "header value")))
+    return out
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
+    """An explicit timestamp as a number, from 0 to the largest int64."""
+    number: cython.longlong = _small(timestamp_ms)
+    if number < 0:
+        raise bad_timestamp(timestamp_ms)
+    return number
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _checked_partition(partition: object) -> cython.longlong:
+    """An explicit partition as a number, from 0 to the largest int32."""
+    number: cython.longlong = _small(partition)
+    if number < 0 or number > _MAX_INT32:
+        raise bad_partition(partition)
+    return number
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2)
+def _small(value: object) -> cython.longlong:
+    """The number, if it is an int from 0 to the largest int64; else -1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return -1
+    if cython.compiled:
+        overflow: cython.int = 0
+        number: cython.longlong = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
+        return number if number >= 0 else -1  # beyond int64 it is -1, too
+    else:
+        return value if 0 <= value <= _MAX_INT64 else -1
+
+
+def _parts(record):
+    """A send_many record as (key, value, headers, timestamp_ms)."""
+    length = len(record)
+    if length == 2:
+        return record[0], record[1], None, None
+    if length == 3:
+        return record[0], record[1], record[2], None
+    return record
+
+
+# ---------------------------------------------------------------- a record's place
+
+
+@cython.cfunc
+def _find_route(accumulator: Accumulator, topic: object) -> Route:
+    """The topic's route, a new one if it has none; the last one asked for is remembered."""
+    if accumulator.closed:
+        raise Closed("the producer is closed")
+    route: Route
+    found = accumulator.routes.get(topic) if type(topic) is str else None
+    if found is None:
+        check_topic(topic)
+        topic = str(topic)
+        route = accumulator.routes.get(topic)
+        if route is None:
+            route = Route(topic, accumulator)
+            accumulator.routes[topic] = route
+    else:
+        route = found
+    accumulator.last_topic = topic
+    accumulator.last_route = route
+    return route
+
+
+@cython.cfunc
+def _append(
+    accumulator: Accumulator,
+    topic: object,
+    value: object,
+    key: object,
+    partition: object,
+    timestamp_ms: object,
+    headers: object,
+) -> Delivery:
+    route: Route
+    batch: Batch
+    timestamp: cython.longlong
+    if topic is accumulator.last_topic:
+        route = accumulator.last_route
+    else:
+        route = _find_route(accumulator, topic)
+    if timestamp_ms is None:
+        timestamp = _now_ms(accumulator)
+    else:
+        timestamp = _checked_timestamp(timestamp_ms)
+    batch = _place(accumulator, route, value, key, partition, timestamp, headers, -1.0, False)
+    return new_delivery(batch, batch.count - 1, timestamp)
+
+
+@cython.cfunc
+def _place(
+    accumulator: Accumulator,
+    route: Route,
+    value: object,
+    key: object,
+    partition: object,
+    timestamp: cython.longlong,
+    headers: object,
+    created: cython.double,
+    force: cython.bint,
+) -> Batch:
+    """Puts a record into the open batch of its partition; returns that batch, it is the last."""
+    slot: Slot
+    batch: Batch
+    at: cython.Py_ssize_t
+    number: cython.Py_ssize_t
+    if value is not None and type(value) is not bytes:
+        value = _as_bytes(value, "value")
+    if key is not None and type(key) is not bytes:
+        key = _as_bytes(key, "key")
+    if partition is not None:
+        number = _checked_partition(partition)
+        if route.partitions == 0:
+            batch = _put_pending(accumulator, route, value, key, timestamp, headers)
+            if batch.wanted is None:
+                batch.wanted = {}
+            batch.wanted[batch.count - 1] = number
+            return batch
+        if number >= route.partitions:
+            raise no_partition(route, partition)
+        slot = route.slots[number]
+    elif route.partitions == 0:
+        return _put_pending(accumulator, route, value, key, timestamp, headers)
+    elif key is not None and not accumulator.ignore_keys:
+        if cython.compiled:
+            at = (
+                aiokq_murmur2(
+                    cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), PyBytes_GET_SIZE(key)
+                )
+                & 0x7FFFFFFF
+            ) % cython.cast(cython.uint, route.partitions)
+            slot = route.slots[at]
+        else:
+            found = route.cache.get(key)
+            if found is None:
+                found = (
+                    route.slots[partition_for_key(key, route.partitions)],
+                    _VARINT[len(key)] + key,
+                )
+                if len(route.cache) >= _CACHED_KEYS:
+                    route.cache.clear()
+                route.cache[key] = found
+            slot = found[0]
+    else:
+        return _put(
+            accumulator, route.sticky, route, value, key, timestamp, headers, created, force
+        )
+    return _put(accumulator, slot, None, value, key, timestamp, headers, created, force)
+
+
+_CACHED_KEYS = 16384
+"""Keys per topic whose partition is remembered where murmur2 is not compiled."""
+
+
+if not cython.compiled:
+
+    def _put_plain(accumulator, route, value, key, timestamp, headers):
+        """_place() and _put() in one for the common case: bytes, and room in an open batch.
+
+        Returns the batch; None leaves the record to _place().
+        """
+        if type(value) is not bytes:
+            return None
+        if headers is not None and type(headers) is not list and type(headers) is not tuple:
+            return None  # read once: a generator would be empty for _place()
+        if type(key) is bytes and not accumulator.ignore_keys:
+            found = route.cache.get(key)
+            if found is None:
+                return None
+            slot, encoded = found
+            keyless = False
+        elif key is None and route.partitions:
+            slot = route.sticky
+            encoded = b"\x01"
+            keyless = True
+        else:
+            return None
+        batch = slot.batch
+        if batch is None:
+            return None
+        delta = timestamp - batch.base_timestamp
+        count = batch.count
+        size = len(value)
+        if not 0 <= delta < 8192 or count >= 8192 or size >= 8192:
+            return None
+        heads = _headers_bytes(headers) if headers else b"\0"
+        tail = b"".join((_DELTA[delta], _SMALL[count], encoded, _SMALL[size], value, heads))
+        if len(tail) >= 8192:
+            return None
+        record = _SMALL[len(tail)] + tail
+        need = len(record)
+        if batch.pos + need > batch.capacity:
+            return None
+        if keyless:
+            # As _put() does, with the numbers at their longest.
+            rest = 2 + len(_SMALL[size]) + size + len(heads)
+            if route.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
+                return None
+            route.sticky_bytes += need
+        batch.block += record
+        batch.pos += need
+        batch.count = count + 1
+        if timestamp > batch.max_timestamp_ms:
+            batch.max_timestamp_ms = timestamp
+        return batch
+
+
+@cython.cfunc
+def _put_pending(
+    accumulator: Accumulator,
+    route: Route,
+    value: object,
+    key: object,
+    timestamp: cython.longlong,
+    headers: object,
+) -> Batch:
+    first: cython.bint = not route.pending
+    batch: Batch = _put(
+        accumulator, route.pending_slot, None, value, key, timestamp, headers, -1.0, False
+    )
+    if first and accumulator.on_unknown_topic is not None:
+        try:
+            accumulator.on_unknown_topic(route.topic)
+        except BaseException as error:  # noqa: BLE001  raised, or told to the owner
+            # Nobody looks for the topic: the next record asks again.
+            route.pending = []
+            refused_by(batch, "on_unknown_topic", error)
+    return batch
+
+
+@cython.cfunc
+def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
+    """Places the records of a batch that waited for the topic; each has an outcome after that, or
+    a batch that will have one."""
+    there: Batch
+    # Before anything is changed: what fails here fails the batch as it is.
+    records = batch.records()
+    wanted = batch.wanted
+    created = batch.created
+    refused = {}
+    targets = []
+    # Their memory is free before they take it again elsewhere: never counted twice.
+    accumulator.used -= batch.reserved
+    batch.reserved = 0
+    for n, (key, value, headers, timestamp) in enumerate(records):
+        partition = wanted.get(n) if wanted is not None else None
+        if partition is not None and partition >= route.partitions:
+            error = no_partition(route, partition)
+            there = _refused_one(accumulator, refused, partition, route, partition, error)
+        else:
+            try:
+                there = _place(
+                    accumulator, route, value, key, partition, timestamp, headers, created, True
+                )
+            except Exception as failure:  # noqa: BLE001  told to the owner
+                error = failure
+                if not isinstance(error, KafkaError):
+                    error = report_bug(accumulator, "resolve_pending", error)
+                there = _refused_one(accumulator, refused, type(failure), route, partition, error)
+        targets.append(new_delivery(there, there.count - 1, timestamp))
+    batch.forward(targets)
+    for there in refused.values():
+        tell_refused(there)
+    return None
+
+
+@cython.cfunc
+def _refused_one(
+    accumulator: Accumulator,
+    refused: dict,
+    why: object,
+    route: Route,
+    partition: object,
+    error: object,
+) -> Batch:
+    """The failed batch for all records that are refused for the same reason, with one more."""
+    batch: Batch = refused.get(why)
+    if batch is None:
+        batch = failed_batch(
+            accumulator, route.topic, -1 if partition is None else partition, error
+        )
+        refused[why] = batch
+    batch.count += 1
+    return batch
+
+
+# ---------------------------------------------------------------- encoding
+
+
+@cython.cfunc
+def _put(
+    accumulator: Accumulator,
+    slot: Slot,
+    keyless: Route | None,
+    value: object,
+    key: object,
+    timestamp: cython.longlong,
+    headers: object,
+    created: cython.double,
+    force: cython.bint,
+) -> Batch:
+    """Encodes a record into the slot's open batch, or into a new one where that is full."""
+    batch: Batch
+    rest: cython.Py_ssize_t
+    body: cython.Py_ssize_t
+    need: cython.Py_ssize_t
+    delta: cython.longlong
+    if cython.compiled:
+        at: cython.p_uchar
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        headers_size: cython.Py_ssize_t = 1
+        if key is not None:
+            key_size = PyBytes_GET_SIZE(key)
+        if value is not None:
+            value_size = PyBytes_GET_SIZE(value)
+        if headers is not None:
+            headers_size = _headers_size(headers)
+            if headers_size < 0:
+                headers = _plain_headers(headers)
+                headers_size = _headers_size(headers)
+        rest = 1 + headers_size + varint_size(key_size) + varint_size(value_size)
+        if key_size > 0:
+            rest += key_size
+        if value_size > 0:
+            rest += value_size
+    else:
+        tail = b"".join(
+            (
+                b"\x01" if key is None else _VARINT[len(key)],
+                key or b"",
+                b"\x01" if value is None else _VARINT[len(value)],
+                value or b"",
+                _headers_bytes(headers) if headers else b"\0",
+            )
+        )
+        rest = 1 + len(tail)
+    batch = _batch_for(accumulator, slot, keyless, rest, timestamp, created, force)
+    delta = timestamp - batch.base_timestamp
+    if cython.compiled:
+        body = rest + varint_size(delta) + varint_size(batch.count)
+        need = body + varint_size(body)
+        at = aiokq_put_varint(batch.base + batch.pos, body)
+        at[0] = 0
+        at = aiokq_put_varint(at + 1, delta)
+        at = aiokq_put_varint(at, batch.count)
+        at = aiokq_put_varint(at, key_size)
+        if key_size > 0:
+            memcpy(at, PyBytes_AS_STRING(key), key_size)
+            at += key_size
+        at = aiokq_put_varint(at, value_size)
+        if value_size > 0:
+            memcpy(at, PyBytes_AS_STRING(value), value_size)
+            at += value_size
+        if headers_size == 1:
+            at[0] = 0
+        else:
+            _put_headers(at, headers)
+    else:
+        numbers = _VARINT[delta] + _VARINT[batch.count]
+        body = rest + len(numbers)
+        length = _VARINT[body]
+        need = body + len(length)
+        batch.block += b"".join((length, b"\0", numbers, tail))
+    _added(accumulator, batch, keyless, need, timestamp)
+    return batch
+
+
+@cython.cfunc
+@cython.inline
+def _added(
+    accumulator: Accumulator,
+    batch: Batch,
+    keyless: Route | None,
+    need: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+) -> object:
+    """A record of `need` bytes stands in the batch."""
+    batch.pos += need
+    batch.count += 1
+    if timestamp > batch.max_timestamp_ms:
+        batch.max_timestamp_ms = timestamp
+    if keyless is not None:
+        keyless.sticky_bytes += need
+    if batch.count == 1:
+        _begun(accumulator, batch)
+    return None
+
+
+@cython.cfunc
+def _begun(accumulator: Accumulator, batch: Batch) -> object:
+    """The batch has its first record. Apart from _added(), which is only inlined if it is short."""
+    if batch.slot.owner is not None:
+        try:
+            batch.slot.owner.batch_opened(batch)
+        except BaseException as error:  # noqa: BLE001  raised, or told to the owner
+            refused_by(batch, "batch_opened", error)
+    if batch.pos >= accumulator.batch_size and batch.state == OPEN:
+        _close(batch.slot, batch)
+    return None
+
+
+@cython.cfunc
+def _place_row(
+    accumulator: Accumulator,
+    route: Route,
+    columns: RecordColumns,
+    n: cython.Py_ssize_t,
+    now: cython.longlong,
+) -> Batch:
+    """_place() for a row of columns: straight from their bytes where the topic is known."""
+    if cython.compiled and route.partitions:
+        slot: Slot = route.sticky
+        keyless: Route = route
+        batch: Batch
+        key: cython.p_uchar = cython.NULL
+        value: cython.p_uchar = cython.NULL
+        at: cython.p_uchar
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        headers_size: cython.Py_ssize_t = 1
+        first: cython.Py_ssize_t
+        rest: cython.Py_ssize_t
+        body: cython.Py_ssize_t
+        timestamp: cython.longlong = now
+        if columns.keys is not None and bit(columns.key_bits, n):
+            first = int32_at(columns.key_offsets, n)
+            key = columns.keys.base + first
+            key_size = int32_at(columns.key_offsets, n + 1) - first
+        if bit(columns.value_bits, n):
+            first = int32_at(columns.value_offsets, n)
+            value = columns.values.base + first
+            value_size = int32_at(columns.value_offsets, n + 1) - first
+        if columns.row_offsets is not None and bit(columns.row_bits, n):
+            headers_size = row_headers_size(columns, n)
+        if columns.times is not None and bit(columns.time_bits, n):
+            timestamp = int64_at(columns.times, n) // 1000
+        if columns.partitions is not None and bit(columns.partition_bits, n):
+            first = int32_at(columns.partitions, n)
+            if first >= route.partitions:
+                raise no_partition(route, first)
+            slot = route.slots[first]
+            keyless = None
+        elif key_size >= 0 and not accumulator.ignore_keys:
+            first = (aiokq_murmur2(key, key_size) & 0x7FFFFFFF) % cython.cast(
+                cython.uint, route.partitions
+            )
+            slot = route.slots[first]
+            keyless = None
+        rest = 1 + headers_size + varint_size(key_size) + varint_size(value_size)
+        rest += max(key_size, 0) + max(value_size, 0)
+        batch = _batch_for(accumulator, slot, keyless, rest, timestamp, -1.0, False)
+        body = rest + varint_size(timestamp - batch.base_timestamp)
+        body += varint_size(batch.count)
+        at = aiokq_put_varint(batch.base + batch.pos, body)
+        at[0] = 0
+        at = aiokq_put_varint(at + 1, timestamp - batch.base_timestamp)
+        at = aiokq_put_varint(at, batch.count)
+        at = aiokq_put_varint(at, key_size)
+        if key_size > 0:
+            memcpy(at, key, key_size)
+            at += key_size
+        at = aiokq_put_varint(at, value_size)
+        if value_size > 0:
+            memcpy(at, value, value_size)
+            at += value_size
+        if headers_size == 1:
+            at[0] = 0
+        else:
+            _put_row_headers(at, columns, n)
+        _added(accumulator, batch, keyless, body + varint_size(body), timestamp)
+        return batch
+    key_, value_, headers, time_ms, partition = columns.record(n)
+    if time_ms is None:
+        time_ms = now
+    if not cython.compiled and partition is None:
+        there = _put_plain(accumulator, route, value_, key_, time_ms, headers)
+        if there is not None:
+            return there
+    return _place(accumulator, route, value_, key_, partition, time_ms, headers, -1.0, False)
+
+
+@cython.cfunc
+def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ssize_t) -> object:
+    if cython.compiled:
+        item: cython.Py_ssize_t
+        start: cython.Py_ssize_t
+        length: cython.Py_ssize_t
+        first: cython.Py_ssize_t = int32_at(columns.row_offsets, n)
+        end: cython.Py_ssize_t = int32_at(columns.row_offsets, n + 1)
+        at = aiokq_put_varint(at, end - first)
+        for item in range(first, end):
+            start = int32_at(columns.name_offsets, item)
+            length = int32_at(columns.name_offsets, item + 1) - start
+            at = aiokq_put_varint(at, length)
+            memcpy(at, columns.names.base + start, length)
+            at += length
+            if bit(columns.text_bits, item):
+                start = int32_at(columns.text_offsets, item)
+                length = int32_at(columns.text_offsets, item + 1) - start
+                at = aiokq_put_varint(at, length)
+                memcpy(at, columns.texts.base + start, length)
+                at += length
+            else:
+                at[0] = 1
+                at += 1
+    return None
+
+
+@cython.cfunc
+def _headers_size(headers: object) -> cython.Py_ssize_t:
+    """Bytes of the headers as they are; -1 if they are not plain tuples of str and bytes."""
+    if cython.compiled:
+        size: cython.Py_ssize_t
+        length: cython.Py_ssize_t = 0
+        pair: tuple
+        if type(headers) is not list and type(headers) is not tuple:
+            return -1
+        size = varint_size(len(headers))
+        for header in headers:
+            if type(header) is not tuple:
+                return -1
+            pair = header
+            if len(pair) != 2:
+                return -1
+            name = pair[0]
+            value = pair[1]
+            if type(name) is not str:
+                return -1
+            PyUnicode_AsUTF8AndSize(name, cython.address(length))
+            size += length + varint_size(length)
+            if value is None:
+                size += 1
+            elif type(value) is bytes:
+                size += PyBytes_GET_SIZE(value) + varint_size(PyBytes_GET_SIZE(value))
+            else:
+                return -1
+        return size
+    else:
+        return len(_headers_bytes(headers))
+
+
+@cython.cfunc
+def _put_headers(at: cython.p_uchar, headers: object) -> object:
+    if cython.compiled:
+        length: cython.Py_ssize_t = 0
+        text: cython.p_const_char
+        pair: tuple
+        at = aiokq_put_varint(at, len(headers))
+        for header in headers:
+            pair = header
+            text = PyUnicode_AsUTF8AndSize(pair[0], cython.address(length))
+            at = aiokq_put_varint(at, length)
+            memcpy(at, text, length)
+            at += length
+            value = pair[1]
+            if value is None:
+                at[0] = 1
+                at += 1
+            else:
+                length = PyBytes_GET_SIZE(value)
+                at = aiokq_put_varint(at, length)
+                memcpy(at, PyBytes_AS_STRING(value), length)
+                at += length
+    return None
+
+
+if not cython.compiled:
+    _NAMES: dict = {}
+
+    def _headers_bytes(headers):
+        return pure.headers_bytes(headers, _plain_headers, _NAMES)
+
+
+# ---------------------------------------------------------------- room
+
+
+@cython.cfunc
+@cython.inline
+def _batch_for(
+    accumulator: Accumulator,
+    slot: Slot,
+    keyless: Route | None,
+    rest: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    created: cython.double,
+    force: cython.bint,
+) -> Batch:
+    """The batch that has room for a record of `rest` bytes beside its numbers; a new one has no
+    record yet, and has this one's time."""
+    batch: Batch
+    body: cython.Py_ssize_t
+    need: cython.Py_ssize_t
+    delta: cython.longlong
+    if keyless is not None and keyless.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
+        slot = _switch(accumulator, keyless, rest)
+    batch = slot.batch
+    if batch is not None:
+        delta = timestamp - batch.base_timestamp
+        body = rest + varint_size(delta) + varint_size(batch.count)
+        need = body + varint_size(body)
+        if batch.pos + need <= batch.capacity or _grow(accumulator, batch, need, force):
+            return batch
+        _check_size(accumulator, rest)
+        _close(slot, batch)
+    return _open(accumulator, slot, rest, timestamp, created, force)
+
+
+@cython.cfunc
+def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> Slot:
+    """The next partition for records without a key; closes the batch it leaves if that is full."""
+    slot: Slot = route.sticky
+    batch: Batch = slot.batch
+    _check_size(accumulator, rest)  # before anything is closed for a record that is refused
+    if batch is not None and batch.pos + rest + NUMBERS > accumulator.batch_size:
+        _close(slot, batch)
+    return next_sticky(accumulator, route)
+
+
+@cython.cfunc
+def _close(slot: Slot, batch: Batch) -> object:
+    """The batch takes no more records; its owner sends it without waiting for linger."""
+    detach(batch)
+    if slot.owner is not None:
+        try:
+            slot.owner.batch_full(batch)
+        except Exception as error:  # noqa: BLE001  told to the owner
+            # Its records were accepted; that which comes now is not concerned.
+            give_up(batch, "batch_full", error)
+    return None
+
+
+@cython.cfunc
+def _check_size(accumulator: Accumulator, rest: cython.Py_ssize_t) -> object:
+    if HEADER_SIZE + rest + 7 > accumulator.max_record_bytes:
+        raise RecordTooLarge(
+            f"the record makes a batch of {HEADER_SIZE + rest + 7} bytes, more than the "
+            f"{accumulator.max_record_bytes} that max_request_size and buffer_memory allow"
+        )
+    return None
+
+
+@cython.cfunc
+def _grow(
+    accumulator: Accumulator, batch: Batch, need: cython.Py_ssize_t, force: cython.bint
+) -> cython.bint:
+    """Makes room for `need` more bytes; False if the batch would outgrow batch_size."""
+    wanted: cython.Py_ssize_t = batch.pos + need
+    capacity: cython.Py_ssize_t
+    free: cython.Py_ssize_t
+    if wanted > accumulator.batch_size:
+        return False
+    capacity = min(max(2 * batch.capacity, wanted), accumulator.batch_size)
+    free = accumulator.buffer_memory - accumulator.used
+    if capacity - batch.capacity > free:
+        # Little is left: take what the record needs, not twice the batch.
+        capacity = min(max(wanted, batch.capacity + min(free, MIN_CHUNK)), accumulator.batch_size)
+        if capacity - batch.capacity > free and not force:
+            raise BufferFull
+    accumulator.used += capacity - batch.capacity
+    batch.reserved += capacity - batch.capacity
+    set_block(batch, capacity)
+    return True
+
+
+@cython.cfunc
+def _open(
+    accumulator: Accumulator,
+    slot: Slot,
+    rest: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    created: cython.double,
+    force: cython.bint,
+) -> Batch:
+    """A new batch in the slot, with room for a first record; as large as the last one was."""
+    first: cython.Py_ssize_t
+    capacity: cython.Py_ssize_t
+    free: cython.Py_ssize_t
+    _check_size(accumulator, rest)
+    first = HEADER_SIZE + rest + 7
+    capacity = max(first, min(max(slot.hint, MIN_CHUNK), accumulator.batch_size))
+    free = accumulator.buffer_memory - accumulator.used
+    if capacity > free and not force:
+        capacity = first
+        if capacity > free:
+            raise BufferFull
+    batch: Batch = blank_batch(accumulator, slot.topic, slot.partition)
+    batch.slot = slot
+    batch.created = _monotonic(accumulator) if created < 0 else created
+    batch.base_timestamp = timestamp
+    batch.max_timestamp_ms = timestamp
+    accumulator.used += capacity
+    batch.reserved = capacity
+    set_block(batch, capacity)
+    slot.batch = batch
+    return batch
+
+
+# ---------------------------------------------------------------- many records
+
+
+@cython.cfunc
+@cython.inline
+def _note(many: Deliveries, batch: Batch, index: cython.uint) -> object:
+    """The next record went to `batch`."""
+    if batch.mark != many.mark:
+        batch.mark = many.mark
+        batch.ordinal = len(many.batches)
+        many.batches.append(batch)
+        if batch.many is None:
+            batch.many = []
+        batch.many.append(many)
+    if cython.compiled:
+        many.ordinals[many.filled] = batch.ordinal
+        many.indexes[many.filled] = index
+    else:
+        many.ordinals.append(batch.ordinal)
+        many.indexes.append(index)
+    many.filled += 1
+    return None
+
+
+@cython.cfunc
+def _append_each(
+    accumulator: Accumulator,
+    route: Route,
+    records: object,
+    partition: object,
+    start: cython.Py_ssize_t,
+    many: Deliveries,
+    now: cython.longlong,
+) -> cython.Py_ssize_t:
+    n: cython.Py_ssize_t = start
+    timestamp: cython.longlong
+    record: tuple
+    batch: Batch
+    total: cython.Py_ssize_t = len(records)
+    try:
+        while n < total:
+            record = records[n]
+            if len(record) < 2:
+                raise TypeError("a record is a tuple of at least (key, value)")
+            timestamp = now
+            headers = None
+            if len(record) > 2:
+                headers = record[2]
+                if len(record) > 3 and record[3] is not None:
+                    timestamp = _checked_timestamp(record[3])
+                    if timestamp != many.timestamp:
+                        if many.explicit is None:
+                            many.explicit = {}
+                        many.explicit[n] = timestamp
+            batch = _place(
+                accumulator, route, record[1], record[0], partition, timestamp, headers, -1.0, False
+            )
+            _note(many, batch, batch.count - 1)
+            n += 1
+    except BufferFull:
+        pass  # the caller waits for room and goes on from n
+    return n
+
+
+@cython.cfunc
+def _check_records(
+    accumulator: Accumulator, route: Route, records: object, partition: object
+) -> object:
+    """Raises for the first record that append() would refuse, before any is accepted."""
+    n: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    record: tuple
+    if partition is not None and 0 < route.partitions <= _checked_partition(partition):
+        raise no_partition(route, partition)
+    if not cython.compiled:
+        bound = accumulator.max_record_bytes - HEADER_SIZE - RECORD_OVERHEAD
+        for record in records:
+            if (
+                type(record) is not tuple
+                or len(record) != 2
+                or type(record[0]) is not bytes
+                or type(record[1]) is not bytes
+                or len(record[0]) + len(record[1]) > bound
+            ):
+                break
+        else:
+            return None
+    for n in range(len(records)):
+        if type(records[n]) is not tuple or not 2 <= len(records[n]) <= 4:
+            raise TypeError(
+                f"record {n} is not a tuple of (key, value), (key, value, headers) or "
+                "(key, value, headers, timestamp_ms)"
+            )
+        record = records[n]
+        size = 0
+        for m in range(2):
+            part = record[m]
+            if type(part) is bytes:
+                size += len(part)
+            elif part is not None:
+                size += len(_as_bytes(part, "value" if m else "key"))
+        if len(record) > 2:
+            if record[2]:
+                headers = _plain_headers(record[2])
+                size += _headers_size(headers)
+            if len(record) > 3 and record[3] is not None:
+                _checked_timestamp(record[3])
+        if HEADER_SIZE + RECORD_OVERHEAD + size > accumulator.max_record_bytes:
+            raise RecordTooLarge(
+                f"record {n} has {size} bytes, more than the {accumulator.max_record_bytes} "
+                "that max_request_size and buffer_memory allow"
+            )
+    return None
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

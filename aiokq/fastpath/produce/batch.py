@@ -1,0 +1,653 @@
+"""Owns batches: the block of records, its header, its outcome, and the memory it holds.
+
+    batches                     Batch
+    slots                       Slot: the open batch of a partition
+    memory                      blocks, and what of buffer_memory a batch holds
+    the end of a batch          outcomes, and who is told
+    records read back           for a move or a split
+
+Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+
+from __future__ import annotations
+
+import struct
+
+from aiokq.core.errors import KafkaError
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        CRC_COVERS,
+        HEADER_SIZE,
+        Py_REFCNT,
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
+        PyBytes_GET_SIZE,
+        memcpy,
+    )
+    from cython.cimports.aiokq.fastpath.produce._accumulator import Accumulator
+    from cython.cimports.aiokq.fastpath.produce._deliveries import (
+        Deliveries,
+        Delivery,
+        Wait,
+        Wakes,
+        forget_counts,
+        observe,
+        observe_many,
+        records_by_batch,
+        rejoin,
+    )
+    from cython.cimports.aiokq.fastpath.produce.states import (
+        DELIVERED,
+        FAILED,
+        MOVED,
+        OPEN,
+        SEALED,
+        WAIT_CALLBACK,
+        WAIT_SUSPENDED,
+    )
+
+    from aiokq.fastpath._shared import crc32c, read_varint
+else:
+    from aiokq.fastpath.produce.deliveries import (
+        Deliveries,
+        Delivery,
+        Wait,
+        Wakes,
+        forget_counts,
+        observe,
+        observe_many,
+        records_by_batch,
+        rejoin,
+    )
+    from aiokq.fastpath.produce.states import (
+        DELIVERED,
+        FAILED,
+        MOVED,
+        OPEN,
+        SEALED,
+        WAIT_CALLBACK,
+        WAIT_SUSPENDED,
+    )
+    from aiokq.fastpath.pure import CRC_COVERS, HEADER_SIZE
+    from aiokq.fastpath.shared import crc32c, read_varint
+
+__all__ = ["Batch", "Slot"]
+
+
+_BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+
+
+# ---------------------------------------------------------------- batches
+
+
+@cython.final
+@cython.cclass
+class Batch:
+    """Records of one partition that travel together; made and filled by the accumulator.
+
+    Attributes:
+        topic: the topic.
+        partition: its number; -1 while the topic's metadata is unknown.
+        slot: where it was filled.
+        count: records in it.
+        created: monotonic seconds of its first append.
+        max_timestamp_ms: the latest record's timestamp.
+        error: why it failed, or None.
+    """
+
+    __slots__ = (
+        "accumulator",
+        "append_time",
+        "base_offset",
+        "base_timestamp",
+        "block",
+        "capacity",
+        "codec",
+        "count",
+        "created",
+        "error",
+        "live",
+        "many",
+        "mark",
+        "max_timestamp_ms",
+        "observed",
+        "observed_count",
+        "ordinal",
+        "partition",
+        "pos",
+        "reserved",
+        "slot",
+        "stamped",
+        "state",
+        "targets",
+        "topic",
+        "view",
+        "waiting",
+        "wanted",
+        "wire_size",
+    )
+
+    def __init__(self):
+        raise TypeError("batches are made by the accumulator")
+
+    @property
+    def size(self):
+        """Bytes of the batch, header included, before compression."""
+        return self.pos
+
+    @property
+    def sealed(self):
+        """Whether no more records can be added."""
+        return self.state != OPEN
+
+    @property
+    def done(self):
+        """Whether every record has its outcome, or moved to another batch."""
+        return self.state in (DELIVERED, FAILED, MOVED)
+
+    @property
+    def waiters(self):
+        """How many waits and callbacks hang on its outcome."""
+        return self.live
+
+    @property
+    def awaited(self):
+        """Whether as many wait as it has records; who awaits Deliveries waits for all of them."""
+        wait: Wait
+        many: Deliveries
+        if self.many is None:
+            return self.live >= self.count
+        total: cython.longlong = self.live
+        for wait in self.waiting or ():
+            if wait.whole and wait.state == WAIT_SUSPENDED:
+                total -= 1  # it is one of these, on the first record that is not known yet
+        for many in set(self.many):
+            if many.awaited > 0:
+                total += records_by_batch(many).get(self, 0)
+        return total >= self.count
+
+    @property
+    def unobserved(self):
+        """How many of its records failed without anybody having seen or awaited it."""
+        if self.state != FAILED:
+            return 0
+        return self.count - self.observed_count
+
+    @property
+    def reserved_bytes(self):
+        """Bytes of buffer_memory it holds."""
+        return self.reserved
+
+    @property
+    def data(self):
+        """The bytes last stamped, read-only; empty before that and once the batch is done."""
+        return self.view if self.view is not None else memoryview(b"")
+
+    def payload(self):
+        """The records as they were encoded, uncompressed: what a codec compresses. Read-only.
+
+        Raises:
+            ValueError: the batch was compressed, or is done: they are gone.
+        """
+        if self.block is None or self.codec != 0:
+            raise ValueError("the uncompressed records are gone")
+        return memoryview(self.block).toreadonly()[HEADER_SIZE : self.pos]
+
+    def seal(self, codec=0, compressed=None):
+        """Closes the batch to appends; `compressed` takes the place of the records.
+
+        Args:
+            codec: Kafka's number of the codec, 0 for none.
+            compressed: what the codec made of payload().
+
+        Raises:
+            RuntimeError: it is sealed already.
+            ValueError: a codec without its bytes, or bytes without their codec.
+        """
+        if self.state != OPEN:
+            raise RuntimeError("the batch is sealed already")
+        if (codec == 0) != (compressed is None) or not 0 <= codec <= 7:
+            raise ValueError("a codec from 1 to 7 comes with compressed bytes, 0 without")
+        detach(self)
+        self.state = SEALED
+        self.wire_size = self.pos
+        if compressed is not None:
+            _replace_records(self, codec, bytes(compressed))
+
+    def stamp(self, producer_id=-1, producer_epoch=-1, base_sequence=-1, *, transactional=False):
+        """The finished batch: header written, checksum computed. Seals it if it is open.
+
+        Stamping again with the same numbers returns the same memory. With others (after an
+        epoch bump) the producer id, epoch, sequence and checksum change, nothing else, in a
+        copy: an earlier request may still hold the old bytes.
+
+        Raises:
+            RuntimeError: the batch is done.
+        """
+        if self.state == OPEN:
+            self.seal()
+        if self.state != SEALED:
+            raise RuntimeError("the batch is done")
+        attributes = self.codec | (0x10 if transactional else 0)
+        covered = _AFTER_CRC.pack(
+            attributes,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        if covered != self.stamped:
+            if self.view is not None:
+                _copy_block(self)
+            _write(self, CRC_COVERS, covered)
+            crc = crc32c(memoryview(self.block)[CRC_COVERS : self.wire_size])
+            _write(self, 0, _BEFORE_CRC.pack(0, self.wire_size - 12, -1, 2, crc))
+            self.stamped = covered
+            self.view = memoryview(self.block).toreadonly()[: self.wire_size]
+        return self.view
+
+    def complete(self, base_offset, log_append_time_ms=-1):
+        """Every record was acknowledged: frees the memory, then wakes who waits.
+
+        Args:
+            base_offset: the first record's offset, -1 if no broker was asked (acks=0).
+            log_append_time_ms: what the topic replaces the timestamps with, -1 if it does not.
+
+        Returns:
+            False if the batch was done before: its outcome stands.
+        """
+        if self.state not in (OPEN, SEALED):
+            return False
+        self.base_offset = base_offset
+        self.append_time = log_append_time_ms
+        _finish(self, DELIVERED)
+        return True
+
+    def fail(self, error):
+        """No record will be delivered: frees the memory, then wakes who waits.
+
+        Returns:
+            False if the batch was done before: its outcome stands.
+        """
+        wait: Wait
+        if self.state not in (OPEN, SEALED):
+            return False
+        self.error = error
+        waiting = self.waiting
+        many = self.many
+        _finish(self, FAILED)
+        # Who waits will see it; flush() need not report it again.
+        for wait in waiting or ():
+            if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
+                observe(self, wait.delivery.index)
+        for deliveries in many or ():
+            observe_many(deliveries, self)
+        return True
+
+    def forward(self, targets):
+        """The records moved: each delivery follows the one in `targets` at its index.
+
+        Raises:
+            ValueError: not one target per record.
+        """
+        wait: Wait
+        target: Delivery
+        batch: Batch
+        moved: list = list(targets)
+        if len(moved) != self.count:
+            raise ValueError(f"{len(moved)} targets for {self.count} records")
+        if self.state not in (OPEN, SEALED):
+            raise RuntimeError("the batch is done")
+        waiting = self.waiting
+        many = self.many
+        self.waiting = None
+        self.targets = moved
+        self.live = 0
+        _finish(self, MOVED)
+        for wait in waiting or ():
+            if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
+                rejoin(wait)
+        if many is not None:
+            for deliveries in many:
+                forget_counts(deliveries)
+            for target in moved:
+                batch = target.batch
+                if batch.many is None:
+                    batch.many = list(many)
+                elif batch.many[len(batch.many) - 1] is not many[len(many) - 1]:
+                    batch.many.extend(many)
+
+    def records(self, payload=None):
+        """The records as `(key, value, headers, timestamp_ms)`, for a split.
+
+        Args:
+            payload: the uncompressed records, needed if the batch was compressed.
+        """
+        data: bytes = bytes(self.payload() if payload is None else payload)
+        return _decode_records(data, self.count, self.base_timestamp)
+
+    def __len__(self):
+        return self.count
+
+    def __repr__(self):
+        state = ("open", "sealed", "delivered", "failed", "moved")[self.state]
+        return f"<Batch {self.topic}-{self.partition} {self.count} records {state}>"
+
+
+@cython.cfunc
+def blank_batch(accumulator: Accumulator, topic: object, partition: cython.int) -> Batch:
+    batch: Batch = Batch.__new__(Batch)
+    batch.accumulator = accumulator
+    batch.append_time = -1
+    batch.base_offset = -1
+    batch.base_timestamp = 0
+    batch.block = None
+    batch.capacity = 0
+    batch.codec = 0
+    batch.count = 0
+    batch.created = 0.0
+    batch.error = None
+    batch.live = 0
+    batch.many = None
+    batch.mark = 0
+    batch.max_timestamp_ms = 0
+    batch.observed = None
+    batch.observed_count = 0
+    batch.ordinal = 0
+    batch.partition = partition
+    batch.pos = HEADER_SIZE
+    batch.reserved = 0
+    batch.slot = None
+    batch.stamped = None
+    batch.state = OPEN
+    batch.targets = None
+    batch.topic = topic
+    batch.view = None
+    batch.waiting = None
+    batch.wanted = None
+    batch.wire_size = 0
+    if cython.compiled:
+        batch.base = cython.NULL
+    return batch
+
+
+@cython.cfunc
+def failed_batch(
+    accumulator: Accumulator, topic: object, partition: cython.int, error: object
+) -> Batch:
+    """A batch, empty as yet, for records that waited for their topic, and fail now that it is
+    known."""
+    batch: Batch = blank_batch(accumulator, topic, partition)
+    batch.state = FAILED
+    batch.error = error
+    return batch
+
+
+# ---------------------------------------------------------------- slots
+
+
+@cython.final
+@cython.cclass
+class Slot:
+    """Where the records of one partition gather.
+
+    Attributes:
+        topic: the topic.
+        partition: its number.
+        batch: the batch being filled, or None.
+        owner: told by `batch_opened(batch)` after a batch got its first record, and by
+            `batch_full(batch)` when no more will be added.
+    """
+
+    __slots__ = ("batch", "hint", "owner", "partition", "topic")
+
+    def __init__(self, topic, partition, owner=None):
+        self.topic = topic
+        self.partition = partition
+        self.owner = owner
+        self.batch = None
+        self.hint = 0
+
+    def take_open(self):
+        """Detaches the batch being filled and returns it; None if there is none."""
+        batch: Batch = self.batch
+        if batch is not None:
+            detach(batch)
+        return batch
+
+    def __repr__(self):
+        return f"<Slot {self.topic}-{self.partition}>"
+
+
+@cython.cfunc
+def detach(batch: Batch) -> object:
+    """Takes the batch out of its slot if it is the open one there."""
+    slot: Slot = batch.slot
+    if slot.batch is batch:
+        slot.batch = None
+        slot.hint = batch.pos + (batch.pos >> 2)
+    return None
+
+
+# ---------------------------------------------------------------- memory
+
+
+@cython.cfunc
+def _recycle(batch: Batch) -> object:
+    """Gives the memory back; full-size blocks that nobody else holds are used again."""
+    if cython.compiled:
+        accumulator: Accumulator = batch.accumulator
+        block = batch.block
+        batch.block = None
+        batch.base = cython.NULL
+        if (
+            block is not None
+            and PyBytes_GET_SIZE(block) == accumulator.batch_size
+            and len(accumulator.pool) < accumulator.pool_limit
+            and Py_REFCNT(block) == 1
+        ):
+            accumulator.pool.append(block)
+    else:
+        batch.block = None
+    return None
+
+
+@cython.cfunc
+def set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
+    """Memory for `capacity` bytes, what is written so far kept."""
+    if cython.compiled:
+        accumulator: Accumulator = batch.accumulator
+        base: cython.p_uchar
+        if capacity == accumulator.block_size and accumulator.pool:
+            block = accumulator.pool.pop()
+        else:
+            block = PyBytes_FromStringAndSize(cython.NULL, capacity)
+        base = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
+        if batch.base != cython.NULL:
+            memcpy(base, batch.base, batch.pos)
+        batch.block = block
+        batch.base = base
+    elif batch.block is None:
+        batch.block = bytearray(HEADER_SIZE)
+    batch.capacity = capacity
+    return None
+
+
+@cython.cfunc
+def _copy_block(batch: Batch) -> object:
+    """Own bytes to write to, where a view of the old ones may be in a transport."""
+    if cython.compiled:
+        block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, batch.base), batch.wire_size)
+        batch.block = block
+        batch.base = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
+    else:
+        batch.block = bytearray(batch.block)
+    return None
+
+
+@cython.cfunc
+def _write(batch: Batch, at: cython.Py_ssize_t, data: bytes) -> object:
+    if cython.compiled:
+        memcpy(batch.base + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    else:
+        batch.block[at : at + len(data)] = data
+    return None
+
+
+@cython.cfunc
+def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> object:
+    """The compressed records in place of the others, with room for the header before them."""
+    accumulator: Accumulator = batch.accumulator
+    size: cython.Py_ssize_t = HEADER_SIZE + len(compressed)
+    _recycle(batch)
+    if cython.compiled:
+        block = PyBytes_FromStringAndSize(cython.NULL, size)
+        batch.block = block
+        batch.base = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
+        memcpy(
+            batch.base + HEADER_SIZE, PyBytes_AS_STRING(compressed), PyBytes_GET_SIZE(compressed)
+        )
+    else:
+        batch.block = bytearray(HEADER_SIZE) + compressed
+    batch.codec = codec
+    batch.wire_size = size
+    freed = batch.reserved - size
+    accumulator.used -= freed
+    batch.reserved = size
+    if freed > 0 and accumulator.queued:
+        tell_room(accumulator)
+    return None
+
+
+# ---------------------------------------------------------------- the end of a batch
+
+
+@cython.cfunc
+def _finish(batch: Batch, state: cython.int) -> object:
+    """Ends the batch: memory first, so that room is free before any waiter runs."""
+    accumulator: Accumulator = batch.accumulator
+    waiting = batch.waiting
+    live = batch.live
+    detach(batch)
+    batch.state = state
+    batch.view = None
+    batch.waiting = None
+    batch.live = 0
+    batch.many = None
+    batch.wanted = None
+    _recycle(batch)
+    freed = batch.reserved
+    batch.reserved = 0
+    accumulator.used -= freed
+    if freed and accumulator.queued:
+        tell_room(accumulator)
+    if live and state != MOVED:
+        accumulator.loop.call_soon(Wakes(accumulator.loop, waiting))
+    return None
+
+
+@cython.cfunc
+def report_bug(accumulator: Accumulator, where: object, error: object) -> object:
+    """Something that the core called failed, and must not: the error for those it concerns."""
+    if accumulator.on_bug is None:
+        return error
+    try:
+        return accumulator.on_bug(where, error)
+    except Exception:  # noqa: BLE001  the records need an outcome all the same
+        return error
+
+
+@cython.cfunc
+def refused_by(batch: Batch, where: object, error: object) -> object:
+    """The owner could not take a batch of one record. A KafkaError says why the record is not
+    accepted; after a bug it is, and fails."""
+    if isinstance(error, KafkaError) or not isinstance(error, Exception):
+        batch.fail(error)
+        raise error
+    give_up(batch, where, error)
+    return None
+
+
+@cython.cfunc
+def give_up(batch: Batch, where: object, error: object) -> object:
+    """A batch fails by a bug in what the core called."""
+    batch.fail(report_bug(batch.accumulator, where, error))
+    tell_refused(batch)
+    return None
+
+
+@cython.cfunc
+def tell_refused(batch: Batch) -> object:
+    accumulator: Accumulator = batch.accumulator
+    if accumulator.on_refused is not None:
+        try:
+            accumulator.on_refused(batch)
+        except Exception as error:  # noqa: BLE001  told to the owner
+            report_bug(accumulator, "on_refused", error)
+    return None
+
+
+@cython.cfunc
+def tell_room(accumulator: Accumulator) -> object:
+    """There is room. What fails here must not keep a batch from its end, which freed it."""
+    if accumulator.on_room is not None:
+        try:
+            accumulator.on_room()
+        except Exception as error:  # noqa: BLE001  told to the owner
+            report_bug(accumulator, "on_room", error)
+    return None
+
+
+# ---------------------------------------------------------------- records read back
+
+
+def _decode_records(data, count, base_timestamp):
+    """Records encoded here, so unchecked: once per move or split, never on the way out."""
+    out = []
+    at = 0
+    for _ in range(count):
+        _, at = read_varint(data, at)
+        delta, at = read_varint(data, at + 1)
+        _, at = read_varint(data, at)
+        fields = []
+        for _ in range(2):
+            length, at = read_varint(data, at)
+            if length < 0:
+                fields.append(None)
+            else:
+                fields.append(data[at : at + length])
+                at += length
+        names, at = read_varint(data, at)
+        headers = []
+        for _ in range(names):
+            length, at = read_varint(data, at)
+            # Columns may have names that are no UTF-8; they are read back so, too.
+            name = data[at : at + length].decode(errors="replace")
+            at += length
+            length, at = read_varint(data, at)
+            if length < 0:
+                headers.append((name, None))
+            else:
+                headers.append((name, data[at : at + length]))
+                at += length
+        out.append((fields[0], fields[1], headers, base_timestamp + delta))
+    return out
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

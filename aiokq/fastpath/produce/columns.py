@@ -1,0 +1,361 @@
+"""Owns RecordColumns: rows in Arrow's buffers, checked, as append_columns() takes them.
+
+Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+
+from __future__ import annotations
+
+import operator
+import struct
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyMem_Free,
+        PyMem_Malloc,
+        PyObject_GetBuffer,
+    )
+    from cython.cimports.aiokq.fastpath.native import aiokq_varint_size as varint_size
+else:
+    from aiokq.fastpath.pure import varint_size
+
+__all__ = ["RecordColumns"]
+
+
+_INT32 = struct.Struct("=i")
+_INT64 = struct.Struct("=q")
+
+
+@cython.final
+@cython.cclass
+class Part:
+    """A buffer of RecordColumns, held for as long as it is read; nobody writes into it."""
+
+    __slots__ = ("data", "size")
+
+    def __dealloc__(self):
+        if cython.compiled and self.buffer != cython.NULL:
+            PyBuffer_Release(self.buffer)
+            PyMem_Free(self.buffer)
+
+
+@cython.cfunc
+def _part(data: object, size: cython.longlong, what: object) -> Part:
+    """A copy of the first `size` bytes of what is checked once and trusted from then on.
+
+    Even of a view that cannot be written to the memory may: toreadonly() makes such ones.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < size:
+        raise ValueError(f"{what}: {len(view)} bytes, and {size} are needed")
+    if type(view.obj) is not bytes:
+        view = memoryview(bytes(view[:size]))
+    return _held(view)
+
+
+@cython.cfunc
+def _contents(data: object) -> Part:
+    """Holds bytes that become keys, values, names: of whatever content, nothing goes by them."""
+    view = memoryview(data).cast("B")
+    return _held(view if view.readonly else memoryview(bytes(view)))
+
+
+@cython.cfunc
+def _held(view: object) -> Part:
+    part: Part = Part.__new__(Part)
+    part.data = view
+    part.size = len(view)
+    if cython.compiled:
+        # In memory of its own, as a Cursor's and for the same reason.
+        held: cython.pointer(Py_buffer) = cython.cast(
+            cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
+        )
+        if held == cython.NULL:
+            raise MemoryError
+        try:
+            PyObject_GetBuffer(view, held, PyBUF_SIMPLE)
+        except BaseException:
+            PyMem_Free(held)
+            raise
+        part.buffer = held
+        part.base = cython.cast(cython.p_uchar, held.buf)
+    return part
+
+
+if not cython.compiled:
+    # Where it is compiled, _columns.pxd has them inline: they run once per record.
+
+    def bit(part, n):
+        """Whether row `n` has a value; all have where there are no bits."""
+        return part is None or part.data[n >> 3] >> (n & 7) & 1
+
+    def int32_at(part, n):
+        return _INT32.unpack_from(part.data, 4 * n)[0]
+
+    def int64_at(part, n):
+        return _INT64.unpack_from(part.data, 8 * n)[0]
+
+
+@cython.final
+@cython.cclass
+class RecordColumns:
+    """Records as columns, in Arrow's memory layout: what `Producer.send_columns` takes.
+
+    A column of texts or bytes is (validity bits or None, int32 offsets, bytes); `Columns` has the
+    same. Contents (keys, values, names) are referred to, but for buffers that may be written to,
+    which are copied; so is all that is checked here: bits, offsets, numbers. A row is read for the
+    last time when it is accepted: memory under a read-only view is left alone until then.
+
+    Args:
+        count: rows.
+        value: the values; a null is a tombstone.
+        key: the keys, if there are any.
+        headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
+            bits of the values or None, int32 value offsets, values).
+        timestamp: (validity bits or None, int64), microseconds since 1970; what is finer than a
+            millisecond is cut off. Where there is none it is the time of sending.
+        partition: (validity bits or None, int32); where there is none the key picks it.
+
+    Raises:
+        ValueError: buffers too short, offsets that do not rise, a negative partition or timestamp.
+        TypeError: not buffers.
+    """
+
+    __slots__ = (
+        "count",
+        "key_bits",
+        "key_offsets",
+        "keys",
+        "largest",
+        "largest_size",
+        "name_offsets",
+        "names",
+        "partition_bits",
+        "partitions",
+        "row_bits",
+        "row_offsets",
+        "text_bits",
+        "text_offsets",
+        "texts",
+        "time_bits",
+        "times",
+        "top_partition",
+        "value_bits",
+        "value_offsets",
+        "values",
+    )
+
+    def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
+        items: cython.Py_ssize_t
+        # What is larger no offsets of 32 bits are for; and sizes of buffers do not overflow.
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise TypeError(f"count is an int, not {type(count).__name__}")
+        if not 0 <= count < 1 << 31:
+            raise ValueError(f"count {count}: there are from 0 to 2**31 - 1 rows")
+        self.count = count
+        self.key_bits = self.key_offsets = self.keys = None
+        self.row_bits = self.row_offsets = self.name_offsets = self.names = None
+        self.text_bits = self.text_offsets = self.texts = None
+        self.time_bits = self.times = self.partition_bits = self.partitions = None
+        self.value_bits, self.value_offsets, self.values = _binary_parts(value, count, "value")
+        if key is not None:
+            self.key_bits, self.key_offsets, self.keys = _binary_parts(key, count, "key")
+        if headers is not None:
+            bits, offsets, name_offsets, names, text_bits, text_offsets, texts = headers
+            self.row_bits = _bits_part(bits, count, "headers")
+            self.row_offsets = _part(offsets, 4 * (count + 1), "headers")
+            items = int32_at(self.row_offsets, count)
+            _check_offsets(self.row_offsets, count, items, "headers")
+            _, self.name_offsets, self.names = _binary_parts(
+                (None, name_offsets, names), items, "names of headers"
+            )
+            self.text_bits, self.text_offsets, self.texts = _binary_parts(
+                (text_bits, text_offsets, texts), items, "values of headers"
+            )
+        if timestamp is not None:
+            bits, data = timestamp
+            self.time_bits = _bits_part(bits, count, "timestamp")
+            self.times = _part(data, 8 * count, "timestamp")
+        if partition is not None:
+            bits, data = partition
+            self.partition_bits = _bits_part(bits, count, "partition")
+            self.partitions = _part(data, 4 * count, "partition")
+        _look_over(self)
+
+    @classmethod
+    def from_arrow(cls, batch):
+        """The columns key, value, headers, timestamp and partition of a pyarrow.RecordBatch.
+
+        Others are left out, so that a batch may be sent as `to_arrow()` gave it.
+
+        Raises:
+            ValueError: there is no column `value`, or as the class.
+            TypeError: a column of another type, or a header without a name.
+        """
+        from aiokq.fastpath.produce.arrow import record_columns
+
+        return record_columns(cls, batch)
+
+    def __len__(self):
+        return self.count
+
+    def record(self, index):
+        """A row as (key, value, headers, timestamp_ms, partition), None for what it has not."""
+        n: cython.Py_ssize_t
+        index = operator.index(index)
+        if not 0 <= index < self.count:
+            raise IndexError("there are not so many rows")
+        n = index
+        headers = None
+        if self.row_offsets is not None and bit(self.row_bits, n):
+            items = range(int32_at(self.row_offsets, n), int32_at(self.row_offsets, n + 1))
+            headers = [_header_at(self, item) for item in items]
+        key = value = timestamp = partition = None
+        if self.keys is not None and bit(self.key_bits, n):
+            key = _slice(self.key_offsets, self.keys, n)
+        if bit(self.value_bits, n):
+            value = _slice(self.value_offsets, self.values, n)
+        if self.times is not None and bit(self.time_bits, n):
+            timestamp = int64_at(self.times, n) // 1000
+        if self.partitions is not None and bit(self.partition_bits, n):
+            partition = int32_at(self.partitions, n)
+        return key, value, headers, timestamp, partition
+
+    def size(self, index):
+        """Bytes of key, value and headers of a row, as `Accumulator.room` counts them."""
+        index = operator.index(index)
+        if not 0 <= index < self.count:
+            raise IndexError("there are not so many rows")
+        return _row_size(self, index)
+
+    def __repr__(self):
+        return f"<RecordColumns of {self.count} records>"
+
+
+@cython.cfunc
+def _bits_part(bits: object, count: cython.longlong, what: object) -> Part:
+    return None if bits is None else _part(bits, (count + 7) // 8, what)
+
+
+@cython.cfunc
+def _binary_parts(column: object, count: cython.longlong, what: object) -> tuple:
+    bits, offsets, data = column
+    starts: Part = _part(offsets, 4 * (count + 1), what)
+    body: Part = _contents(b"" if data is None else data)
+    _check_offsets(starts, count, body.size, what)
+    return _bits_part(bits, count, what), starts, body
+
+
+@cython.cfunc
+def _check_offsets(
+    part: Part, count: cython.Py_ssize_t, limit: cython.Py_ssize_t, what: object
+) -> object:
+    n: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    last: cython.Py_ssize_t = 0
+    for n in range(count + 1):
+        at = int32_at(part, n)
+        if at < last or at > limit:
+            raise ValueError(f"{what}: offset {n} is {at}, it is from {last} to {limit}")
+        last = at
+    return None
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _span(offsets: Part, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    return int32_at(offsets, n + 1) - int32_at(offsets, n)
+
+
+@cython.cfunc
+def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
+    return bytes(data.data[int32_at(offsets, n) : int32_at(offsets, n + 1)])
+
+
+@cython.cfunc
+def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
+    # As a name is read that is no UTF-8. An error here would come when rows are taken already.
+    name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
+    if not bit(columns.text_bits, item):
+        return name, None
+    return name, _slice(columns.text_offsets, columns.texts, item)
+
+
+@cython.cfunc
+def _look_over(columns: RecordColumns) -> object:
+    """What one look at all rows tells: the largest, the highest partition, what is out of range."""
+    n: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    partition: cython.Py_ssize_t
+    micros: cython.longlong
+    columns.largest = 0
+    columns.largest_size = 0
+    columns.top_partition = -1
+    for n in range(columns.count):
+        size = _row_size(columns, n)
+        if size > columns.largest_size:
+            columns.largest = n
+            columns.largest_size = size
+        if columns.partitions is not None and bit(columns.partition_bits, n):
+            partition = int32_at(columns.partitions, n)
+            if partition < 0:
+                raise ValueError(f"partition {partition}: partitions are numbered from 0")
+            columns.top_partition = max(columns.top_partition, partition)
+        if columns.times is not None and bit(columns.time_bits, n):
+            micros = int64_at(columns.times, n)
+            if micros < 0:
+                raise ValueError(
+                    f"timestamp of record {n}: {micros} microseconds since 1970, it is from 0"
+                )
+    return None
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _row_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 0
+    if columns.keys is not None and bit(columns.key_bits, n):
+        size += _span(columns.key_offsets, n)
+    if bit(columns.value_bits, n):
+        size += _span(columns.value_offsets, n)
+    if columns.row_offsets is not None and bit(columns.row_bits, n):
+        size += row_headers_size(columns, n)
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a row's headers as they are in a record."""
+    item: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    first: cython.Py_ssize_t = int32_at(columns.row_offsets, n)
+    end: cython.Py_ssize_t = int32_at(columns.row_offsets, n + 1)
+    size: cython.Py_ssize_t = varint_size(end - first)
+    for item in range(first, end):
+        length = _span(columns.name_offsets, item)
+        size += length + varint_size(length)
+        if bit(columns.text_bits, item):
+            length = _span(columns.text_offsets, item)
+            size += length + varint_size(length)
+        else:
+            size += 1
+    return size
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -1,0 +1,41 @@
+"""Owns the types of columns.py, and of what is compiled from it."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, final
+
+import pyarrow  # type: ignore[import-untyped]
+
+from aiokq.core.types import Buffer
+
+Nullable: TypeAlias = tuple[Buffer | None, Buffer]
+"""(validity bits or None, numbers)."""
+
+SentBinary: TypeAlias = tuple[Buffer | None, Buffer, Buffer]
+
+SentHeaders: TypeAlias = tuple[Buffer | None, Buffer, Buffer, Buffer, Buffer | None, Buffer, Buffer]
+"""As BinaryColumn and HeadersColumn, of any buffers."""
+
+@final
+class RecordColumns:
+    def __init__(
+        self,
+        count: int,
+        *,
+        value: SentBinary,
+        key: SentBinary | None = None,
+        headers: SentHeaders | None = None,
+        timestamp: Nullable | None = None,
+        partition: Nullable | None = None,
+    ) -> None: ...
+    @classmethod
+    def from_arrow(cls, batch: pyarrow.RecordBatch) -> RecordColumns: ...
+    @property
+    def count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def record(
+        self, index: int
+    ) -> tuple[
+        bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int | None, int | None
+    ]: ...
+    def size(self, index: int) -> int: ...

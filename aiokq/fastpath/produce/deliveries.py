@@ -1,0 +1,864 @@
+"""Owns the outcomes of records: Delivery, Deliveries, and who waits for them.
+
+    deliveries                  RecordMetadata, Delivery, what waits for one (Wait), who is woken
+    many deliveries at once     Deliveries, what send_many() gives
+    type slots                  what a compiled `await` calls directly (am_send)
+
+Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+# ruff: noqa: SIM110
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from contextvars import copy_context
+
+from aiokq.core.errors import DeliveryFailed, copy_error
+from aiokq.core.types import TopicPartition
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath._shared import require_loop
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
+        PyContext_Enter,
+        PyContext_Exit,
+    )
+    from cython.cimports.aiokq.fastpath.produce._accumulator import Accumulator
+    from cython.cimports.aiokq.fastpath.produce._batch import Batch
+    from cython.cimports.aiokq.fastpath.produce._columns import bit, int64_at
+    from cython.cimports.aiokq.fastpath.produce.states import (
+        DELIVERED,
+        FAILED,
+        MOVED,
+        WAIT_CALLBACK,
+        WAIT_CANCELLED,
+        WAIT_LEFT,
+        WAIT_NEW,
+        WAIT_SUSPENDED,
+        WAIT_WOKEN,
+    )
+    from cython.cimports.aiokq.fastpath.produce.waiting import (
+        aiokq_patch_delivery,
+        aiokq_patch_wait,
+        aiokq_patch_wait_all,
+    )
+
+    from aiokq.fastpath._shared import int_of, thrown
+else:
+    from aiokq.fastpath.produce.columns import bit, int64_at
+    from aiokq.fastpath.produce.states import (
+        DELIVERED,
+        FAILED,
+        MOVED,
+        WAIT_CALLBACK,
+        WAIT_CANCELLED,
+        WAIT_LEFT,
+        WAIT_NEW,
+        WAIT_SUSPENDED,
+        WAIT_WOKEN,
+    )
+    from aiokq.fastpath.shared import int_of, require_loop, thrown
+
+__all__ = ["Deliveries", "Delivery", "RecordMetadata"]
+
+
+# ---------------------------------------------------------------- deliveries
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+@cython.cclass
+class RecordMetadata:
+    """Where a record was written.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition's number.
+        offset: in the partition; -1 where no broker was asked to answer (acks=0).
+        timestamp_ms: the record's own, or the log's append time where the topic has it so.
+    """
+
+    __slots__ = ("offset", "partition", "timestamp_ms", "topic")
+
+    def __init__(self, topic, partition, offset, timestamp_ms):
+        self.topic = topic
+        self.partition = int_of(partition, "partition", 32)
+        self.offset = int_of(offset, "offset", 64)
+        self.timestamp_ms = int_of(timestamp_ms, "timestamp_ms", 64)
+
+    def _values(self):
+        return (self.topic, self.partition, self.offset, self.timestamp_ms)
+
+    def __eq__(self, other):
+        if not isinstance(other, RecordMetadata):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self):
+        return hash(self._values())
+
+    def __repr__(self):
+        return (
+            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, timestamp_ms={self.timestamp_ms})"
+        )
+
+    def __reduce__(self):
+        from aiokq.fastpath import restore_metadata
+
+        return restore_metadata, self._values()
+
+
+@cython.cfunc
+def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) -> RecordMetadata:
+    """The outcome of record `index` of an acknowledged batch."""
+    meta: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
+    meta.topic = batch.topic
+    meta.partition = batch.partition
+    meta.offset = batch.base_offset + index if batch.base_offset >= 0 else -1
+    meta.timestamp_ms = batch.append_time if batch.append_time >= 0 else timestamp
+    return meta
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(4096)
+@cython.cclass
+class Delivery:
+    """The outcome of one record, now or later: await it as often as you like.
+
+    It is awaitable and has the methods of a future, but is no asyncio future: a wait that is
+    cancelled or timed out ends that wait only. Made by the accumulator, never by hand.
+    """
+
+    # Not tracked by the garbage collector: 48 bytes, and half a million pending ones cost no
+    # collection. The cycles it can be part of (batch, waiter, delivery) end when its batch
+    # does, and closing a producer ends every batch.
+    __slots__ = ("batch", "index", "timestamp")
+
+    def __init__(self):
+        raise TypeError("deliveries come from send_nowait() and enqueue()")
+
+    def done(self):
+        """Whether the record was acknowledged or given up."""
+        return settle(self).state in (DELIVERED, FAILED)
+
+    def cancelled(self):
+        """Always False: an accepted record cannot be taken back."""
+        return False
+
+    def result(self):
+        """The RecordMetadata.
+
+        Raises:
+            asyncio.InvalidStateError: not known yet.
+            KafkaError: why the record was not delivered; each call raises its own copy.
+        """
+        return _outcome(self)
+
+    def exception(self):
+        """Why the record was not delivered, or None if it was.
+
+        Raises:
+            asyncio.InvalidStateError: not known yet.
+        """
+        batch: Batch = settle(self)
+        if batch.state == DELIVERED:
+            return None
+        if batch.state != FAILED:
+            raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+        observe(batch, self.index)
+        return copy_error(batch.error)
+
+    def add_done_callback(self, fn, *, context=None):
+        """Has the loop call `fn(self)` once the outcome is known."""
+        batch: Batch = settle(self)
+        require_loop(batch.accumulator.guard)
+        loop = _loop_of(batch)
+        if batch.state == DELIVERED or batch.state == FAILED:
+            observe(batch, self.index)
+            loop.call_soon(fn, self, context=context)
+            return
+        _join(batch, _callback(self, fn, context, loop))
+
+    def remove_done_callback(self, fn):
+        """Takes back every add_done_callback(fn); returns how many there were."""
+        batch: Batch = settle(self)
+        removed: cython.int = 0
+        wait: Wait
+        require_loop(batch.accumulator.guard)
+        if batch.waiting is None:
+            return 0
+        for wait in list(batch.waiting):
+            if (
+                wait.state == WAIT_CALLBACK
+                and wait.delivery.index == self.index
+                and wait.callback == fn
+            ):
+                _leave(wait)
+                removed += 1
+        return removed
+
+    @property
+    def topic(self):
+        """The record's topic."""
+        return settle(self).topic
+
+    @property
+    def partition(self):
+        """The record's partition; -1 while the topic's metadata is unknown."""
+        return settle(self).partition
+
+    @property
+    def offset(self):
+        """The record's offset, as result().offset."""
+        meta: RecordMetadata = _outcome(self)
+        return meta.offset
+
+    @property
+    def timestamp_ms(self):
+        """The record's timestamp: its own until the log's append time is known."""
+        batch: Batch = settle(self)
+        return batch.append_time if batch.append_time >= 0 else self.timestamp
+
+    def __await__(self):
+        batch: Batch = settle(self)
+        if batch.state == DELIVERED or batch.state == FAILED:
+            return self
+        return _waiter(self)
+
+    # `yield from` asks for it, as asyncio does with what it wraps in a task.
+    def __iter__(self):
+        return self.__await__()
+
+    # Called by the loop only where __await__ returned self: the outcome is known.
+    def __next__(self):
+        raise StopIteration(_outcome(self))
+
+    def __repr__(self):
+        batch: Batch = settle(self)
+        if batch.state == DELIVERED:
+            return f"<Delivery {_metadata(batch, self.index, self.timestamp)!r}>"
+        if batch.state == FAILED:
+            return f"<Delivery to {batch.topic}-{batch.partition} failed: {batch.error!r}>"
+        return f"<Delivery to {batch.topic}-{batch.partition} pending>"
+
+
+@cython.cfunc
+def new_delivery(batch: Batch, index: cython.uint, timestamp: cython.longlong) -> Delivery:
+    delivery: Delivery = Delivery.__new__(Delivery)
+    delivery.batch = batch
+    delivery.index = index
+    delivery.timestamp = timestamp
+    return delivery
+
+
+@cython.cfunc
+def settle(delivery: Delivery) -> Batch:
+    """The batch that holds the record now: follows moves and splits, and remembers them."""
+    batch: Batch = delivery.batch
+    target: Delivery
+    while batch.state == MOVED:
+        target = batch.targets[delivery.index]
+        delivery.batch = target.batch
+        delivery.index = target.index
+        batch = delivery.batch
+    return batch
+
+
+@cython.cfunc
+def _outcome(delivery: Delivery) -> RecordMetadata:
+    batch: Batch = settle(delivery)
+    if batch.state == DELIVERED:
+        return _metadata(batch, delivery.index, delivery.timestamp)
+    if batch.state != FAILED:
+        raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+    observe(batch, delivery.index)
+    raise copy_error(batch.error)
+
+
+@cython.cfunc
+def observe(batch: Batch, index: cython.Py_ssize_t) -> object:
+    """Somebody saw that record `index` failed."""
+    if batch.state != FAILED:
+        return None
+    if batch.observed is None:
+        batch.observed = bytearray(batch.count)
+    seen: bytearray = batch.observed
+    if not seen[index]:
+        seen[index] = 1
+        batch.observed_count += 1
+    return None
+
+
+@cython.final
+@cython.freelist(256)
+@cython.cclass
+class Wait:
+    """One wait for a delivery: the iterator behind `await`, and the future its task suspends on.
+
+    One object per pending `await`, so that cancelling a wait ends this wait and no other.
+    asyncio takes anything with `_asyncio_future_blocking` and these methods for a future.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "callback",
+        "context",
+        "delivery",
+        "loop",
+        "message",
+        "state",
+        "whole",
+    )
+
+    def __init__(self):
+        raise TypeError("made by awaiting a delivery")
+
+    # The iterator's half, called by `await`.
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        value = _wait_step(self)
+        if value is self:
+            return value
+        raise StopIteration(value)
+
+    def send(self, value):
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        _leave(self)
+        raise thrown(kind, value, traceback)
+
+    def close(self):
+        _leave(self)
+
+    # The future's half, called by the task.
+
+    def get_loop(self):
+        return self.loop
+
+    def add_done_callback(self, fn, *, context=None):
+        self.callback = fn
+        self.context = context if context is not None else copy_context()
+        if self.state != WAIT_SUSPENDED:
+            _wake_soon(self)
+
+    def remove_done_callback(self, fn):
+        if self.callback is None:
+            return 0
+        self.callback = None
+        return 1
+
+    def cancel(self, msg=None):
+        if self.state != WAIT_SUSPENDED:
+            return False
+        fn = self.callback
+        _leave(self)
+        self.callback = fn
+        self.state = WAIT_CANCELLED
+        self.message = msg
+        _wake_soon(self)
+        return True
+
+    def cancelled(self):
+        return self.state == WAIT_CANCELLED
+
+    def done(self):
+        return self.state != WAIT_SUSPENDED
+
+    # The task asks only to learn whether to throw; the value is made in __next__.
+    def result(self):
+        if self.state == WAIT_CANCELLED:
+            if self.message is None:
+                raise asyncio.CancelledError
+            raise asyncio.CancelledError(self.message)
+        if self.state == WAIT_SUSPENDED:
+            raise asyncio.InvalidStateError("the record is neither acknowledged nor given up")
+
+    def exception(self):
+        self.result()
+
+
+@cython.cfunc
+def _loop_of(batch: Batch) -> object:
+    """The loop that waiters are woken on: the first one that anybody waited on."""
+    accumulator: Accumulator = batch.accumulator
+    if accumulator.loop is None:
+        accumulator.loop = asyncio.get_running_loop()
+    return accumulator.loop
+
+
+@cython.cfunc
+def _waiter(delivery: Delivery) -> Wait:
+    wait: Wait = Wait.__new__(Wait)
+    require_loop(delivery.batch.accumulator.guard)
+    wait.delivery = delivery
+    wait.loop = _loop_of(delivery.batch)
+    wait.callback = None
+    wait.context = None
+    wait.message = None
+    wait.state = WAIT_NEW
+    wait.whole = False
+    wait._asyncio_future_blocking = False
+    return wait
+
+
+@cython.cfunc
+def _callback(delivery: Delivery, fn: object, context: object, loop: object) -> Wait:
+    wait: Wait = _waiter(delivery)
+    wait.callback = fn
+    wait.context = context if context is not None else copy_context()
+    wait.state = WAIT_CALLBACK
+    return wait
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _suspend(wait: Wait) -> cython.bint:
+    """Joins the batch's waiters if the outcome is not known yet; says whether it did."""
+    batch: Batch = settle(wait.delivery)
+    if batch.state == DELIVERED or batch.state == FAILED:
+        wait.state = WAIT_WOKEN
+        return False
+    wait.state = WAIT_SUSPENDED
+    wait._asyncio_future_blocking = True
+    _join(batch, wait)
+    return True
+
+
+@cython.cfunc
+def _may_resume(wait: Wait) -> object:
+    if wait.state == WAIT_SUSPENDED or wait.state == WAIT_LEFT:
+        raise RuntimeError("await was not used with this wait")
+    return None
+
+
+@cython.cfunc
+def _wait_step(wait: Wait) -> object:
+    """One step of `await delivery`: the wait itself to suspend on, else the outcome."""
+    if wait.state == WAIT_NEW:
+        if _suspend(wait):
+            return wait
+    else:
+        _may_resume(wait)
+    return _outcome(wait.delivery)
+
+
+@cython.cfunc
+def _wake_soon(wait: Wait) -> object:
+    """Has the loop wake the task behind a wait that ended by itself."""
+    fn = wait.callback
+    wait.callback = None
+    if fn is not None:
+        wait.loop.call_soon(fn, wait, context=wait.context)
+    return None
+
+
+@cython.cfunc
+def _join(batch: Batch, wait: Wait) -> object:
+    if batch.waiting is None:
+        batch.waiting = []
+    batch.waiting.append(wait)
+    batch.live += 1
+    return None
+
+
+@cython.cfunc
+def _leave(wait: Wait) -> object:
+    """Nobody waits here any more. Its place in the batch's list goes when enough are empty."""
+    batch: Batch
+    other: Wait
+    if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
+        wait.state = WAIT_LEFT
+        wait.callback = None
+        batch = settle(wait.delivery)
+        if batch.state == DELIVERED or batch.state == FAILED:
+            return None
+        batch.live -= 1
+        if batch.waiting is not None and len(batch.waiting) > 2 * batch.live + 16:
+            kept = []
+            for other in batch.waiting:
+                if other.state == WAIT_SUSPENDED or other.state == WAIT_CALLBACK:
+                    kept.append(other)
+            batch.waiting = kept
+    return None
+
+
+@cython.cfunc
+def rejoin(wait: Wait) -> object:
+    """Waits on in the batch that its record moved to, which may be done already."""
+    batch: Batch = settle(wait.delivery)
+    if batch.state == DELIVERED or batch.state == FAILED:
+        observe(batch, wait.delivery.index)
+        wait.loop.call_soon(Wakes(wait.loop, [wait]))
+    else:
+        _join(batch, wait)
+    return None
+
+
+@cython.final
+@cython.cclass
+class Wakes:
+    """What the loop calls once after a batch ended: wakes each of its waiters, in order.
+
+    One loop callback for all of them, each run in its own context: a callback per waiter
+    would cost more than the wake itself.
+    """
+
+    __slots__ = ("loop", "next", "waiting")
+
+    def __init__(self, loop, waiting):
+        self.loop = loop
+        self.waiting = waiting
+        self.next = 0
+
+    def __call__(self):
+        wait: Wait
+        while self.next < len(self.waiting):
+            wait = self.waiting[self.next]
+            self.next += 1
+            if wait.state == WAIT_SUSPENDED:
+                wait.state = WAIT_WOKEN
+                argument = wait
+            elif wait.state == WAIT_CALLBACK:
+                wait.state = WAIT_LEFT
+                argument = wait.delivery
+            else:
+                continue
+            fn = wait.callback
+            wait.callback = None
+            try:
+                if cython.compiled:
+                    PyContext_Enter(wait.context)
+                    try:
+                        fn(argument)
+                    finally:
+                        PyContext_Exit(wait.context)
+                else:
+                    wait.context.run(fn, argument)
+            except (SystemExit, KeyboardInterrupt):
+                self.loop.call_soon(self)
+                raise
+            except BaseException as error:  # noqa: BLE001  as the loop does with its callbacks
+                self.loop.call_exception_handler(
+                    {"message": f"Exception in callback {fn!r}", "exception": error}
+                )
+
+
+# ---------------------------------------------------------------- many deliveries at once
+
+
+_marks = 0
+
+
+@cython.final
+@cython.cclass
+class Deliveries:
+    """The outcomes of one send_many, in input order: `len`, indexing, and await for all.
+
+    Awaiting gives a list of RecordMetadata. If any record failed it raises DeliveryFailed,
+    whose `errors` has an entry per record, None where it was delivered.
+    """
+
+    __slots__ = (
+        "awaited",
+        "batches",
+        "capacity",
+        "counted",
+        "counts",
+        "explicit",
+        "filled",
+        "index_block",
+        "indexes",
+        "mark",
+        "ordinal_block",
+        "ordinals",
+        "time_bits",
+        "times",
+        "timestamp",
+    )
+
+    def __init__(self):
+        raise TypeError("deliveries come from send_many()")
+
+    def __len__(self):
+        return self.filled
+
+    def __getitem__(self, index):
+        at: cython.Py_ssize_t
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(self.filled))]
+        index = operator.index(index)
+        if not -self.filled <= index < self.filled:
+            raise IndexError("there are not so many deliveries")
+        at = index
+        return _delivery_at(self, at + self.filled if at < 0 else at)
+
+    def done(self):
+        """Whether the outcome of every record is known."""
+        n: cython.Py_ssize_t
+        for n in range(self.filled):
+            if not _known(settle(_delivery_at(self, n))):
+                return False
+        return True
+
+    def __await__(self):
+        wait: _WaitAll = _WaitAll.__new__(_WaitAll)
+        wait.deliveries = self
+        wait.at = 0
+        wait.wait = None
+        wait.joined = False
+        return wait
+
+    def __repr__(self):
+        return f"<Deliveries of {self.filled} records>"
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _known(batch: Batch) -> cython.bint:
+    return batch.state == DELIVERED or batch.state == FAILED
+
+
+@cython.cfunc
+def new_deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Deliveries:
+    """An empty Deliveries with room for `length` records."""
+    global _marks
+    many: Deliveries = Deliveries.__new__(Deliveries)
+    _marks += 1
+    many.mark = _marks
+    many.batches = []
+    many.explicit = None
+    many.time_bits = None
+    many.times = None
+    many.filled = 0
+    many.capacity = length
+    many.awaited = 0
+    many.counted = 0
+    many.counts = None
+    many.timestamp = timestamp
+    if cython.compiled:
+        many.ordinal_block = PyBytes_FromStringAndSize(cython.NULL, 4 * length)
+        many.index_block = PyBytes_FromStringAndSize(cython.NULL, 4 * length)
+        many.ordinals = cython.cast(
+            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.ordinal_block))
+        )
+        many.indexes = cython.cast(
+            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.index_block))
+        )
+    else:
+        many.ordinals = []
+        many.indexes = []
+    return many
+
+
+@cython.cfunc
+def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
+    timestamp: cython.longlong = many.timestamp
+    if many.times is not None:
+        if bit(many.time_bits, at):
+            timestamp = int64_at(many.times, at) // 1000
+    elif many.explicit is not None and at in many.explicit:
+        timestamp = many.explicit[at]
+    return new_delivery(many.batches[many.ordinals[at]], many.indexes[at], timestamp)
+
+
+@cython.cfunc
+def records_by_batch(many: Deliveries) -> dict:
+    """How many of its records each batch has. Counted when asked for, and kept: nobody asks while
+    batches are full, and then nothing is counted."""
+    n: cython.Py_ssize_t
+    batch: Batch
+    if many.counts is None or many.counted != many.filled:
+        counts: dict = {}
+        for n in range(many.filled):
+            batch = many.batches[many.ordinals[n]]
+            if batch.state == MOVED:
+                batch = settle(_delivery_at(many, n))
+            counts[batch] = counts.get(batch, 0) + 1
+        many.counts = counts
+        many.counted = many.filled
+    return many.counts
+
+
+@cython.cfunc
+def forget_counts(many: Deliveries) -> object:
+    """Records of its went to other batches."""
+    many.counts = None
+    return None
+
+
+@cython.cfunc
+def observe_many(many: Deliveries, batch: Batch) -> object:
+    """Whoever awaits `many` will see which of its records failed with `batch`."""
+    n: cython.Py_ssize_t
+    delivery: Delivery
+    if many.awaited > 0:
+        for n in range(many.filled):
+            delivery = _delivery_at(many, n)
+            if settle(delivery) is batch:
+                observe(batch, delivery.index)
+    return None
+
+
+@cython.cfunc
+def _all_outcomes(many: Deliveries) -> list:
+    """A RecordMetadata per record, or DeliveryFailed with an outcome per record."""
+    n: cython.Py_ssize_t
+    batch: Batch
+    delivery: Delivery
+    out: list = []
+    plain: cython.bint = many.explicit is None and many.times is None
+    for n in range(many.filled):
+        batch = many.batches[many.ordinals[n]]
+        if batch.state == DELIVERED and plain:
+            out.append(_metadata(batch, many.indexes[n], many.timestamp))
+            continue
+        delivery = _delivery_at(many, n)
+        batch = settle(delivery)
+        if batch.state == FAILED:
+            raise _many_failed(many)
+        out.append(_metadata(batch, delivery.index, delivery.timestamp))
+    return out
+
+
+@cython.cfunc
+def _many_failed(many: Deliveries) -> object:
+    n: cython.Py_ssize_t
+    delivery: Delivery
+    batch: Batch
+    errors: list = []
+    copies: dict = {}
+    places: dict = {}
+    failed: cython.Py_ssize_t = 0
+    for n in range(many.filled):
+        delivery = _delivery_at(many, n)
+        batch = settle(delivery)
+        if batch.state == DELIVERED:
+            errors.append(None)
+            continue
+        observe(batch, delivery.index)
+        if id(batch) not in copies:
+            copies[id(batch)] = copy_error(batch.error)
+            places[TopicPartition(batch.topic, batch.partition)] = None
+        errors.append(copies[id(batch)])
+        failed += 1
+    return DeliveryFailed(failed, errors, list(places))
+
+
+@cython.final
+@cython.cclass
+class _WaitAll:
+    """The iterator behind `await deliveries`: waits for one unfinished batch after another."""
+
+    __slots__ = ("at", "deliveries", "joined", "wait")
+
+    def __init__(self):
+        raise TypeError("made by awaiting deliveries")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        value = _wait_all_step(self)
+        if self.wait is not None:
+            return value
+        raise StopIteration(value)
+
+    def send(self, value):
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        _leave_all(self)
+        raise thrown(kind, value, traceback)
+
+    def close(self):
+        _leave_all(self)
+
+
+@cython.cfunc
+def _wait_all_step(self: _WaitAll) -> object:
+    """The wait to suspend on, kept in `self.wait`; else the outcomes, and that is None."""
+    many: Deliveries = self.deliveries
+    delivery: Delivery
+    if self.wait is not None:
+        _may_resume(self.wait)
+        self.wait = None
+    elif self.joined:
+        raise RuntimeError("await was not used with this wait")
+    while self.at < many.filled:
+        delivery = _delivery_at(many, self.at)
+        if not _known(settle(delivery)):
+            self.wait = _waiter(delivery)
+            self.wait.whole = True
+            _suspend(self.wait)
+            if not self.joined:
+                self.joined = True
+                many.awaited += 1
+            return self.wait
+        self.at += 1
+    if self.joined:
+        self.joined = False
+        many.awaited -= 1
+    return _all_outcomes(many)
+
+
+@cython.cfunc
+def _leave_all(self: _WaitAll) -> object:
+    if self.wait is not None:
+        _leave(self.wait)
+        self.wait = None
+    if self.joined:
+        self.joined = False
+        self.deliveries.awaited -= 1
+    return None
+
+
+# ---------------------------------------------------------------- type slots
+
+
+@cython.cfunc
+def _delivery_slot(self: object, yielded: cython.p_int) -> object:
+    return _outcome(cython.cast(Delivery, self))
+
+
+@cython.cfunc
+def _wait_slot(self: object, yielded: cython.p_int) -> object:
+    value = _wait_step(cython.cast(Wait, self))
+    if value is self:
+        yielded[0] = 1
+    return value
+
+
+@cython.cfunc
+def _wait_all_slot(self: object, yielded: cython.p_int) -> object:
+    wait: _WaitAll = self
+    value = _wait_all_step(wait)
+    if wait.wait is not None:
+        yielded[0] = 1
+    return value
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+    aiokq_patch_delivery(Delivery, _delivery_slot)
+    aiokq_patch_wait(Wait, _wait_slot)
+    aiokq_patch_wait_all(_WaitAll, _wait_all_slot)

@@ -1,0 +1,57 @@
+"""Owns the errors for records that are not accepted, made where no speed is needed.
+
+Tests: tests/unit/fastpath/test_accumulator.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import InvalidTopic, UnknownTopicOrPartition
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.produce.routes import Route
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def bad_partition(partition: object) -> Exception:
+    """The error for an explicit partition that no topic can have."""
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        return TypeError(f"a partition is an int, not {type(partition).__name__}")
+    return ValueError(f"partition {partition}: partitions are numbered from 0 to 2**31 - 1")
+
+
+def no_partition(route: Route, partition: int) -> Exception:
+    """The error for an explicit partition that the topic does not have."""
+    return UnknownTopicOrPartition(
+        f"topic {route.topic!r} has {route.partitions} partitions, numbered from 0",
+        topic_partition=TopicPartition(route.topic, partition),
+    )
+
+
+def bad_timestamp(timestamp_ms: object) -> Exception:
+    """The error for an explicit timestamp that no record can have."""
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        return TypeError(f"timestamp_ms is an int, not {type(timestamp_ms).__name__}")
+    return ValueError(
+        f"timestamp_ms {timestamp_ms}: it is milliseconds since 1970, from 0 to 2**63 - 1"
+    )
+
+
+def check_topic(topic: object) -> None:
+    """Raises what is wrong with a topic's name, if anything is."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is str, not {type(topic).__name__}")
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        if re.fullmatch(r"[^\s:]+:\d+", topic):
+            raise InvalidTopic(
+                f"{topic!r} is an address, not a topic: the first argument is the topic's name, "
+                "addresses go to bootstrap_servers",
+                topic_partition=topic,
+            )
+        raise InvalidTopic(
+            f"{topic!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -", topic_partition=topic
+        )

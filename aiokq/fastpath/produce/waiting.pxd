@@ -1,0 +1,13 @@
+# Owns the C functions that give this unit's awaitables their type slots; see awaiting.h.
+
+cdef extern from *:
+    """
+    #include "aiokq/fastpath/awaiting.h"
+    AIOKQ_AWAITABLE(delivery)
+    AIOKQ_AWAITABLE(wait)
+    AIOKQ_AWAITABLE(wait_all)
+    """
+    ctypedef object (*aiokq_step)(object self, int *yielded)
+    void aiokq_patch_delivery(object type, aiokq_step step)
+    void aiokq_patch_wait(object type, aiokq_step step)
+    void aiokq_patch_wait_all(object type, aiokq_step step)

@@ -1,0 +1,177 @@
+"""Owns varints and CRC-32C where the core is not compiled: tables in place of C's loops.
+
+Tests: tests/unit/fastpath/test_checksums.py, tests/property/test_core_parity.py.
+"""
+
+# hot: benchmarks/micro/core.py, column "pure".
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from aiokq.core.types import Buffer
+
+Checksum: TypeAlias = Callable[[Buffer, int], int]
+
+HEADER_SIZE: Final = 61
+"""Bytes of a v2 batch's header."""
+
+CRC_COVERS: Final = 21
+"""Where the checksum of a v2 batch begins to cover it."""
+
+# ---------------------------------------------------------------- varints
+
+
+def zigzag_bytes(value: int) -> bytes:
+    """`value` as a zigzag varint."""
+    bits = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while bits >= 0x80:
+        out.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    out.append(bits)
+    return bytes(out)
+
+
+class Varints(dict[int, bytes]):
+    """Varints by value: small numbers are looked up, the rest worked out each time."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: int) -> bytes:
+        return zigzag_bytes(value)
+
+
+VARINT = Varints((n, zigzag_bytes(n)) for n in range(-512, 8192))
+SMALL = [zigzag_bytes(n) for n in range(8192)]  # by index: half the time of a dict
+DELTA = [b"\0" + zigzag_bytes(n) for n in range(8192)]  # attributes and timestamp delta
+
+
+def varint_size(value: int) -> int:
+    return len(VARINT[value])
+
+
+def long_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
+    """The bits of a varint of any length, `most` bits at most, and where it ends."""
+    bits = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        if shift >= most or (shift == 63 and byte > 1):
+            raise IndexError("a varint too long")
+        bits |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if most == 32 and bits > 0xFFFFFFFF:
+        raise IndexError("a varint too long")
+    return bits, at
+
+
+# ---------------------------------------------------------------- CRC-32C
+
+
+def _rows() -> Iterator[int]:
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        yield n
+
+
+_CRC_TABLE = tuple(_rows())
+
+
+def crc32c_table(data: Buffer, value: int = 0) -> int:
+    """Byte by byte: right everywhere, and hundreds of times slower than the others."""
+    crc = value ^ 0xFFFFFFFF
+    table = _CRC_TABLE
+    for byte in memoryview(data).cast("B"):
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def crc32c_package() -> Checksum:
+    """PyPI's crc32c."""
+    from crc32c import crc32c
+
+    return crc32c
+
+
+def _times(matrix: Sequence[int], vector: int) -> int:
+    total = 0
+    for row in matrix:
+        if not vector:
+            break
+        if vector & 1:
+            total ^= row
+        vector >>= 1
+    return total
+
+
+def _zeros(length: int) -> list[int]:
+    """The matrix that moves a CRC on over `length` zero bytes."""
+    power = [0x82F63B78] + [1 << n for n in range(31)]  # one bit
+    for _ in range(3):
+        power = [_times(power, row) for row in power]
+    out = [1 << n for n in range(32)]
+    while length:
+        if length & 1:
+            out = [_times(power, row) for row in out]
+        length >>= 1
+        if length:
+            power = [_times(power, row) for row in power]
+    return out
+
+
+def crc32c_cramjam() -> Checksum:
+    """cramjam comes with python-snappy; its snappy frames carry a masked CRC-32C per 64 KiB."""
+    from cramjam import snappy
+
+    block_size = 65536
+    over_block = _zeros(block_size)
+    # By byte of the CRC, as table-driven CRCs do.
+    shift = [[_times(over_block, n << 8 * byte) for n in range(256)] for byte in range(4)]
+
+    def of_block(block: Buffer) -> int:
+        # A frame begins with a 10-byte identifier; then type, 24-bit length, CRC.
+        frame = bytes(snappy.compress(bytes(block)))
+        crc = int.from_bytes(frame[14:18], "little") - 0xA282EAD8 & 0xFFFFFFFF
+        return (crc << 15 | crc >> 17) & 0xFFFFFFFF
+
+    def crc32c(data: Buffer, value: int = 0) -> int:
+        view = memoryview(data).cast("B")
+        # The odd piece first: the others then move the CRC on by the same length.
+        at = len(view) % block_size
+        if at:
+            first = of_block(view[:at])
+            value = _times(_zeros(at), value) ^ first if value else first
+        for start in range(at, len(view), block_size):
+            value = (
+                shift[0][value & 0xFF]
+                ^ shift[1][value >> 8 & 0xFF]
+                ^ shift[2][value >> 16 & 0xFF]
+                ^ shift[3][value >> 24]
+                ^ of_block(view[start : start + block_size])
+            )
+        return value
+
+    return crc32c
+
+
+def _load_crc32c() -> Checksum:
+    """The fastest CRC-32C that can be imported and knows the right answer."""
+    for load in (crc32c_package, crc32c_cramjam):
+        try:
+            function = load()
+            if (
+                function(b"123456789", 0) == 0xE3069283
+                and function(b"6789", function(b"12345", 0)) == 0xE3069283
+            ):
+                return function
+        except (ImportError, AttributeError, ValueError, TypeError):
+            continue
+    return crc32c_table
+
+
+crc32c = _load_crc32c()

@@ -1,0 +1,195 @@
+"""Owns what more than one unit needs: checksums and hashes of keys, and whose loop it is.
+
+    numbers and checksums       crc32c, murmur2, partition_for_key
+    arguments                   int_of, thrown
+    whose loop it is            LoopGuard: other loops and threads are refused, by one comparison
+
+Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
+"""
+
+# hot: benchmarks/micro/core.py. Flat on purpose: a call per record is what it avoids.
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never: the compiler looks for this name, and finds it here
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.checksums import aiokq_crc32c, aiokq_crc32c_setup
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyBytes_AS_STRING,
+        PyBytes_GET_SIZE,
+        PyObject_GetBuffer,
+        aiokq_murmur2,
+    )
+else:
+    from aiokq.fastpath.pure import crc32c as _crc32c
+
+__all__ = ["LoopGuard", "SOURCE_HASH", "crc32c", "murmur2", "partition_for_key"]
+
+
+# ---------------------------------------------------------------- numbers and checksums
+
+
+def crc32c(data, value=0):
+    """CRC-32C (Castagnoli) of `data`, going on from `value`.
+
+    Args:
+        data: any contiguous buffer.
+        value: the CRC of what came before.
+    """
+    if cython.compiled:
+        start: cython.uint = value
+        # No typed memoryview: the code for it takes as long to import as all the rest of a part.
+        view = memoryview(data).cast("B")
+        buffer = cython.declare(Py_buffer)
+        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+        try:
+            return aiokq_crc32c(start, cython.cast(cython.p_uchar, buffer.buf), buffer.len)
+        finally:
+            PyBuffer_Release(cython.address(buffer))
+    else:
+        return _crc32c(data, value)
+
+
+def murmur2(key):
+    """Java's murmur2 of a key, as an unsigned 32-bit number.
+
+    Source: org.apache.kafka.common.utils.Utils.murmur2.
+    """
+    data: bytes = bytes(key)
+    if cython.compiled:
+        return aiokq_murmur2(
+            cython.cast(cython.p_uchar, PyBytes_AS_STRING(data)), PyBytes_GET_SIZE(data)
+        )
+    else:
+        length = len(data)
+        m = 0x5BD1E995
+        h = 0x9747B28C ^ length
+        words = length >> 2
+        for k in struct.unpack_from(f"<{words}I", data):
+            k = k * m & 0xFFFFFFFF
+            k ^= k >> 24
+            h = (h * m & 0xFFFFFFFF) ^ (k * m & 0xFFFFFFFF)
+        tail = data[words << 2 :]
+        if tail:
+            h = (h ^ int.from_bytes(tail, "little")) * m & 0xFFFFFFFF
+        h ^= h >> 13
+        h = h * m & 0xFFFFFFFF
+        return h ^ h >> 15
+
+
+def partition_for_key(key, partitions):
+    """The partition Java's default partitioner gives `key` in a topic of `partitions`."""
+    if partitions <= 0:
+        raise ValueError("a topic has at least one partition")
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def read_varint(data, at):
+    bits = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        bits |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (bits >> 1) ^ -(bits & 1), at
+        shift += 7
+        if shift > 63:
+            raise IndexError("a varint too long")
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def int_of(value, name, bits):
+    """The number, if it is an int of so many bits: what is kept in C, in both builds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is an int, not {value!r}")
+    if value.bit_length() >= bits and value != -(1 << bits - 1):
+        raise ValueError(f"{name}={value}: it is from -2**{bits - 1} to 2**{bits - 1} - 1")
+    return value
+
+
+def thrown(kind, value, traceback):
+    """The exception that the old three-argument throw() means."""
+    if isinstance(kind, BaseException):
+        error = kind
+    elif isinstance(value, BaseException):
+        error = value
+    else:
+        error = kind() if value is None else kind(value)
+    return error.with_traceback(traceback) if traceback is not None else error
+
+
+# ---------------------------------------------------------------- whose loop it is
+
+
+@cython.final
+@cython.cclass
+class LoopGuard:
+    """Refuses the use of something on another event loop than its own, or in another thread.
+
+    While a loop runs, its thread has a hook for asynchronous generators that is a method of that
+    loop. One comparison with the hook seen last thus tells loop and thread; asking asyncio for the
+    running loop takes as long as taking a record.
+
+    Args:
+        check: called where the hook is another one; raises if this is not the loop of its own.
+            None refuses nothing.
+    """
+
+    __slots__ = ("check", "hook")
+
+    def __init__(self, check=None):
+        self.check = check
+        self.hook = None
+
+    def require(self):
+        """Raises what `check` does, if this is not the place."""
+        require_loop(self)
+
+    def forget(self):
+        """Asks `check` anew: this may be another process."""
+        self.hook = None
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def look_closer(guard: LoopGuard) -> cython.int:
+    if guard.check is None:
+        return 0
+    hook = sys.get_asyncgen_hooks().firstiter
+    if hook is None or hook is not guard.hook:
+        guard.check()
+        # A hook that somebody else has set, another loop among them, says nothing about this loop.
+        own = getattr(hook, "__self__", None)
+        guard.hook = hook if own is asyncio.get_running_loop() else None
+    return 0
+
+
+if not cython.compiled:
+    # Where it is compiled, _shared.pxd has it inline: it runs once per record.
+    require_loop = look_closer
+
+
+NO_GUARD = LoopGuard()
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+    aiokq_crc32c_setup()
+else:
+    SOURCE_HASH = ""
