@@ -1,15 +1,19 @@
-"""install_wheel.py DIR: build the wheel and install it, with its dependencies, into a venv at DIR.
+"""install_wheel.py DIR: build the sdist, the wheel from it, and install that into a venv at DIR.
 
-The wheel is what users get: it must build, install and hold the compiled core.
+These are what users get: they must build, install and hold the compiled core. Building the wheel
+from the sdist shows that the sdist is complete, and leaves out what an older build left in the
+source tree.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
 CHECK = "import aiokq.fastpath as f; assert f.COMPILED and not f.stale()"
 
 
@@ -17,18 +21,28 @@ def main() -> int:
     environment = Path(sys.argv[1]).absolute()
     python = str(environment / "bin" / "python")
     dist = environment / "dist"
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    for step in (
-        [sys.executable, "-m", "venv", "--clear", str(environment)],
-        [*build, "-w", str(dist), str(ROOT)],
-    ):
-        if subprocess.run(step).returncode:
-            return 1
-    (wheel,) = dist.glob("aiokq-*.whl")
-    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)]
-    if subprocess.run(install).returncode:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    if not _run(sys.executable, "-m", "venv", "--clear", str(environment)):
         return 1
-    return subprocess.run([python, "-I", "-c", CHECK], cwd="/").returncode
+    dist.mkdir()
+    if not _run(sys.executable, "-c", SDIST, str(dist), quiet=True):
+        return 1
+    (sdist,) = dist.glob("aiokq-*.tar.gz")
+    options = ["-q", "--no-deps", "--no-build-isolation", "-w", str(dist)]
+    if not _run(*pip, "wheel", *options, str(sdist)):
+        return 1
+    (wheel,) = dist.glob("aiokq-*.whl")
+    if not _run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)):
+        return 1
+    return 0 if _run(python, "-I", "-c", CHECK, cwd="/") else 1
+
+
+def _run(*command: str, cwd: str | Path = ROOT, quiet: bool = False) -> bool:
+    """Whether it succeeded. A core that cannot be compiled is a failure here."""
+    environment = {**os.environ, "AIOKQ_REQUIRE_COMPILED": "1"}
+    environment.pop("AIOKQ_PURE", None)
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command, cwd=cwd, env=environment, stdout=output).returncode == 0
 
 
 if __name__ == "__main__":

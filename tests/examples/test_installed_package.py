@@ -1,6 +1,6 @@
 """aiokq as a user has it: the wheel, in an environment of its own, beside a checkout.
 
-`make test` installs it (tools/install_wheel.py).
+`make test` builds it from the sdist, and installs it (tools/install_wheel.py).
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from aiokq.fastpath.units import UNITS, extensions, sources
 from tests.examples.test_examples import EXPECTED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +55,35 @@ def test_a_source_tree_in_place_of_the_installed_package_is_named(tmp_path: Path
     assert f"this is the source tree {bare}, imported in place of" in line
     assert f"compiled package in {ENVIRONMENT.resolve()}" in line
     assert "compiler" not in line
+
+
+def test_the_sdist_and_the_wheel_have_every_part_of_the_core() -> None:
+    """A header that is left out is missed by whoever builds from the sdist, and types by mypy."""
+    dist = ENVIRONMENT / "dist"
+    (sdist,) = dist.glob("aiokq-*.tar.gz")
+    (wheel,) = dist.glob("aiokq-*.whl")
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.split("/", 1)[-1] for name in archive.getnames()}
+    in_wheel = set(zipfile.ZipFile(wheel).namelist())
+    package = ROOT / "aiokq"
+    stubs = [*package.rglob("*.pyi"), package / "py.typed"]
+    needed = {path.relative_to(ROOT).as_posix() for path in [*sources(package), *stubs]}
+    assert sorted(needed - in_sdist) == []
+    assert sorted(needed - in_wheel) == []
+    built = {name.split(".")[0] for name in in_wheel if name.endswith((".so", ".pyd"))}
+    assert built == {name.replace(".", "/") for name, _ in extensions()}
+    assert not [name for name in in_sdist | in_wheel if name.endswith(".c")]
+    # What an older build left in the tree would be in the wheel, too.
+    modules = {name for name in in_wheel if name.startswith("aiokq/") and name.endswith(".py")}
+    assert modules == {path.relative_to(ROOT).as_posix() for path in package.rglob("*.py")}
+
+
+def test_the_installed_core_is_compiled_and_of_one_build() -> None:
+    """Every unit of it."""
+    names = ", ".join(f"aiokq.fastpath.{unit}".rstrip(".") for unit in UNITS)
+    code = f"import {names}\nassert aiokq.fastpath.COMPILED and not aiokq.fastpath.stale()"
+    done = run("-I", "-c", code, cwd=Path("/"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_command_works_without_a_warning(tmp_path: Path) -> None:
