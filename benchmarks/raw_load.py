@@ -17,15 +17,17 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from aiokq.fastpath import crc32c
 from aiokq.wire import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     FetchRequest,
+    FetchResponse,
     ListOffsetsRequest,
     ProduceRequest,
+    ProduceResponse,
     decode_response,
     encode_request,
 )
@@ -38,6 +40,7 @@ from aiokq.wire.list_offsets import (
 )
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 from aiokq.wire.struct import Request, Response
+from benchmarks.frames import joined
 from benchmarks.touched import touch
 from benchmarks.watch import Watch
 
@@ -88,7 +91,7 @@ class RawClient:
 
     def send(self, request: Request[Response], version: int) -> None:
         parts = encode_request(request, version=version, correlation_id=1, client_id="raw")
-        self.socket.sendall(b"".join(bytes(part) for part in parts))
+        self.socket.sendall(joined(parts))
 
     def receive(self) -> memoryview:
         view = memoryview(self.buffer)
@@ -110,7 +113,7 @@ class RawClient:
 
     def request(self, request: Request[R], version: int) -> R:
         self.send(request, version)
-        return decode_response(request.RESPONSE, self.receive(), version)[1]
+        return cast("R", decode_response(request.RESPONSE, self.receive(), version)[1])
 
 
 def create_topic(client: RawClient, topic: str, partitions: int) -> None:
@@ -162,7 +165,7 @@ def produce(
         topics = [TopicProduceData(name=topic, partition_data=[data])]
         request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
         parts = encode_request(request, version=PRODUCE_VERSION, correlation_id=1, client_id="raw")
-        requests.append(b"".join(bytes(part) for part in parts))
+        requests.append(joined(parts))
     number = max(IN_FLIGHT, total_bytes // len(batch))
     slice_requests = max(IN_FLIGHT, SLICE_BYTES // len(batch))
     for first in range(0, number, slice_requests):
@@ -172,7 +175,7 @@ def produce(
             for index in range(first, end + IN_FLIGHT):
                 if index >= first + IN_FLIGHT:
                     frame = client.receive()
-                    _, response = decode_response(ProduceRequest.RESPONSE, frame, PRODUCE_VERSION)
+                    _, response = decode_response(ProduceResponse, frame, PRODUCE_VERSION)
                     error = response.responses[0].partition_responses[0].error_code
                     assert error == 0, f"Produce answered error {error}"
                 if index < end:
@@ -204,9 +207,10 @@ def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
                 topics=[FetchTopic(topic=topic, partitions=wanted)],
             )
             client.send(request, FETCH_VERSION)
-            _, response = decode_response(FetchRequest.RESPONSE, client.receive(), FETCH_VERSION)
+            _, response = decode_response(FetchResponse, client.receive(), FETCH_VERSION)
             for partition in response.responses[0].partitions:
                 data = partition.records
+                assert data is None or isinstance(data, memoryview)
                 assert partition.error_code == 0, partition.error_code
                 position = 0
                 while data is not None and position + 61 <= len(data):

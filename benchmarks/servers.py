@@ -100,7 +100,9 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
 def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
     """Apache Kafka 4.2, one node, four partitions a topic."""
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
-        cluster = ApacheKafka(Path(directory), 1, optimised=True, num_partitions="4", **properties)
+        cluster = ApacheKafka(
+            Path(directory), 1, optimised=True, listeners=None, num_partitions="4", **properties
+        )
         try:
             cluster.start()
             cluster.stop_node(1)

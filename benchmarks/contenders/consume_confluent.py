@@ -9,7 +9,10 @@ def main() -> None:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     load = arguments()
-    options = {"bootstrap.servers": load.bootstrap, "group.id": "bench-confluent"}
+    options: dict[str, str | int | bool] = {
+        "bootstrap.servers": load.bootstrap,
+        "group.id": "bench-confluent",
+    }
     options |= {"enable.auto.commit": False}
     if not load.defaults:
         # With its defaults it stalls on refills: 231k instead of 930k records/s were seen.

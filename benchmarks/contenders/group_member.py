@@ -108,7 +108,9 @@ def confluent_member(options: argparse.Namespace) -> None:
     while True:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
-            watch.record(message.partition())
+            partition = message.partition()
+            assert partition is not None
+            watch.record(partition)
 
 
 def kafka_python_member(options: argparse.Namespace) -> None:

@@ -139,12 +139,15 @@ class Bench:
             .start()
         )
 
+        def has_more(number: int) -> bool:
+            return rows_of(query) > number
+
         async def work() -> None:
             async with aiokq.Producer(self.bootstrap) as producer:
                 # The first batches start processes, and compile.
                 for number in range(batches + WARM_UP):
                     await producer.send(topic, b"x")
-                    await asyncio.to_thread(until, lambda n=number: rows_of(query) > n)
+                    await asyncio.to_thread(until, partial(has_more, number))
 
         try:
             while query.lastProgress is None:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from aiokq.records.compression import CODEC_NAMES, codec_id, compress, decompress
 from aiokq.wire import (
     FetchRequest,
+    FetchResponse,
     MetadataRequest,
+    MetadataResponse,
     ProduceRequest,
     decode_response,
     encode_request,
@@ -22,13 +24,14 @@ from aiokq.wire.metadata import (
     MetadataResponseTopic,
 )
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
+from benchmarks.frames import joined
 
 BATCH_BYTES = 131_072
 
 
 def payload() -> tuple[bytes, int]:
     """128 KiB of JSON records as services write them, and their number."""
-    rows = []
+    rows: list[bytes] = []
     size = 0
     while size < BATCH_BYTES:
         number = len(rows)
@@ -73,7 +76,7 @@ def measure_codecs() -> list[tuple[str, float, float, float]]:
 
 def measure_messages() -> list[tuple[str, float]]:
     """Message and what is done with it, microseconds."""
-    metadata = MetadataRequest.RESPONSE(
+    metadata = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=n, host=f"b{n}", port=9092) for n in range(3)],
         topics=[
             MetadataResponseTopic(
@@ -91,9 +94,7 @@ def measure_messages() -> list[tuple[str, float]]:
             for number in range(100)
         ],
     )
-    metadata_frame = memoryview(
-        b"".join(bytes(p) for p in encode_response(metadata, version=12, correlation_id=1))
-    )[4:]
+    metadata_frame = memoryview(joined(encode_response(metadata, version=12, correlation_id=1)))[4:]
     produce = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,
@@ -106,7 +107,7 @@ def measure_messages() -> list[tuple[str, float]]:
             )
         ],
     )
-    fetch = FetchRequest.RESPONSE(
+    fetch = FetchResponse(
         responses=[
             FetchableTopicResponse(
                 topic="orders",
@@ -116,9 +117,7 @@ def measure_messages() -> list[tuple[str, float]]:
             )
         ]
     )
-    fetch_frame = memoryview(
-        b"".join(bytes(p) for p in encode_response(fetch, version=12, correlation_id=1))
-    )[4:]
+    fetch_frame = memoryview(joined(encode_response(fetch, version=12, correlation_id=1)))[4:]
 
     def decode(cls: type[MetadataRequest] | type[FetchRequest], frame: memoryview) -> None:
         decode_response(cls.RESPONSE, frame, 12)

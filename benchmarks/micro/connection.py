@@ -199,6 +199,7 @@ async def measure(port: int, mode: str, pipe: Pipe, label: str) -> None:
 def main(loops: Sequence[str]) -> None:
     """Run all rows on each loop."""
     for label in loops:
+        loop_factory: Callable[[], asyncio.AbstractEventLoop]
         if label == "uvloop":
             import uvloop
 

@@ -27,6 +27,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.fetch import FetchRequest, FetchResponse
+from benchmarks.frames import joined
 
 ROUNDS = 300
 TOPIC_ID = uuid.UUID(int=1)
@@ -84,9 +85,7 @@ async def run(partitions: int, records: int, batches: int, *, read: bool) -> tup
             )
         ],
     )
-    frame = b"".join(map(bytes, wire.encode_response(response, version=VERSION, correlation_id=1)))[
-        4:
-    ]
+    frame = joined(wire.encode_response(response, version=VERSION, correlation_id=1))[4:]
     outlet = inbox.outlets.main
     used = 0.0
     for _ in range(ROUNDS):

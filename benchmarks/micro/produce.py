@@ -18,7 +18,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Never, cast
 
 import uvloop
 
@@ -148,6 +148,12 @@ class Door:
 
     def __init__(self) -> None:
         self._acceptor: Acceptor
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        raise AssertionError("a broker of one node looks up nobody")
+
+    async def connect(self, *_: object, **__: object) -> Never:
+        raise AssertionError("a broker of one node connects to nobody")
 
     async def listen(self, acceptor: Acceptor, *_: object, **__: object) -> Listener:
         self._acceptor = acceptor

@@ -234,7 +234,7 @@ def by_size(records: int, rounds: int, progress: Progress) -> list[Section]:
     made: list[Section] = []
     for value in LARGER:
         count = value.records(records)
-        few = ("log.segment.bytes=33554432", "log.retention.bytes=67108864")
+        few: tuple[str, ...] = ("log.segment.bytes=33554432", "log.retention.bytes=67108864")
         few += ("log.retention.check.interval.ms=2000", "log.segment.delete.delay.ms=0")
         options = [part for setting in few for part in ("--set", setting)]
         with servers.embedded(*options) as server:

@@ -20,12 +20,15 @@ KILLED: Final = f"{PARTITIONS:,} partitions, killed"
 TARGET_ACCEPTS: Final = 0.150
 TARGET_READY: Final = 2.0
 
-KINDS: Final = {AIOKQ: AiokqBroker, APACHE: ApacheBroker}
+KINDS: Final[dict[str, type[AiokqBroker | ApacheBroker]]] = {
+    AIOKQ: AiokqBroker,
+    APACHE: ApacheBroker,
+}
 
 
 def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[Target]]:
     """A row per broker and state of its directory; they take turns."""
-    kinds = KINDS if why_absent() is None else {AIOKQ: AiokqBroker}
+    kinds = KINDS if why_absent() is None else {AIOKQ: KINDS[AIOKQ]}
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     with ExitStack() as stack:
 

@@ -112,18 +112,18 @@ def _run(
 
 def _rate(figures: Figures, what: str, format_: str) -> float:
     rates = [figure["rows"] / figure["seconds"] for figure in figures[what, format_]]
-    return statistics.median(rates)
+    return float(statistics.median(rates))
 
 
 def _spread(figures: Figures, what: str, format_: str) -> float:
     rates = [figure["rows"] / figure["seconds"] for figure in figures[what, format_]]
-    return (max(rates) - min(rates)) / 2 / statistics.median(rates)
+    return float((max(rates) - min(rates)) / 2 / statistics.median(rates))
 
 
 def _cpu(figures: Figures, what: str, format_: str) -> float:
     """Microseconds of CPU a row."""
     each = [1e6 * figure["cpu_seconds"] / figure["rows"] for figure in figures[what, format_]]
-    return statistics.median(each)
+    return float(statistics.median(each))
 
 
 def _rates(measured: dict[str, Figures], records: int, rounds: int) -> Section:
