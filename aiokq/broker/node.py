@@ -19,7 +19,7 @@ from aiokq.broker.handlers import advertised_versions
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
-from aiokq.broker.purgatory import FetchPurgatory
+from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.broker.warm_up import warm_up
 from aiokq.connection.server import Server, ServerLimits
@@ -30,12 +30,12 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
-    from aiokq.broker.fetch_sessions import FetchSessionCache
     from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.partitions import LeadershipListener, Partition
     from aiokq.broker.producer_ids import ProducerIds
+    from aiokq.broker.replica.fetch_sessions import FetchSessionCache
+    from aiokq.broker.replica.partition import LeadershipListener, Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.topics import TopicRegistry
     from aiokq.core.environment import Environment
@@ -183,7 +183,7 @@ class BrokerNode:
     @functools.cached_property
     def fetch_sessions(self) -> FetchSessionCache:
         """The sessions of those who fetch; made for the first one, no start waits for it."""
-        from aiokq.broker.fetch_sessions import FetchSessionCache
+        from aiokq.broker.replica.fetch_sessions import FetchSessionCache
 
         return FetchSessionCache(
             self.settings.max_incremental_fetch_session_cache_slots,
@@ -421,7 +421,6 @@ class BrokerNode:
                 continue
             for listener in self.leadership_listeners:
                 listener.resigned(partition)
-            partition.log.wake_waiters()
             partition.take_offline(error)
             self.purgatory.wake(name)
         if not self._storage.directories.online:
@@ -432,7 +431,7 @@ class BrokerNode:
             )
 
     def _partition_opened(self, partition: Partition) -> None:
-        partition.log.append_listeners.append(
+        partition.high_watermark_listeners.append(
             functools.partial(self.purgatory.appended, partition.name)
         )
         for listener in self.leadership_listeners:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.log.recovery import RecoveryProgress
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
 

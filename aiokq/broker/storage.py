@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata_records import MetadataImage
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
@@ -192,7 +192,7 @@ class Storage:
                 await share
         await offload.run(directory.close, clean)
         for log in logs:
-            log.wake_waiters()  # who still waits for a flush
+            log.tell_replica()  # no flush comes any more
 
     def metadata_image(self) -> MetadataImage:
         """A copy of what the metadata log says; waits for an append in work: for an executor."""

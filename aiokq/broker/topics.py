@@ -18,7 +18,7 @@ from aiokq.broker.log.disk_trouble import remedy
 from aiokq.broker.log.validation import OrdinaryLimits
 from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
 from aiokq.broker.opening import LogOpening
-from aiokq.broker.partitions import Partition
+from aiokq.broker.replica.partition import Partition
 from aiokq.broker.topic_configs import check_topic_configs, log_config
 from aiokq.broker.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
@@ -416,8 +416,7 @@ class TopicRegistry:
             await self._record(topic, len(topic.partitions), checked)
             topic.configure(checked, config)
             for partition in topic.partitions:
-                if partition.is_online:
-                    partition.log.update_config(config)
+                partition.configure(config)
         logger.info("topic settings changed: topic=%s configs=%s", topic.name, dict(checked))
 
     # on disk
@@ -472,9 +471,8 @@ class TopicRegistry:
             now_ms=self._clock.timestamp_ms(),
             is_new=True,
         )
-        epoch = max(log.epochs.latest_epoch, 0)
-        replicas = (self._node_id,)
-        partition = Partition(topic, index, log, self._node_id, epoch, replicas, replicas)
+        partition = Partition.unopened(topic, index, (self._node_id,))
+        partition.bring_online(log, self._node_id, max(log.epochs.latest_epoch, 0))
         topic.partitions.append(partition)
         return partition
 

@@ -121,7 +121,7 @@ MODULES: Final = (
     "aiokq.broker.coordinator.shard",
     "aiokq.broker.coordinator.shard_batch",
     "aiokq.broker.coordinator.shard_log",
-    "aiokq.broker.fetch_sessions",
+    "aiokq.broker.replica.fetch_sessions",
     "aiokq.broker.handlers.group_calls",
     "aiokq.wire.produce",
     "aiokq.broker.handlers.h00_produce",

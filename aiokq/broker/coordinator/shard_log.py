@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.log.cold_reads import ColdReads
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
     from aiokq.records.header import BatchHeader
     from aiokq.records.record import RawRecord
 
@@ -75,14 +75,12 @@ class ShardLog:
         return not self._partition.is_online or self._partition.log.failed
 
     async def durable(self) -> None:
-        """Wait until what was appended survives a power cut, if the topic asks for that.
+        """Wait until what was appended is committed.
 
         Raises:
             KafkaStorage: the disk refused.
         """
-        log = self._partition.log
-        if log.high_watermark < log.log_end_offset:
-            await log.committed(log.log_end_offset)
+        await self._partition.committed(self._partition.log.log_end_offset)
 
     # writing
 

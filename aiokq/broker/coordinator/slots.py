@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.coordinator.shard_log import ShardLog
     from aiokq.broker.coordinator.timers import Timers
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
 
 __all__ = ["ShardState", "Slot"]
 

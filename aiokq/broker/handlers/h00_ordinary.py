@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
     from aiokq.fastpath.broker import ProducedBatch
     from aiokq.wire.fields import Fragment
 
@@ -117,7 +117,7 @@ def _appends(
             append = OrdinaryAppend(records, _header(BatchHeader, fields), now_ms)
             if append.size > max_bytes or append.max_timestamp_ms > now_ms + after_max_ms:
                 return None
-            if partition.log.commits_late:
+            if partition.commits_late(acks):
                 return None
             of_topic.append((partition, append))
     return appends

@@ -50,9 +50,8 @@ from aiokq.wire.produce import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
 
 FIRST_V2_VERSION: Final = 3
 MAGIC_POSITION: Final = 16
@@ -77,14 +76,13 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
     refused = False
     turn = 0
     topics = []
-    held_back: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
+    appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
-                response, log, end_offset = await _append(node, request, topic, data, call)
-                if log.high_watermark < end_offset:
-                    held_back.append((log, end_offset, response))
+                response, partition, end_offset = await _append(node, request, topic, data, call)
+                appended.append((partition, end_offset, response))
             except BrokerError as error:
                 refused = True
                 node.counters.errors[error.name] += 1
@@ -104,9 +102,9 @@ async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> Produ
             # There is no response to say it in: the client must look at its metadata again.
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
-    for log, end_offset, response in held_back:  # all written by now: they share a sync
+    for partition, end_offset, response in appended:  # all are written by now: they share a sync
         try:
-            await log.committed(end_offset)
+            await partition.acknowledged(end_offset, request.acks)
         except BrokerError as error:
             node.counters.errors[error.name] += 1
             response.error_code, response.error_message = error.code, error.message
@@ -120,11 +118,11 @@ async def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     call: Call,
-) -> tuple[PartitionProduceResponse, PartitionLog, int]:
+) -> tuple[PartitionProduceResponse, Partition, int]:
     """Append one partition's batch, after the checks in Kafka's order.
 
     Returns:
-        The answer; it may be given once the log has committed the records before the offset.
+        The answer, and the partition and offset to wait for before it is given.
     """
     # hot: benchmarks/micro/produce.py
     version = call.version
@@ -188,7 +186,7 @@ async def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    return response, partition.log, result.last_offset + 1
+    return response, partition, result.last_offset + 1
 
 
 def _is_transactional(records: memoryview) -> bool:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.fetch_sessions import FetchTarget
 from aiokq.broker.log.cold import ColdRead, Load
-from aiokq.broker.partitions import CONSUMER, check_leader_epoch
+from aiokq.broker.replica.fetch_sessions import FetchTarget
+from aiokq.broker.replica.partition import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
     KafkaStorage,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import FileRange
 
 READ_COMMITTED: Final = 1
@@ -165,6 +165,8 @@ def _read_all(
             check_leader_epoch(partition, target.current_leader_epoch)
             end = partition.visible_end(replica_id, read_committed)
             data = _read(partition, target, end, left, found, read_committed)
+            if replica_id >= 0 and data.diverging_epoch is None:
+                partition.replica_fetched(replica_id, target.fetch_offset)
         except BrokerError as error:
             if isinstance(error, ColdRead):
                 found.loads += error.loads
@@ -203,8 +205,8 @@ def _read(
     data = FetchPartitionData(
         partition_index=target.partition,
         error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
         log_start_offset=log.log_start_offset,
         aborted_transactions=[] if read_committed else None,
         records=b"",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.partitions import check_leader_epoch
+from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
@@ -29,7 +29,7 @@ from aiokq.wire.list_offsets import (
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.node import BrokerNode
-    from aiokq.broker.partitions import Partition
+    from aiokq.broker.replica.partition import Partition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -63,7 +63,7 @@ def _delete(
             raise UnknownTopicOrPartition()
         if "delete" not in partition.topic.config.cleanup_policy:
             raise PolicyViolation(f"cleanup.policy of {topic} does not include delete")
-        high_watermark = partition.log.high_watermark
+        high_watermark = partition.high_watermark
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         if not 0 <= offset <= high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {high_watermark}]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.partitions import check_leader_epoch
+from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_for_leader_epoch import (
     OffsetForLeaderEpochEndOffset,

@@ -94,7 +94,7 @@ class Checkpoints:
     Attributes:
         log_starts: where logs begin whose first records were deleted.
         recovery_points: up to where logs are durable.
-        high_watermarks: up to where consumers could read; nothing here reads it.
+        high_watermarks: up to where records were committed.
         cleaned_offsets: up to where logs were compacted.
         lock: held while one of them is written.
         closed: their directory may be another process's: nothing is written any more.

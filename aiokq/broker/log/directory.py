@@ -256,6 +256,7 @@ class LogDirectory:
                 open_files=self._open_files,
                 clean=self.clean or not exists,
                 log_start_offset=self.checkpoints.log_starts.get(partition) or 0,
+                high_watermark=self.checkpoints.high_watermarks.get(partition) or 0,
                 recovery_point=self.checkpoints.recovery_points.get(partition) or 0,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
                 progress=progress,

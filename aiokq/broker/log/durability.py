@@ -1,8 +1,8 @@
-"""Owns how far one log would survive a power cut, and who waits until that is farther.
+"""Owns how far one log would survive a power cut, and when its topic's settings ask for a sync.
 
-Syncs nothing: that is its directory's ``flusher``'s. Knows the policy of one log: by default
-nothing has to be durable, with ``flush.messages`` records are seen and acknowledged after their
-sync, with ``flush.ms`` they are synced some time after it.
+The syncs themselves are done by the ``flusher`` of the log's directory. By default nothing has to
+be durable. With ``flush.messages`` a log is synced before more records than that are unsynced, and
+acknowledgements wait for it; with ``flush.ms`` it is synced some time after an append.
 
 Source: Kafka ``UnifiedLog.flush``, ``LocalLog.unflushedMessages``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -10,14 +10,13 @@ Tests: ``tests/unit/broker/log/test_flusher.py``.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.config import LONG_MAX
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
-    from aiokq.broker.log.flusher import Flusher, PendingFlush
+    from aiokq.broker.log.flusher import Flusher
     from aiokq.broker.log.local_log import LocalLog
 
 __all__ = ["Durability"]
@@ -27,76 +26,81 @@ class Durability:
     """The durable part of one log.
 
     Attributes:
-        recovery_point: records before it are durable, and never checked by a recovery again.
-        has_policy: its topic asks for flushes.
-        is_new: its directory's name may not be durable yet.
+        recovery_point: records before it are durable; a recovery does not check them.
+        has_policy: whether the topic asks for flushes.
+        may_wait: whether acknowledgements may have to wait for a sync: there is a policy, or a sync
+            that a former one asked for has not ended.
+        policy_end: records before it need no sync that a policy asked for and that has not ended.
+            Kept up to date only while ``may_wait``.
+        is_new: whether the name of the log's directory may not be durable yet.
     """
 
     __slots__ = (
+        "_asked",
         "_flush_messages",
         "_flush_ms",
         "_flusher",
-        "_waiters",
         "has_policy",
         "is_new",
+        "may_wait",
+        "policy_end",
         "recovery_point",
     )
 
     def __init__(self, config: LogConfig) -> None:
-        self.recovery_point = 0
+        self.recovery_point = self.policy_end = 0
         self.is_new = False
         self._flusher: Flusher | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self.update_config(config)
+        self._asked = False  # for a sync that acknowledgements wait for
+        self._take(config)
 
-    def update_config(self, config: LogConfig) -> None:
-        """Take over changed topic settings."""
+    def _take(self, config: LogConfig) -> None:
         self._flush_messages = config.flush_messages
         self._flush_ms = config.flush_ms
         self.has_policy = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
+        self.may_wait = self.has_policy or self._asked
 
-    def attach(self, flusher: Flusher) -> None:
-        """Ask this flusher from now on; without one nothing is ever held back."""
-        self._flusher = flusher
+    def update_config(self, config: LogConfig, log: LocalLog) -> None:
+        """Take over changed topic settings.
 
-    def holds_back(self, log: LocalLog, end_offset: int) -> bool:
-        """Whether records before ``end_offset``, just written, are seen only when they are durable.
-
-        Asks for the flushes that the policy says.
+        Records that are not synced are synced within the new ``flush.ms``.
         """
-        if self._flusher is None:
-            return False
-        if end_offset - self.recovery_point >= self._flush_messages:
-            self._flusher.flush(log)
-            return True
-        if self._flush_ms < LONG_MAX:
-            self._flusher.flush_within(log, self._flush_ms / 1000)
-        return False
-
-    def settings_changed(self, log: LocalLog) -> None:
-        """Records that wait for a flush, or for nothing, wait no longer than ``flush.ms`` now."""
+        if not self.may_wait:
+            self.policy_end = log.log_end_offset
+        self._take(config)
         unflushed = log.log_end_offset > self.recovery_point
         if self._flusher is not None and self._flush_ms < LONG_MAX and unflushed:
             self._flusher.flush_within(log, self._flush_ms / 1000)
 
+    def attach(self, flusher: Flusher) -> None:
+        """Ask this flusher from now on; without one the policy asks for nothing."""
+        self._flusher = flusher
+
+    def appended(self, log: LocalLog, end_offset: int) -> None:
+        """The log ends at ``end_offset`` now: ask for the flushes that the policy wants."""
+        if self._flusher is not None:
+            if end_offset - self.recovery_point >= self._flush_messages:
+                self._flusher.flush(log)
+                self._asked = True
+            elif self._flush_ms < LONG_MAX:
+                self._flusher.flush_within(log, self._flush_ms / 1000)
+        if not self._asked:
+            self.policy_end = end_offset
+
     def segment_finished(self, log: LocalLog, next_base_offset: int) -> None:
-        """A segment is written to no more: synced in the background, recovery never reads it."""
+        """No more is written to a segment: it is synced in the background."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)
 
-    def flushed(self, done: PendingFlush) -> None:
-        """A flush that was begun is done."""
-        self.recovery_point = max(self.recovery_point, done.end_offset)
+    def flushed(self, log: LocalLog, end_offset: int) -> None:
+        """A flush up to ``end_offset`` has ended."""
+        self.recovery_point = max(self.recovery_point, end_offset)
+        if self.may_wait:
+            self._asked = False
+            self.policy_end = max(self.policy_end, min(self.recovery_point, log.log_end_offset))
+            self.appended(log, log.log_end_offset)
+            self.may_wait = self.has_policy or self._asked
 
-    async def changed(self) -> None:
-        """Wait until a flush has ended, well or not, or the log was closed."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def synced(self, log_end_offset: int) -> None:
+        """The whole log is durable."""
+        self.recovery_point = self.policy_end = log_end_offset

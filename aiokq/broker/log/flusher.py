@@ -1,8 +1,9 @@
 """Owns when the logs of one directory are synced, and does it off the loop: one pass at a time.
 
 Group commit: what is asked for while a pass waits for the disk is the next one's, so that many
-producers share one sync. Nothing is synced by default but segments that are finished; a topic's
-``flush.messages`` and ``flush.ms`` ask for more. Knows no requests: who waits asks the log.
+producers share one sync. By default only finished segments are synced; a topic's
+``flush.messages`` and ``flush.ms`` ask for more. Knows no requests: the log tells its replica when
+a flush has ended.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -104,13 +105,13 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """The directory is offline, or closes: nothing more is synced, who waits looks again."""
+        """The directory is offline, or closes: nothing more is synced; the replicas are told."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         wanted, self._wanted = self._wanted, {}
         for log in wanted:
-            log.wake_waiters()
+            log.tell_replica()
 
     async def _run(self) -> None:
         try:
@@ -150,7 +151,7 @@ class Flusher:
             self._task.succeeded()
         finally:
             for log in wanted:
-                log.wake_waiters()
+                log.tell_replica()
 
     async def _finish(self, pending: Sequence[PendingFlush]) -> None:
         failure = await self._sync(pending)

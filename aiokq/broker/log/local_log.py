@@ -1,7 +1,6 @@
-"""Owns what a log is on disk: its segments, what of them is durable, and what the disk refuses.
+"""Owns what a log is on disk: its segments, how much of them is durable, and errors of the disk.
 
-Knows no producers, leader epochs or readers: whose records these are, and who may see them, is
-``partition_log``'s.
+Knows no producers, leader epochs or readers; those are in ``partition_log``.
 
 Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_local_log.py``.
 """
@@ -9,7 +8,7 @@ Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_local_log.p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import names
@@ -39,6 +38,8 @@ class LocalLog(ABC):
         directory: where its files are.
         config: its topic's settings; ``update_config`` changes them while it runs.
         durability: how far it would survive a power cut.
+        on_change: the replica's: called on the loop after a flush, well or not, and when the log
+            is closed or its directory fails.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LocalLog(ABC):
         self.directory = directory
         self.config = config
         self.durability = Durability(config)
+        self.on_change: Callable[[], None] | None = None
         self._files = files
         self._disk = disk
         self._segments = Segments(segments, open_files)
@@ -103,12 +105,20 @@ class LocalLog(ABC):
         """Records before it are durable."""
         return self.durability.recovery_point
 
+    @property
+    def flush_policy_end(self) -> int:
+        """The offset up to which the topic's flush policy asks for no sync that is still to come.
+
+        The end of the log, unless ``flush.messages`` records or more were not synced.
+        """
+        durability = self.durability
+        return durability.policy_end if durability.may_wait else self.log_end_offset
+
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self.config = config
         self._tail.update_config(config)
-        self.durability.update_config(config)
-        self.durability.settings_changed(self)
+        self.durability.update_config(config, self)
 
     # --- what the disk refuses
 
@@ -122,7 +132,8 @@ class LocalLog(ABC):
     def _refused(self, what: str, error: OSError | CorruptRecord) -> KafkaStorage:
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise KafkaStorage if the log is closed, or its directory offline."""
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
@@ -192,19 +203,21 @@ class LocalLog(ABC):
             else:
                 self.durability.is_new = True
 
-    @abstractmethod
     def end_flush(self, done: PendingFlush) -> None:
-        """What ``begin_flush`` gave is synced: readers see what waited for it."""
+        """What ``begin_flush`` gave is synced; the replica may commit more."""
+        self.durability.flushed(self, done.end_offset)
+        self.tell_replica()
 
     def flush(self) -> None:
         """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
         for segment in self._segments.all:
             segment.sync()
-        self.durability.recovery_point = self.log_end_offset
+        self.durability.synced(self.log_end_offset)
 
-    def wake_waiters(self) -> None:
-        """Let those who wait for ``committed`` look again."""
-        self.durability.wake()
+    def tell_replica(self) -> None:
+        """Call ``on_change``. On the loop."""
+        if self.on_change is not None:
+            self.on_change()
 
     # --- segments
 
@@ -220,7 +233,7 @@ class LocalLog(ABC):
         Raises:
             KafkaStorage: the disk refused, or the segment cannot be read.
         """
-        self._check_usable()
+        self.check_usable()
         try:
             idle = self._tail.is_idle(now_ms)
         except (OSError, CorruptRecord) as error:
@@ -250,7 +263,7 @@ class LocalLog(ABC):
         """
         if self._closed:
             return False
-        self._check_usable()
+        self.check_usable()
         known = set(map(id, self._segments.all[:-1]))
         if not known.issuperset(map(id, originals)):
             return False
@@ -308,7 +321,7 @@ class LocalLog(ABC):
         """
         self._closed = True
         self._segments.release()
-        self.wake_waiters()
+        self.tell_replica()
 
     def close(self, clean: bool = True) -> None:
         """Close the files. ``clean`` also syncs them and writes what the next start relies on.

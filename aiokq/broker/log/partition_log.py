@@ -1,8 +1,8 @@
-"""Owns the log of one partition: appends and reads, producers, epochs, and what readers see.
+"""Owns the log of one partition: appends, reads, producer state, leader epochs, deletion.
 
-Knows no topic registry, connection or request. Its segments and how they are synced are
-``local_log``'s. How a log is found on disk and made sound again is ``recovery``; what may be
-appended ``appending`` and ``validation``.
+Knows no topics, connections or requests, and does not decide what is committed: the replica does
+(``aiokq.broker.replica``). Segments and syncs are in ``local_log``, opening and repair in
+``recovery``, the checks of an append in ``appending`` and ``validation``.
 
 Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
@@ -11,11 +11,10 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.appending import prepare_append
-from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.local_log import LocalLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
@@ -29,7 +28,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.appending import Appendable
+    from aiokq.broker.log.appending import Appendable, PreparedAppend
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
@@ -48,9 +47,8 @@ class PartitionLog(LocalLog):
     Touched from one thread at a time: the broker's loop, after recovery handed it over.
 
     Attributes:
-        high_watermark: what consumers may read up to: the end itself, while one node has it and
-            the topic does not ask for a flush.
-        append_listeners: called with the number of bytes that consumers may read more.
+        high_watermark: the offset up to which records are committed. Only the replica sets it; the
+            log keeps it, as the bound of what is read, deleted and compacted.
     """
 
     def __init__(
@@ -65,6 +63,7 @@ class PartitionLog(LocalLog):
         producers: ProducerState,
         epochs: LeaderEpochs,
         log_start_offset: int,
+        high_watermark: int,
         changed: bool,
         disk: DiskTrouble,
         open_files: OpenFiles,
@@ -79,13 +78,11 @@ class PartitionLog(LocalLog):
             disk=disk,
             open_files=open_files,
         )
-        self.append_listeners: list[Callable[[int], None]] = []
         self._crc32c = crc32c
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
-        self._unseen_bytes = 0
-        self.high_watermark = self.log_end_offset
+        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
 
     # --- what it is
 
@@ -96,7 +93,7 @@ class PartitionLog(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for readers of committed records: no open transaction begins before it."""
+        """The high watermark, or the start of the first transaction not decided below it."""
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -126,7 +123,7 @@ class PartitionLog(LocalLog):
         # hot: benchmarks/raw_load.py. One write, no copy but for what a topic setting changes.
 
         Awaits nothing: when it returns they are in the log, and the next append follows them.
-        Readers see them at once, unless the topic asks for a flush: ``committed`` waits for that.
+        Consumers see them when the replica advances ``high_watermark``.
 
         Args:
             data: the batches, one after the other; bytes behind the last header's are ignored.
@@ -139,20 +136,33 @@ class PartitionLog(LocalLog):
             OutOfOrderSequence, InvalidProducerEpoch: see ``appending``.
             KafkaStorage: the disk refused; nothing of the append is in the log.
         """
-        self._check_usable()
-        prepared = prepare_append(
-            data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
-        )
+        prepared = self.prepare(data, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared, leader_epoch=leader_epoch)
 
+    def prepare(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> PreparedAppend:
+        """Check batches as ``append`` does, for ``append_prepared``."""
+        self.check_usable()
+        return prepare_append(
+            data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c
+        )
+
     def append_prepared(self, prepared: Appendable, *, leader_epoch: int) -> AppendResult:
-        """Append batches that were looked through, with ``config`` as it is now.
+        """Append batches that were checked against ``config`` as it is now.
+
+        Whether they are committed is the replica's to decide.
 
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
         """
         # hot: benchmarks/raw_load.py
-        self._check_usable()
+        self.check_usable()
         stamped = prepared.stamped
         duplicate = prepared.check(self._producers)
         if duplicate is not None:
@@ -165,11 +175,6 @@ class PartitionLog(LocalLog):
             )
         base_offset = self.log_end_offset
         next_offset = self._write(prepared, base_offset, leader_epoch)
-        if self.high_watermark >= next_offset:
-            for listener in self.append_listeners:
-                listener(prepared.size)
-        else:
-            self._unseen_bytes += prepared.size
         return AppendResult(
             base_offset,
             next_offset - 1,
@@ -198,46 +203,13 @@ class PartitionLog(LocalLog):
                     self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset
-        # The only replica: what is written is committed, if the topic does not ask for more than
-        # that. (With replicas, they move it.)
-        durability = self.durability
-        if not durability.has_policy or not durability.holds_back(self, next_offset):
-            self.high_watermark = next_offset
+        if self.durability.may_wait:
+            self.durability.appended(self, next_offset)
         return next_offset
-
-    # --- durability
-
-    @property
-    def commits_late(self) -> bool:
-        """Whether ``committed`` may have to wait, for what is appended now or was before."""
-        return self.durability.has_policy or self.high_watermark < self.log_end_offset
-
-    async def committed(self, offset: int) -> None:
-        """Wait until the records before ``offset`` are: at once, unless the topic asks for a flush.
-
-        Raises:
-            KafkaStorage: the disk refused, or the log was closed; a restart may keep them or not.
-        """
-        while self.high_watermark < offset:
-            self._check_usable()
-            await self.durability.changed()
-
-    def end_flush(self, done: PendingFlush) -> None:
-        """What ``begin_flush`` gave is synced: readers see what waited for it."""
-        durability = self.durability
-        durability.flushed(done)
-        end = self.log_end_offset
-        if durability.has_policy and durability.holds_back(self, end):
-            end = min(durability.recovery_point, end)
-        self.high_watermark = max(self.high_watermark, end)
-        size, self._unseen_bytes = self._unseen_bytes, 0
-        if size:
-            for listener in self.append_listeners:
-                listener(size)
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the newest is empty."""
-        self._check_usable()
+        self.check_usable()
         if self._segments.active.size:
             self._roll(now_ms)
 
@@ -267,8 +239,8 @@ class PartitionLog(LocalLog):
 
         Args:
             max_bytes: the most they may have in all.
-            upper_bound: batches that end at or behind this offset are left out; None takes the
-                high watermark.
+            upper_bound: batches that reach this offset are left out; None takes the high
+                watermark.
             at_least_one: the first batch is given even if it is larger than ``max_bytes``.
             read_committed: also say which transactions in what is given were aborted.
 
@@ -295,9 +267,6 @@ class PartitionLog(LocalLog):
         return LogRead(
             fragments,
             size,
-            self.high_watermark,
-            self.last_stable_offset,
-            self._log_start_offset,
             self._segments.aborted_transactions(offset, upper) if read_committed and size else (),
         )
 
@@ -382,7 +351,7 @@ class PartitionLog(LocalLog):
         Raises:
             KafkaStorage: the disk refused, or a segment cannot be read.
         """
-        self._check_usable()
+        self.check_usable()
         segments = self._segments.all
         try:
             view = RetainedLog(

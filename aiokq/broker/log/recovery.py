@@ -84,6 +84,7 @@ def open_log(
     open_files: OpenFiles,
     clean: bool,
     log_start_offset: int = 0,
+    high_watermark: int = 0,
     recovery_point: int = 0,
     gaps_before: int = 0,
     progress: Progress | None = None,
@@ -94,6 +95,7 @@ def open_log(
         disk: of the log directory, as ``open_files``.
         clean: the last stop was clean: nothing is scanned.
         log_start_offset: what DeleteRecords or retention left, from the checkpoint.
+        high_watermark: from the checkpoint; the replica advances it.
         recovery_point: records before it are known to be sound; whole segments are skipped.
         gaps_before: segments that begin up to here may begin behind the end of the one before
             them. Others that do are behind a hole: the log ends there.
@@ -127,6 +129,7 @@ def open_log(
         producers=producers,
         epochs=loader.epochs,
         log_start_offset=max(log_start_offset, segments[0].base_offset),
+        high_watermark=high_watermark,
         changed=not sound or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
         disk=disk,
         open_files=open_files,

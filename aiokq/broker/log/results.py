@@ -38,7 +38,4 @@ class LogRead(NamedTuple):
 
     fragments: list[FileRange]
     size: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
     aborted_transactions: Sequence[AbortedTransaction] = ()

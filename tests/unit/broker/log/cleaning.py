@@ -118,6 +118,7 @@ class CleanedLog:
             now_ms=self.clock.now_ms,
             origin=origin,
         )
+        self.log.high_watermark = self.log.log_end_offset  # as the only replica would
         if roll:
             self.roll()
         return result.base_offset

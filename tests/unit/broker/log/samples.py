@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from aiokq.broker.log.cold import ColdRead
 from aiokq.broker.log.config import LogConfig
@@ -14,6 +15,7 @@ from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
 from aiokq.broker.log.results import AppendResult
+from aiokq.broker.replica.partition import Partition
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
@@ -53,10 +55,16 @@ def open_partition(
     """The log in DIRECTORY; ``settings`` of it as keywords of ``config``."""
     extra = {
         name: options.pop(name)
-        for name in ("log_start_offset", "recovery_point", "gaps_before", "progress")
+        for name in (
+            "log_start_offset",
+            "high_watermark",
+            "recovery_point",
+            "gaps_before",
+            "progress",
+        )
         if name in options
     }
-    return open_log(
+    log = open_log(
         files,
         DIRECTORY,
         TP,
@@ -68,6 +76,27 @@ def open_partition(
         clean=clean,
         **extra,
     )
+    if "high_watermark" not in extra:
+        log.high_watermark = log.log_end_offset  # as the only replica would
+    return log
+
+
+class ATopic(NamedTuple):
+    """A topic as its partitions see it."""
+
+    name: str
+    config: LogConfig
+    topic_id: uuid.UUID = uuid.UUID(int=1)
+    is_internal: bool = False
+    kafka_epochs: tuple[int, ...] = ()
+
+
+def replica_of(log: PartitionLog, *, replicas: tuple[int, ...] = (0,)) -> Partition:
+    """The partition of a log, as node 0 leads it."""
+    name, index = log.topic_partition
+    partition = Partition.unopened(ATopic(name, log.config), index, replicas)
+    partition.bring_online(log, 0, max(log.epochs.latest_epoch, 0))
+    return partition
 
 
 def append(
@@ -78,14 +107,16 @@ def append(
     now_ms: int = NOW_MS,
     origin: Origin = Origin.CLIENT,
 ) -> AppendResult:
-    """Append what a producer sent."""
-    return log.append(
+    """Append what a producer sent; committed at once, as by the only replica."""
+    result = log.append(
         memoryview(data),
         list(iter_headers(data)),
         leader_epoch=leader_epoch,
         now_ms=now_ms,
         origin=origin,
     )
+    log.high_watermark = log.log_end_offset
+    return result
 
 
 def seen(look: Callable[[], R]) -> R:
@@ -99,7 +130,8 @@ def seen(look: Callable[[], R]) -> R:
 
 
 def fetched(log: PartitionLog, offset: int = 0, max_bytes: int = 2**31, **options: object) -> bytes:
-    """The bytes a fetch gives."""
+    """The bytes that a fetch of a replica gives; with ``upper_bound=None`` those of a consumer."""
+    options.setdefault("upper_bound", log.log_end_offset)
     read = seen(lambda: log.read(offset, max_bytes, **options))
     data = b"".join(fragment.read() for fragment in read.fragments)
     assert len(data) == read.size

@@ -268,11 +268,11 @@ async def test_a_failed_wait_names_the_directory():
     async with Broker() as broker:
         await broker.create("t", flush_messages=1)
         broker.files.fail("sync", errno.EIO, matches=lambda path: "/t-0/" in path)
-        log = broker.node.topics.partition("t", 0).log
+        partition = broker.node.topics.partition("t", 0)
         answer = await broker.produce("t", batch())
         assert "log directory /data is offline" in answer.error_message
         with pytest.raises(KafkaStorage, match="Input/output error"):
-            await log.committed(1)
+            await partition.committed(1)
 
 
 WITHOUT_A_DESCRIPTOR = [

@@ -1,10 +1,10 @@
-"""aiokq.broker.purgatory: waiting fetches wake for bytes, changes and deadlines only."""
+"""aiokq.broker.replica.purgatory: waiting fetches wake for bytes, changes and deadlines only."""
 
 from __future__ import annotations
 
 import asyncio
 
-from aiokq.broker.purgatory import FetchPurgatory
+from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.connection.context import RequestContext
 from aiokq.core.types import TopicPartition
 

@@ -1,11 +1,11 @@
-"""aiokq.broker.fetch_sessions: KIP-227's ids, epochs, incremental answers and eviction."""
+"""aiokq.broker.replica.fetch_sessions: KIP-227's ids, epochs, incremental answers and eviction."""
 
 from __future__ import annotations
 
 import random
 import uuid
 
-from aiokq.broker.fetch_sessions import FetchSessionCache
+from aiokq.broker.replica.fetch_sessions import FetchSessionCache
 from aiokq.wire.fetch import (
     FetchPartition,
     FetchPartitionData,

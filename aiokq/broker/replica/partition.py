@@ -1,0 +1,409 @@
+"""A partition as this node serves it: who leads it, which replicas are in sync, what is committed.
+
+Owns leadership, the in-sync replicas, the least number of them, the high watermark and the last
+stable offset. The log stores records; it keeps the high watermark as one number, which bounds what
+is read, deleted and compacted, and which only this module advances.
+
+Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_partition.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from aiokq.broker.log.producer_state import Origin
+from aiokq.core.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+)
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Sequence
+
+    from aiokq.broker.log.appending import Appendable
+    from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.partition_log import AppendResult, PartitionLog
+    from aiokq.core.errors import BrokerError
+    from aiokq.records.header import BatchHeader
+
+__all__ = ["LeadershipListener", "Partition", "ServedTopic", "check_leader_epoch"]
+
+CONSUMER: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+"""A consumer that may read beyond the high watermark, by the protocol's convention."""
+
+ALL: Final = -1
+"""acks=all: a produce request is answered when its records are committed."""
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class ServedTopic(Protocol):
+    """What a partition asks of its topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> uuid.UUID: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def is_internal(self) -> bool: ...
+    @property
+    def kafka_epochs(self) -> Sequence[int]: ...
+
+
+class Partition:
+    """One partition of a topic.
+
+    Attributes:
+        log: its records. Raises ``unavailable`` while the partition has no log.
+        leader: node id; -1 while no node can serve the partition.
+        leader_epoch: grows with each leader, and when this node starts after it was killed.
+        replicas: node ids in order of preference.
+        isr: node ids of the in-sync replicas; changed by ``change_isr``.
+        min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
+            replicas.
+        offline_replicas: replicas whose log directory has failed.
+        unavailable: why there is no log; None while there is one.
+        high_watermark_listeners: called with the number of bytes below the high watermark that
+            were above it before.
+    """
+
+    __slots__ = (
+        "_commits_alone",
+        "_replica_ends",
+        "_uncommitted",
+        "_waiters",
+        "high_watermark_listeners",
+        "index",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_isr",
+        "offline_replicas",
+        "replicas",
+        "topic",
+        "unavailable",
+    )
+
+    log: PartitionLog
+
+    def __init__(
+        self, topic: ServedTopic, index: int, replicas: tuple[int, ...], unavailable: BrokerError
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.replicas = self.isr = replicas
+        self.offline_replicas: tuple[int, ...] = ()
+        self.unavailable: BrokerError | None = unavailable
+        self.high_watermark_listeners: list[Callable[[int], None]] = []
+        # the log end offsets of the other replicas, as far as they have told
+        self._replica_ends: dict[int, int] = {}
+        # end offset and bytes of each append that is not committed, oldest first
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._settings_changed()
+
+    @classmethod
+    def offline(
+        cls, topic: ServedTopic, index: int, replicas: tuple[int, ...], error: BrokerError
+    ) -> Partition:
+        """A partition whose log is in a directory that cannot be used."""
+        partition = cls(topic, index, replicas, error)
+        partition.leader_epoch = 0
+        partition.take_offline(error)
+        return partition
+
+    @classmethod
+    def unopened(cls, topic: ServedTopic, index: int, replicas: tuple[int, ...]) -> Partition:
+        """A partition whose log is not open yet; it may have to be recovered first."""
+        error = NotLeaderOrFollower(f"{topic.name}-{index} is being recovered")
+        return cls(topic, index, replicas, error)
+
+    def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
+        """Serve the partition from this log, as its leader."""
+        self.log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.offline_replicas = ()
+        self.unavailable = None
+        self._replica_ends.clear()
+        self._uncommitted.clear()
+        self._settings_changed()
+        log.on_change = self._log_changed
+        self.advance_high_watermark()
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether its log is not open yet."""
+        return isinstance(self.unavailable, NotLeaderOrFollower)
+
+    def take_offline(self, error: BrokerError) -> None:
+        """Serve the partition no longer, until the node restarts; ``log`` raises ``error``.
+
+        The in-sync replicas stay what they are, as in Kafka: no other replica may lead.
+        """
+        with contextlib.suppress(AttributeError):  # it had none
+            del self.log
+        self.unavailable = error
+        self.leader = NO_LEADER
+        self.offline_replicas = self.replicas
+        self._settings_changed()
+        self._wake()
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it has a log."""
+        return self.unavailable is None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Only called while there is no log: access to a log that is there costs no check."""
+        if name == "log" and self.unavailable is not None:
+            raise type(self.unavailable)(self.unavailable.message, topic_partition=self.name)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic.name, self.index)
+
+    def configure(self, config: LogConfig) -> None:
+        """Take over changed settings of the topic."""
+        self._settings_changed()
+        if self.is_online:
+            self.log.update_config(config)
+            self.advance_high_watermark()
+
+    # --- replication
+
+    def change_isr(self, isr: tuple[int, ...]) -> None:
+        """Replace the in-sync replicas."""
+        self.isr = isr
+        self._settings_changed()
+        if self.is_online:
+            self.advance_high_watermark()
+        self._wake()  # acks=all checks the number of replicas again
+
+    def replica_fetched(self, replica_id: int, offset: int) -> None:
+        """Note that another replica fetches from ``offset``: its log ends there.
+
+        Source: Kafka's `Partition.updateFollowerFetchState`.
+        """
+        if replica_id in self.replicas and replica_id != self.leader:
+            self._replica_ends[replica_id] = offset
+            self.advance_high_watermark()
+
+    def _settings_changed(self) -> None:
+        self.min_isr = min(self.topic.config.min_insync_replicas, len(self.replicas))
+        # Whether an append is committed as soon as the flush policy allows: the common case.
+        self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
+
+    # --- what is committed
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which records are committed: consumers read no further."""
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark, or where the oldest transaction begins that is not decided below it.
+
+        A reader of committed transactions reads no further.
+        """
+        return self.log.last_stable_offset
+
+    def advance_high_watermark(self) -> None:
+        """Advance it to the least of the in-sync replicas' ends and the flush policy's.
+
+        It stays where it is while fewer than ``min_isr`` replicas are in sync, and never goes back.
+
+        Source: Kafka's `Partition.maybeIncrementLeaderHW`.
+        """
+        if len(self.isr) < self.min_isr:
+            return
+        log = self.log
+        end = log.flush_policy_end
+        for replica in self.isr:
+            if replica != self.leader:
+                end = min(end, self._replica_ends.get(replica, NO_OFFSET))
+        if end <= log.high_watermark:
+            return
+        log.high_watermark = end
+        size = 0
+        while self._uncommitted and self._uncommitted[0][0] <= end:
+            size += self._uncommitted.popleft()[1]
+        if size:
+            for listener in self.high_watermark_listeners:
+                listener(size)
+        self._wake()
+
+    def commits_late(self, acks: int) -> bool:
+        """Whether ``acknowledged`` may have to wait after an append with these ``acks``."""
+        if self.log.durability.may_wait:
+            return True
+        return acks == ALL and (not self._commits_alone or bool(self._uncommitted))
+
+    async def acknowledged(self, offset: int, acks: int) -> None:
+        """Wait until an append that ends before ``offset`` may be acknowledged.
+
+        With acks=all that is when it is committed; else when the leader's flush policy allows it.
+
+        Raises:
+            NotEnoughReplicasAfterAppend: it is committed, but by fewer than ``min_isr`` replicas.
+            KafkaStorage: the disk refused, or the log was closed; a restart may keep the records.
+        """
+        if acks == ALL:
+            await self.committed(offset)
+            if len(self.isr) < self.min_isr:
+                raise NotEnoughReplicasAfterAppend(
+                    f"{len(self.isr)} replicas in sync, {self.min_isr} needed"
+                )
+            return
+        log = self.log
+        while log.flush_policy_end < offset:
+            await self._changed(log)
+
+    async def committed(self, offset: int) -> None:
+        """Wait until the records before ``offset`` are committed.
+
+        Raises:
+            KafkaStorage: the disk refused, or the log was closed; a restart may keep the records.
+        """
+        log = self.log
+        while log.high_watermark < offset:
+            await self._changed(log)
+
+    async def _changed(self, log: PartitionLog) -> None:
+        """Wait until the high watermark, the in-sync replicas or the log have changed.
+
+        Raises:
+            KafkaStorage: the log cannot be written any more.
+        """
+        log.check_usable()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _log_changed(self) -> None:
+        """A flush has ended, well or not, or the log was closed."""
+        if self.is_online:
+            self.advance_high_watermark()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let all waiters look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- reading and writing
+
+    def visible_end(self, replica_id: int, read_committed: bool) -> int:
+        """The offset up to which a reader sees the log.
+
+        Raises:
+            NotLeaderOrFollower: `replica_id` is no replica of this partition.
+        """
+        if replica_id == CONSUMER:
+            log = self.log
+            return log.last_stable_offset if read_committed else log.high_watermark
+        if replica_id == DEBUGGING_CONSUMER or replica_id in self.replicas:
+            return self.log.log_end_offset
+        raise NotLeaderOrFollower(f"node {replica_id} is no replica of {self.name}")
+
+    def append(
+        self,
+        records: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendResult:
+        """Append a producer's batches, or those of a coordinator of this node.
+
+        Awaits nothing: see `PartitionLog.append` for what it refuses. ``committed`` and
+        ``acknowledged`` wait for what comes after.
+        """
+        prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
+        return self.append_prepared(prepared)
+
+    def append_prepared(self, prepared: Appendable) -> AppendResult:
+        """Append batches that were checked elsewhere; see `PartitionLog.append_prepared`."""
+        # hot: benchmarks/raw_load.py
+        log = self.log
+        result = log.append_prepared(prepared, leader_epoch=self.leader_epoch)
+        if not result.duplicate:
+            self._appended(log, result.last_offset + 1, prepared.size)
+        return result
+
+    def _appended(self, log: PartitionLog, end: int, size: int) -> None:
+        if self._commits_alone and not log.durability.may_wait and not self._uncommitted:
+            log.high_watermark = end
+            for listener in self.high_watermark_listeners:
+                listener(size)
+            return
+        self._uncommitted.append((end, size))
+        self.advance_high_watermark()
+
+    def delete_records(self, offset: int) -> int:
+        """Hide the records before an offset; the new log start offset."""
+        return self.log.delete_records(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` and where it ends; (-1, -1) if that is not known.
+
+        Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
+        """
+        log = self.log
+        if epoch == NO_EPOCH:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.leader_epoch:
+            return epoch, log.log_end_offset
+        return log.end_offset_for_epoch(epoch)
+
+
+class LeadershipListener(Protocol):
+    """Acts for the partitions that this node leads, as a coordinator does for its topic's.
+
+    Called on the node's loop, and must not block: before a partition's first request is answered,
+    and again for all of them when the node starts.
+
+    Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
+    """
+
+    def elected(self, partition: Partition) -> None:
+        """This node leads the partition from now on, with its `leader_epoch`."""
+
+    def resigned(self, partition: Partition) -> None:
+        """This node does not lead the partition any more: it was deleted, or its directory failed.
+
+        Its log takes no more appends.
+        """
+
+
+def check_leader_epoch(partition: Partition, epoch: int) -> None:
+    """Fence a client whose metadata is older or newer than ours; -1 is not checked.
+
+    Raises:
+        FencedLeaderEpoch: the client's epoch is older: it must refresh its metadata.
+        UnknownLeaderEpoch: it is newer: the client must ask again later.
+    """
+    if epoch == NO_EPOCH or epoch == partition.leader_epoch or not partition.is_online:
+        return  # offline, it says so when its log is asked for
+    if epoch < partition.leader_epoch:
+        raise FencedLeaderEpoch()
+    raise UnknownLeaderEpoch()
