@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.log.validation import OrdinaryLimits
 from aiokq.broker.metadata_records import StartedUnclean, TopicDeleted, TopicRecord
 from aiokq.broker.opening import LogOpening
 from aiokq.broker.replica.partition import Partition
+from aiokq.broker.replica.served_topic import ProduceLimits
 from aiokq.broker.topic_configs import check_topic_configs, log_config
 from aiokq.broker.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_topic
@@ -59,7 +59,7 @@ class Topic:
     Attributes:
         configs: the settings given for it, by Kafka's names; `config` is all of them, typed.
         kafka_epochs: as in its `TopicRecord`.
-        limits: of a client's batch that is stored as it came; None if each has to be looked into.
+        limits: of a client's batch, by `config`.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Topic:
     config: LogConfig
     partitions: list[Partition] = field(default_factory=list)
     kafka_epochs: tuple[int, ...] = ()
-    limits: OrdinaryLimits | None = field(init=False)
+    limits: ProduceLimits = field(init=False)
 
     def __post_init__(self) -> None:
         self.configure(self.configs, self.config)
@@ -77,7 +77,7 @@ class Topic:
         """Take over settings, all of them in `config`."""
         self.configs = configs
         self.config = config
-        self.limits = None if self.is_internal else OrdinaryLimits.of(config)
+        self.limits = ProduceLimits.of(config, is_internal=self.is_internal)
 
     @property
     def is_internal(self) -> bool:
@@ -216,8 +216,9 @@ class TopicRegistry:
 
     def _log_opened(self, partition: Partition) -> None:
         self._opened(partition)
-        if self._loaded:  # before that, nobody has looked
-            self._tell(partition.topic)
+        topic = self._topics.get(partition.topic.name)
+        if self._loaded and topic is not None:  # before that, nobody has looked
+            self._tell(topic)
 
     async def recover(self) -> None:
         """Open the logs that an unclean stop left, while the others are served."""

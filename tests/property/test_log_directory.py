@@ -15,7 +15,7 @@ from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.log.samples import NOW_MS, append, batch, config, values
+from tests.unit.broker.log.samples import NOW_MS, append, batch, config, replica_of, values
 
 PARTITIONS = (TopicPartition("a", 0), TopicPartition("b", 0))
 SETTINGS = config(segment_bytes=400, index_interval_bytes=100)
@@ -42,10 +42,12 @@ class Story:
         self.directory = LogDirectory.open(
             self.files, "/data", crc32c=crc32c, random=self.random, now=lambda: 0.0, node_id=0
         )
-        self.logs: dict[TopicPartition, PartitionLog] = {
-            tp: self.directory.open_partition(tp, None, SETTINGS, now_ms=NOW_MS)
-            for tp in PARTITIONS
-        }
+        self.logs: dict[TopicPartition, PartitionLog] = {tp: self._log(tp) for tp in PARTITIONS}
+
+    def _log(self, tp: TopicPartition) -> PartitionLog:
+        log = self.directory.open_partition(tp, None, SETTINGS, now_ms=NOW_MS)
+        replica_of(log)
+        return log
 
     def append(self, tp: TopicPartition) -> None:
         self.count += 1
@@ -68,7 +70,7 @@ class Story:
         if self.random.random() < 0.5:
             self.directory.purge()
         self.acknowledged[tp], self.durable[tp], self.starts[tp] = {}, 0, 0
-        self.logs[tp] = self.directory.open_partition(tp, None, SETTINGS, now_ms=NOW_MS)
+        self.logs[tp] = self._log(tp)
 
     def stop_clean(self) -> None:
         self.directory.close()

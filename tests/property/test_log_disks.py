@@ -29,6 +29,7 @@ from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.retention import KAFKA_POLICIES
+from aiokq.broker.replica.partition import Partition
 from aiokq.broker.settings import broker_settings
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
@@ -42,7 +43,7 @@ from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
 from tests.sim.harness.files import ProgramFiles
 from tests.unit.broker.log.cleaning import SteppedClock
-from tests.unit.broker.log.samples import NOW_MS, fetched, records, seen
+from tests.unit.broker.log.samples import NOW_MS, fetched, records, replica_of, seen
 from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
 
 R = TypeVar("R")
@@ -122,6 +123,7 @@ class DiskMachine(RuleBasedStateMachine):
         self.created: set[TopicPartition] = set()
         self.count = 0
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.replicas: dict[TopicPartition, Partition] = {}
         self.supervisor: Supervisor | None = None
 
     def run(self, coro: Coroutine[object, None, R]) -> R:
@@ -172,13 +174,15 @@ class DiskMachine(RuleBasedStateMachine):
         self.directories.find(lambda partition, topic_id: True)
         self.logs = {}
         for partition, config in TOPICS.items():
-            self.logs[partition] = self.directories.open_partition(
+            log = self.directories.open_partition(
                 partition,
                 None,
                 config,
                 now_ms=NOW_MS,
                 is_new=partition not in self.created,
             )
+            self.logs[partition] = log
+            self.replicas[partition] = replica_of(log)
             self.created.add(partition)
 
     def abandon(self, ends: Callable[[], None]) -> None:
@@ -320,8 +324,8 @@ class DiskMachine(RuleBasedStateMachine):
         content = {log.log_end_offset + n: pair for n, pair in enumerate(pairs)}
 
         async def send() -> None:  # on the loop: it may ask for a flush
-            result = log.append(
-                memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=NOW_MS
+            result = self.replicas[partition].append(
+                memoryview(data), list(iter_headers(data)), now_ms=NOW_MS
             )
             assert result.base_offset == min(content)
             story.pending.append((result.last_offset + 1, content))
@@ -445,7 +449,7 @@ class DiskMachine(RuleBasedStateMachine):
 
     def found(self, partition: TopicPartition) -> dict[int, Content]:
         log = self.logs[partition]
-        content = records(fetched(log, log.log_start_offset))
+        content = records(fetched(log, log.log_start_offset, upper_bound=None))
         offsets = [record.offset for record in content]
         assert offsets == sorted(set(offsets))
         return {

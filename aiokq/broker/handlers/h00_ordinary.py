@@ -1,9 +1,10 @@
-"""Produce (0), as nearly all requests are: nothing to refuse, to look into or to wait for.
+"""Produce (0), the fast way, which nearly all requests go: nothing to refuse or to wait for.
 
-Such a request is read, checked and answered at once, without the general codec; any other is left
-untouched to `h00_produce`, which alone says what is wrong with one. Ordinary is what
-`fastpath.read_produced` takes, for partitions that are online, of topics that store batches as they
-come and wait for no flush.
+Such a request is read, checked, appended and answered in one turn of the loop, without the general
+codec: all of its batches or none. Any other is left untouched to `h00_produce`, which says what is
+wrong with it. The fast way takes what `fastpath.read_produced` reads, if `admit` lets every batch
+be stored as it came, and its partition acknowledges it at once. Nothing is awaited between the
+check of the in-sync replicas and the answer, so acks=all needs no second check here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
+from aiokq.broker.replica.admission import Preparation, admit
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import BrokerError
 from aiokq.fastpath.broker import read_produced
@@ -103,23 +105,23 @@ def _appends(
             topic = registry.get(name)
         else:
             topic = registry.by_id(uuid.UUID(bytes=name))
-        if topic is None or topic.limits is None:
+        if topic is None:
             return None
-        max_bytes, after_max_ms, min_insync_replicas = topic.limits
         of_topic: list[tuple[Partition, OrdinaryAppend]] = []
         appends.append((name, of_topic))
         for index, records, fields in batches:
             partition = topic.partition(index)
-            if partition is None or partition.unavailable is not None:
+            if partition is None:
                 return None
-            if acks == -1 and len(partition.isr) < min_insync_replicas:
-                return None
-            append = OrdinaryAppend(records, _header(BatchHeader, fields), now_ms)
-            if append.size > max_bytes or append.max_timestamp_ms > now_ms + after_max_ms:
+            header = _header(BatchHeader, fields)
+            try:
+                if admit(partition, header, acks, now_ms) is not Preparation.NONE:
+                    return None
+            except BrokerError:  # the general way says it
                 return None
             if partition.commits_late(acks):
                 return None
-            of_topic.append((partition, append))
+            of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
     return appends
 
 

@@ -18,18 +18,15 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
     InvalidRecords,
     InvalidTimestamps,
-    looks_inside_long,
     produced_headers,
 )
-from aiokq.broker.topic_names import INTERNAL_TOPICS
+from aiokq.broker.replica.admission import Preparation, admit
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import (
     BrokerError,
     InvalidRecord,
     InvalidRequiredAcks,
-    InvalidTopic,
     InvalidTxnState,
-    NotEnoughReplicas,
     TransactionAbortable,
     TransactionalIdAuthorization,
     UnknownTopicId,
@@ -50,6 +47,8 @@ from aiokq.wire.produce import (
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.log.appending import PreparedAppend
+    from aiokq.broker.log.config import LogConfig
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
 
@@ -137,8 +136,6 @@ async def _append(
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is -1, 0 or 1, not {request.acks}")
     partition = _find(node, topic, data.index, version)
-    if partition.topic.name in INTERNAL_TOPICS and call.client_id != ADMIN_CLIENT_ID:
-        raise InvalidTopic(f"{partition.topic.name} is written by the broker itself")
     if version < FIRST_V2_VERSION:
         records = await _convert_up(node, records)
         headers = produced_headers(records, FIRST_V2_VERSION)
@@ -147,33 +144,32 @@ async def _append(
     if transactional:
         kind = TransactionAbortable if version >= 11 else InvalidTxnState
         raise kind("this broker coordinates no transactions")
-    config = partition.topic.config
-    if request.acks == -1 and len(partition.isr) < config.min_insync_replicas:
-        needed = min(config.min_insync_replicas, len(partition.replicas))
-        if len(partition.isr) < needed:
-            raise NotEnoughReplicas(f"{len(partition.isr)} replicas in sync, {needed} needed")
     now_ms = node.environment.clock.timestamp_ms()
-    if not looks_inside_long(config, headers[0], now_ms):
-        result = partition.append(records, headers, now_ms=now_ms)
-    else:
-        while True:
-            prepared = await node.environment.offload.run(
-                functools.partial(
-                    prepare_append,
-                    records,
-                    headers,
-                    config,
-                    now_ms=now_ms,
-                    origin=Origin.CLIENT,
-                    crc32c=node.crc32c,
-                )
+    by_admin = call.client_id == ADMIN_CLIENT_ID
+    prepared: PreparedAppend | None = None
+    config: LogConfig | None = None
+    while True:
+        preparation = admit(partition, headers[0], request.acks, now_ms, by_admin=by_admin)
+        if preparation is not Preparation.OFF_THE_LOOP:
+            result = partition.append(records, headers, now_ms=now_ms)
+            break
+        if prepared is not None and config is partition.topic.config:
+            result = partition.append_prepared(prepared)
+            break
+        config = partition.topic.config
+        prepared = await node.environment.offload.run(
+            functools.partial(
+                prepare_append,
+                records,
+                headers,
+                config,
+                now_ms=now_ms,
+                origin=Origin.CLIENT,
+                crc32c=node.crc32c,
             )
-            # Meanwhile the topic may have been deleted, or its settings changed.
-            partition = _find(node, topic, data.index, version)
-            if partition.topic.config is config:
-                break
-            config = partition.topic.config
-        result = partition.append_prepared(prepared)
+        )
+        # Meanwhile the topic may have been deleted, its settings changed, its replicas lost.
+        partition = _find(node, topic, data.index, version)
     counters = node.counters
     if not result.duplicate:
         counters.batches_appended += len(headers)

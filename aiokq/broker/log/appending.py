@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
-from aiokq.broker.log.validation import header_settles, stored_form, validate_batch
-from aiokq.core.errors import RecordBatchTooLarge
+from aiokq.broker.log.validation import HeaderRules, stored_form, validate_batch
 from aiokq.core.types import Buffer
 from aiokq.records.control import EndTransactionMarker, read_marker
 from aiokq.records.header import (
@@ -221,7 +220,6 @@ def prepare_append(
 
     Raises:
         InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``validation``.
-        RecordBatchTooLarge: more than a segment may hold.
     """
     # hot: benchmarks/micro/produce.py
     view = memoryview(data)
@@ -234,14 +232,10 @@ def prepare_append(
         batch: Buffer = view[position:end]
         position = end
         validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=crc32c)
-        if client and not header_settles(config, header, now_ms):
+        if client and not HeaderRules.of(config).settle(header, now_ms):
             batch, header = stored_form(batch, header, config, now_ms=now_ms, crc32c=crc32c)
         batches.append(batch)
         stored_headers.append(header)
         size += header.length + LOG_OVERHEAD
-    if size > config.segment_bytes:
-        raise RecordBatchTooLarge(
-            f"append of {size} bytes is larger than segment.bytes {config.segment_bytes}"
-        )
     stamped = client and config.log_append_time
     return PreparedAppend(batches, stored_headers, size, origin, now_ms, stamped)

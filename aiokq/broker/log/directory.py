@@ -289,9 +289,10 @@ class LogDirectory:
         """How far it would survive a power cut, and who syncs what comes."""
         durability = log.durability
         durability.recovery_point = self.checkpoints.recovery_points.get(log.topic_partition) or 0
+        durability.policy_end = log.log_end_offset
         durability.is_new = is_new
         if durability.has_policy and log.recovery_point < log.log_end_offset:
-            # readers see it all from now on: no power cut may take it
+            # a leader may commit all of it from now on: no power cut may take it
             log.flush()
             for path in (log.directory, self.path):
                 self._files.sync_dir(path)

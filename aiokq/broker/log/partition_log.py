@@ -22,7 +22,7 @@ from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import TimestampSearch
-from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
+from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
 from aiokq.core.files import FileRange, Files
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
@@ -132,8 +132,9 @@ class PartitionLog(LocalLog):
             now_ms: the broker's time.
 
         Raises:
-            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp, RecordBatchTooLarge,
-            OutOfOrderSequence, InvalidProducerEpoch: see ``appending``.
+            InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp: see ``appending``.
+            RecordBatchTooLarge: more bytes than a segment may hold.
+            OutOfOrderSequence, InvalidProducerEpoch: see ``producer_state``.
             KafkaStorage: the disk refused; nothing of the append is in the log.
         """
         prepared = self.prepare(data, headers, now_ms=now_ms, origin=origin)
@@ -159,10 +160,16 @@ class PartitionLog(LocalLog):
         Whether they are committed is the replica's to decide.
 
         Raises:
-            OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as ``append``.
+            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, KafkaStorage: as
+                ``append``.
         """
         # hot: benchmarks/raw_load.py
         self.check_usable()
+        if prepared.size > self.config.segment_bytes:
+            raise RecordBatchTooLarge(
+                f"append of {prepared.size} bytes is larger than segment.bytes"
+                f" {self.config.segment_bytes}"
+            )
         stamped = prepared.stamped
         duplicate = prepared.check(self._producers)
         if duplicate is not None:

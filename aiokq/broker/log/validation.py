@@ -128,33 +128,37 @@ def validate_batch(
     now_ms: int,
     crc32c: Checksum,
 ) -> None:
-    """Whether one batch may be appended, but for its producer's sequence.
+    """Check one batch by itself and its topic's settings; not its size or its sequence.
 
     Args:
         batch: exactly the bytes of the batch.
         now_ms: the broker's time.
 
     Raises:
-        RecordTooLarge, CorruptRecord, InvalidRecord, InvalidTimestamp,
+        CorruptRecord, InvalidRecord, InvalidTimestamp,
         UnsupportedCompressionType: as Kafka answers.
     """
     client = origin is Origin.CLIENT
     if client and header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
-    if header.length > config.max_message_bytes - LOG_OVERHEAD and origin is not Origin.REPLICATION:
-        raise _too_large(header, config)
     if computed_crc(batch, header, crc32c) != header.crc:
         raise CorruptRecord(f"CRC of the batch is not {header.crc:#010x} as its header says")
     if client:
         _validate_header(header)
-        if not header_settles(config, header, now_ms):
+        if not HeaderRules.of(config).settle(header, now_ms):
             _validate_records(batch, header, config, now_ms)
 
 
-def _too_large(header: BatchHeader, config: LogConfig) -> RecordTooLarge:
-    return RecordTooLarge(
-        f"batch of {header.size} bytes is larger than max.message.bytes {config.max_message_bytes}"
-    )
+def check_size(header: BatchHeader, max_bytes: int) -> None:
+    """Refuse a batch that is larger than ``max.message.bytes``.
+
+    Raises:
+        RecordTooLarge: it is.
+    """
+    if header.length > max_bytes - LOG_OVERHEAD:
+        raise RecordTooLarge(
+            f"batch of {header.size} bytes is larger than max.message.bytes {max_bytes}"
+        )
 
 
 def _validate_header(header: BatchHeader) -> None:
@@ -174,26 +178,37 @@ def _validate_header(header: BatchHeader) -> None:
         raise UnsupportedCompressionType(f"unknown compression codec {attributes & CODEC_MASK}")
 
 
-def header_settles(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
-    """Whether nobody has to look at a producer's records, to validate or to store them.
+class HeaderRules(NamedTuple):
+    """Whether the header of a producer's batch says all that its topic asks.
 
-    Mostly so. If not, which of its topic's settings is the reason is looked at one by one.
+    Attributes:
+        keeps_batches: the settings ask for nothing that is found in, or done to, single records.
+        after_max_ms: how far the largest timestamp may be ahead of the broker's time.
     """
-    return (
-        header.max_timestamp_ms <= now_ms + config.message_timestamp_after_max_ms
-        and not header.attributes & TIMESTAMP_TYPE_MASK
-        and _keeps_batches(config)
-    )
 
+    keeps_batches: bool
+    after_max_ms: int
 
-def _keeps_batches(config: LogConfig) -> bool:
-    """Whether the settings ask for nothing that is found in, or done to, single records."""
-    return (
-        config.compression_type == "producer"
-        and config.message_timestamp_type == "CreateTime"
-        and config.message_timestamp_before_max_ms == LONG_MAX
-        and "compact" not in config.cleanup_policy
-    )
+    @classmethod
+    def of(cls, config: LogConfig) -> HeaderRules:
+        keeps_batches = (
+            config.compression_type == "producer"
+            and config.message_timestamp_type == "CreateTime"
+            and config.message_timestamp_before_max_ms == LONG_MAX
+            and "compact" not in config.cleanup_policy
+        )
+        return cls(keeps_batches, config.message_timestamp_after_max_ms)
+
+    def settle(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether records need not be looked at, neither to validate nor to store them.
+
+        Mostly so. If not, the settings are looked at one by one for the reason.
+        """
+        return (
+            self.keeps_batches
+            and not header.attributes & TIMESTAMP_TYPE_MASK
+            and header.max_timestamp_ms <= now_ms + self.after_max_ms
+        )
 
 
 def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -234,39 +249,12 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
         )
 
 
-class OrdinaryLimits(NamedTuple):
-    """What a client's batch must keep to if a topic stores it as it came, and looks at its header
-    alone; most topics do.
-
-    Attributes:
-        max_bytes: of the batch.
-        after_max_ms: how far its largest timestamp may be ahead of the broker's time.
-        min_insync_replicas: with acks=all.
-    """
-
-    max_bytes: int
-    after_max_ms: int
-    min_insync_replicas: int
-
-    @classmethod
-    def of(cls, config: LogConfig) -> OrdinaryLimits | None:
-        """Those of a topic with these settings; None where it stores no batch as it came."""
-        if not _keeps_batches(config):
-            return None
-        return cls(
-            min(config.max_message_bytes, config.segment_bytes),
-            config.message_timestamp_after_max_ms,
-            config.min_insync_replicas,
-        )
-
-
 def looks_inside_long(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
-    """Whether to prepare a producer's batch would hold up the loop: an executor should do it.
+    """Whether an executor should check or change the records of a producer's batch.
 
-    What a compressed batch holds nobody knows: it may be a thousand times its size.
+    Of a batch whose header does not settle it. A compressed batch may hold a thousand times its
+    size.
     """
-    if header_settles(config, header, now_ms):
-        return False
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:
         threshold = GZIP_THRESHOLD if codec == compression.GZIP else FAST_CODEC_THRESHOLD
@@ -317,8 +305,7 @@ def stored_form(
     if config.log_append_time:
         set_log_append_time(stored, now_ms, crc32c)
     header = next(iter_headers(stored))
-    if header.size > config.max_message_bytes:
-        raise _too_large(header, config)
+    check_size(header, config.max_message_bytes)
     return stored, header
 
 

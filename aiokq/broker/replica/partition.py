@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.validation import check_size
 from aiokq.core.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicasAfterAppend,
@@ -24,16 +25,16 @@ from aiokq.core.errors import (
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Callable, Sequence
 
     from aiokq.broker.log.appending import Appendable
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.partition_log import AppendResult, PartitionLog
+    from aiokq.broker.replica.served_topic import ServedTopic
     from aiokq.core.errors import BrokerError
     from aiokq.records.header import BatchHeader
 
-__all__ = ["LeadershipListener", "Partition", "ServedTopic", "check_leader_epoch"]
+__all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
@@ -45,21 +46,6 @@ ALL: Final = -1
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
-
-
-class ServedTopic(Protocol):
-    """What a partition asks of its topic."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def topic_id(self) -> uuid.UUID: ...
-    @property
-    def config(self) -> LogConfig: ...
-    @property
-    def is_internal(self) -> bool: ...
-    @property
-    def kafka_epochs(self) -> Sequence[int]: ...
 
 
 class Partition:
@@ -333,11 +319,17 @@ class Partition:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append a producer's batches, or those of a coordinator of this node.
+        """Append a producer's batches, which were admitted, or those of a coordinator of this node.
 
         Awaits nothing: see `PartitionLog.append` for what it refuses. ``committed`` and
         ``acknowledged`` wait for what comes after.
+
+        Raises:
+            RecordTooLarge: a coordinator's batch is larger than ``max.message.bytes``.
         """
+        if origin is Origin.COORDINATOR:
+            for header in headers:
+                check_size(header, self.topic.config.max_message_bytes)
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared)
 

@@ -22,7 +22,7 @@ from aiokq.records.control import ControlType, EndTransactionMarker, encode_mark
 from aiokq.records.header import TRANSACTIONAL_MASK, BatchHeader, iter_headers
 from aiokq.records.record import RawRecord, encode_batch
 from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.log.samples import NOW_MS, TP, fetched, records
+from tests.unit.broker.log.samples import NOW_MS, TP, fetched, records, replica_of
 
 DAY_MS = 86_400_000
 
@@ -81,6 +81,7 @@ class CleanedLog:
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, config or compacted(), now_ms=self.clock.now_ms
         )
+        self.replica = replica_of(self.log)
         offload = offload or InlineOffload()
         self.cleaner = LogCleaner(
             Environment(self.clock, random.Random(2), None, self.files, offload),
@@ -111,14 +112,9 @@ class CleanedLog:
     def append(
         self, data: bytes, *, roll: bool = False, origin: Origin = Origin.REPLICATION
     ) -> int:
-        result = self.log.append(
-            memoryview(data),
-            list(iter_headers(data)),
-            leader_epoch=0,
-            now_ms=self.clock.now_ms,
-            origin=origin,
+        result = self.replica.append(
+            memoryview(data), list(iter_headers(data)), now_ms=self.clock.now_ms, origin=origin
         )
-        self.log.high_watermark = self.log.log_end_offset  # as the only replica would
         if roll:
             self.roll()
         return result.base_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from aiokq.broker.log.cold import ColdRead
 from aiokq.broker.log.config import LogConfig
@@ -16,6 +16,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
 from aiokq.broker.log.results import AppendResult
 from aiokq.broker.replica.partition import Partition
+from aiokq.broker.replica.served_topic import ProduceLimits
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
@@ -81,14 +82,20 @@ def open_partition(
     return log
 
 
-class ATopic(NamedTuple):
+class ATopic:
     """A topic as its partitions see it."""
 
-    name: str
-    config: LogConfig
-    topic_id: uuid.UUID = uuid.UUID(int=1)
-    is_internal: bool = False
-    kafka_epochs: tuple[int, ...] = ()
+    topic_id = uuid.UUID(int=1)
+    kafka_epochs = ()
+
+    def __init__(self, name: str, config: LogConfig, *, is_internal: bool = False) -> None:
+        self.name = name
+        self.is_internal = is_internal
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        self.limits = ProduceLimits.of(config, is_internal=self.is_internal)
 
 
 def replica_of(log: PartitionLog, *, replicas: tuple[int, ...] = (0,)) -> Partition:

@@ -8,9 +8,9 @@ import pytest
 
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
+    HeaderRules,
     InvalidRecords,
     InvalidTimestamps,
-    header_settles,
     produced_headers,
     validate_batch,
 )
@@ -18,7 +18,6 @@ from aiokq.core.errors import (
     CorruptRecord,
     InvalidRecord,
     InvalidTimestamp,
-    RecordTooLarge,
     UnsupportedCompressionType,
 )
 from aiokq.fastpath import crc32c
@@ -88,14 +87,6 @@ def test_a_wrong_crc_is_corruption() -> None:
         check(bytes(data))
     with pytest.raises(CorruptRecord):
         check(bytes(data), Origin.REPLICATION)
-
-
-def test_size_comes_before_the_crc() -> None:
-    """A batch far too large is refused before its megabytes are summed, as in Kafka."""
-    data = bytearray(batch(b"x" * 100))
-    data[-1] ^= 1
-    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes 50"):
-        check(bytes(data), max_message_bytes=50)
 
 
 def test_coordinators_write_what_clients_may_not() -> None:
@@ -204,7 +195,7 @@ def test_settings_that_ask_for_the_records_are_no_headers_business(
 ) -> None:
     """A topic's rule is skipped, as the header seemed to be enough."""
     header = read_header(batch())
-    assert header_settles(config(), header, NOW_MS)
-    assert not header_settles(config(**settings), header, NOW_MS)
+    assert HeaderRules.of(config()).settle(header, NOW_MS)
+    assert not HeaderRules.of(config(**settings)).settle(header, NOW_MS)
     stamped = header._replace(attributes=TIMESTAMP_TYPE_MASK)
-    assert not header_settles(config(), stamped, NOW_MS)
+    assert not HeaderRules.of(config()).settle(stamped, NOW_MS)

@@ -1,0 +1,68 @@
+"""Admission of a producer's batch to a partition: what its topic, the time and its replica say.
+
+These rules are here only, and both ways of Produce call ``admit``. What a batch tells by itself is
+checked where it is read: by ``fastpath.read_produced`` on the fast way, by ``log.validation`` on
+the general one. What only the log knows (sequences, the size of a segment) is checked by the
+append.
+
+Source: Kafka ``ReplicaManager.appendToLocalLog``, ``Partition.appendRecordsToLeader``.
+Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_ordinary_produce.py``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log.validation import check_size, looks_inside_long
+from aiokq.broker.replica.partition import ALL
+from aiokq.core.errors import InvalidTopic, NotEnoughReplicas
+
+if TYPE_CHECKING:
+    from aiokq.broker.replica.partition import Partition
+    from aiokq.records.header import BatchHeader
+
+__all__ = ["Preparation", "admit"]
+
+
+class Preparation(enum.Enum):
+    """What has to be done with a batch before it is appended."""
+
+    NONE = "it is stored as it came, and its header says all that the topic asks"
+    ON_THE_LOOP = "its records are checked or it is changed, which does not take long"
+    OFF_THE_LOOP = "the same, and it may take long"
+
+
+def admit(
+    partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
+) -> Preparation:
+    """Whether a client's batch may be appended now, and what has to be done with it before.
+
+    # hot: benchmarks/micro/produce.py
+
+    Args:
+        now_ms: the broker's time.
+        by_admin: it comes from Kafka's admin client, which may write to internal topics.
+
+    Raises:
+        InvalidTopic: an internal topic.
+        NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
+        NotLeaderOrFollower, KafkaStorage: the partition has no log.
+        RecordTooLarge: larger than ``max.message.bytes``.
+    """
+    topic = partition.topic
+    limits = topic.limits
+    if limits.is_internal and not by_admin:
+        raise InvalidTopic(f"{topic.name} is written by the broker itself")
+    if acks == ALL and len(partition.isr) < partition.min_isr:
+        raise NotEnoughReplicas(
+            f"{len(partition.isr)} replicas in sync, {partition.min_isr} needed"
+        )
+    if partition.unavailable is not None:
+        partition.log  # noqa: B018 - raises what is the matter
+    check_size(header, limits.max_bytes)
+    if limits.rules.settle(header, now_ms):
+        return Preparation.NONE
+    if looks_inside_long(topic.config, header, now_ms):
+        return Preparation.OFF_THE_LOOP
+    return Preparation.ON_THE_LOOP

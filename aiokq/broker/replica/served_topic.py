@@ -1,0 +1,50 @@
+"""Owns what a partition and the admission of batches ask of a topic. The topics are elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from aiokq.broker.log.validation import HeaderRules
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+    from aiokq.broker.log.config import LogConfig
+
+__all__ = ["ProduceLimits", "ServedTopic"]
+
+
+class ProduceLimits(NamedTuple):
+    """What a topic's settings say of producers' batches, worked out once for all batches.
+
+    Attributes:
+        is_internal: only the broker writes to the topic.
+        max_bytes: ``max.message.bytes``.
+        rules: whether records have to be looked at.
+    """
+
+    is_internal: bool
+    max_bytes: int
+    rules: HeaderRules
+
+    @classmethod
+    def of(cls, config: LogConfig, *, is_internal: bool) -> ProduceLimits:
+        return cls(is_internal, config.max_message_bytes, HeaderRules.of(config))
+
+
+class ServedTopic(Protocol):
+    """What a partition asks of its topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> uuid.UUID: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def limits(self) -> ProduceLimits: ...
+    @property
+    def is_internal(self) -> bool: ...
+    @property
+    def kafka_epochs(self) -> Sequence[int]: ...

@@ -1,0 +1,206 @@
+"""aiokq.broker.replica.partition: what is committed, by whom, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq.core.errors import (
+    KafkaStorage,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+)
+from aiokq.records.header import iter_headers
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.harness import NOW_MS, Broker
+from tests.unit.broker.log.samples import batch, open_partition, replica_of
+
+ALL, LEADER = -1, 1
+
+
+def partition(*, replicas: tuple[int, ...] = (0,), **settings: object):
+    return replica_of(open_partition(MemoryFiles(), **settings), replicas=replicas)
+
+
+def append(at, data=None):
+    data = batch() if data is None else data
+    return at.append(memoryview(data), list(iter_headers(data)), now_ms=NOW_MS)
+
+
+def test_the_only_replica_commits_what_it_appends() -> None:
+    """And listeners hear of it when it is visible: a long poll woken too early reads nothing."""
+    at = partition()
+    heard = []
+    at.high_watermark_listeners.append(lambda size: heard.append((size, at.high_watermark)))
+    data = batch(b"a", b"b")
+    append(at, data)
+    append(at, data)
+    assert heard == [(len(data), 2), (len(data), 4)]
+
+
+def test_the_high_watermark_is_the_least_of_the_in_sync_replicas_ends() -> None:
+    at = partition(replicas=(0, 1, 2))
+    heard = []
+    at.high_watermark_listeners.append(lambda size: heard.append((size, at.high_watermark)))
+    data = batch(b"a", b"b")
+    for _ in range(3):
+        append(at, data)
+    assert at.high_watermark == 0
+    at.replica_fetched(1, 6)
+    assert at.high_watermark == 0
+    at.replica_fetched(2, 4)
+    assert (at.high_watermark, heard) == (4, [(2 * len(data), 4)])
+    at.replica_fetched(2, 2)  # it lost records; what was committed stays committed
+    assert at.high_watermark == 4
+    at.change_isr((0, 1))
+    assert (at.high_watermark, heard[-1]) == (6, (len(data), 6))
+    at.change_isr((0,))
+    append(at, data)
+    assert at.high_watermark == 8
+
+
+def test_a_fetch_of_a_node_that_has_no_replica_commits_nothing() -> None:
+    at = partition(replicas=(0, 1))
+    append(at)
+    at.replica_fetched(2, 1)
+    at.replica_fetched(0, 1)
+    assert at.high_watermark == 0
+
+
+def test_the_high_watermark_stands_while_too_few_replicas_are_in_sync() -> None:
+    at = partition(replicas=(0, 1, 2), min_insync_replicas=2)
+    at.change_isr((0,))
+    append(at)
+    assert (at.log.log_end_offset, at.high_watermark) == (1, 0)
+    at.topic.configure(at.topic.config._replace(min_insync_replicas=1))
+    at.configure(at.topic.config)
+    assert at.high_watermark == 1
+
+
+def test_a_leader_begins_at_the_checkpoint_and_commits_alone_only_if_it_is_alone() -> None:
+    files = MemoryFiles()
+    log = open_partition(files)
+    replica = replica_of(log)
+    for _ in range(5):
+        append(replica)
+    log.close()
+    log = open_partition(files, high_watermark=3)
+    assert log.high_watermark == 3
+    assert replica_of(log, replicas=(0, 1)).high_watermark == 3
+    assert replica_of(log).high_watermark == 5
+    assert open_partition(files, high_watermark=99).high_watermark == 5
+    assert open_partition(files, high_watermark=0, log_start_offset=2).high_watermark == 2
+
+
+async def test_acks_all_waits_for_the_replicas_and_acks_1_does_not() -> None:
+    at = partition(replicas=(0, 1))
+    end = append(at).last_offset + 1
+    assert (at.commits_late(ALL), at.commits_late(LEADER)) == (True, False)
+    await at.acknowledged(end, LEADER)
+    waiting = asyncio.ensure_future(at.acknowledged(end, ALL))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    at.replica_fetched(1, end)
+    await waiting
+
+
+async def test_too_few_replicas_after_the_append_are_told() -> None:
+    """The records may be on the leader only: error 20, after which a producer tries again."""
+    at = partition(replicas=(0, 1), min_insync_replicas=2)
+    end = append(at).last_offset + 1
+    waiting = asyncio.ensure_future(at.acknowledged(end, ALL))
+    await asyncio.sleep(0)
+    at.replica_fetched(1, end)
+    at.change_isr((0,))
+    with pytest.raises(NotEnoughReplicasAfterAppend, match="1 replicas in sync, 2 needed"):
+        await waiting
+
+
+@pytest.mark.parametrize("acks", [ALL, LEADER])
+async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
+    async with Broker() as broker:
+        await broker.create("t", flush_messages=1)
+        at = broker.node.topics.partition("t", 0)
+        at.log.durability.attach(NeverFlushes())
+        end = append(at).last_offset + 1
+        waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        log = at.log
+        log.retire()
+        at.take_offline(KafkaStorage("its directory failed"))
+        with pytest.raises(KafkaStorage):
+            await waiting
+        with pytest.raises(KafkaStorage, match="its directory failed"):
+            await at.committed(end)
+
+
+class NeverFlushes:
+    def flush(self, log, before=None) -> None:
+        pass
+
+    def flush_within(self, log, seconds) -> None:
+        pass
+
+
+def test_what_the_flush_policy_asked_for_is_not_committed_before_it_is_synced() -> None:
+    """Although another replica has it: the leader would lack it after a power cut."""
+    at = partition(replicas=(0, 1), flush_messages=2)
+    at.log.durability.attach(NeverFlushes())
+    append(at)
+    at.replica_fetched(1, 1)
+    assert at.high_watermark == 1
+    append(at)
+    at.replica_fetched(1, 2)
+    assert (at.log.flush_policy_end, at.high_watermark) == (1, 1)
+    at.log.durability.flushed(at.log, 2)
+    at.log.tell_replica()
+    assert at.high_watermark == 2
+
+
+async def test_a_followers_fetch_commits_over_the_wire() -> None:
+    """acks=all and a consumer wait; a follower fetches the records, and then from behind them."""
+    async with Broker() as broker:
+        await broker.create("t")
+        at = broker.node.topics.partition("t", 0)
+        at.replicas = (0, 7)
+        at.change_isr((0, 7))
+        producing = asyncio.ensure_future(broker.produce("t", batch(b"a", b"b")))
+        consuming = asyncio.ensure_future(broker.fetch_one("t", 0, 0, max_wait_ms=60_000))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (at.log.log_end_offset, at.high_watermark) == (2, 0)
+        assert not producing.done()
+        assert not consuming.done()
+        found = await broker.fetch_one("t", 0, 0, replica_id=7)
+        assert len(found.records) > 0
+        assert not producing.done()
+        found = await broker.fetch_one("t", 0, 2, replica_id=7)
+        assert (await producing).error_code == 0
+        consumed = await consuming
+        assert (consumed.high_watermark, len(consumed.records) > 0) == (2, True)
+
+
+async def test_a_producer_is_told_20_over_the_wire() -> None:
+    async with Broker() as broker:
+        await broker.create("t", min_insync_replicas=2)
+        at = broker.node.topics.partition("t", 0)
+        at.replicas = (0, 7)
+        at.change_isr((0, 7))
+        producing = asyncio.ensure_future(broker.produce("t", batch()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await broker.fetch_one("t", 0, 1, replica_id=7)
+        at.change_isr((0,))
+        assert (await producing).error_code == 20
+        assert (await broker.produce("t", batch())).error_code == 19
+        assert (await broker.produce("t", batch(), acks=1)).error_code == 0
+        assert broker.node.counters.errors["NOT_ENOUGH_REPLICAS_AFTER_APPEND"] == 1
+
+
+def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
+    at = partition()
+    at.take_offline(NotLeaderOrFollower("it is being recovered"))
+    with pytest.raises(NotLeaderOrFollower, match="being recovered"):
+        at.high_watermark  # noqa: B018
