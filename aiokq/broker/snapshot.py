@@ -133,7 +133,7 @@ class _Copy:
             partitions = [partition for topic in node.topics for partition in topic.partitions]
             # Most of what the moment itself would have to write.
             for number, partition in enumerate(partitions):
-                partition.log.segments[-1].flush_indexes()
+                partition.log.write_indexes()
                 if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                     await asyncio.sleep(0)
             # The moment: nothing is awaited until all logs are noted.

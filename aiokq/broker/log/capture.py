@@ -42,10 +42,12 @@ class CapturedLog(NamedTuple):
     """A log at one moment.
 
     Attributes:
+        generation: of the log.
         cleaned: the offset before which it was compacted; None if it never was.
     """
 
     log: PartitionLog
+    generation: int
     segments: tuple[Segment, ...]
     files: list[CapturedFile]
     producers: bytes
@@ -58,6 +60,8 @@ class CapturedLog(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether the log still has all these segments: else files may have been replaced."""
+        if self.log.is_truncating or self.log.generation != self.generation:
+            return False
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))
 
 
@@ -68,7 +72,7 @@ def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | No
         OSError: the disk refused.
     """
     *finished, active = log.segments
-    active.flush_indexes()  # of the finished ones they are in their files
+    log.write_indexes()  # of the finished segments they are in their files
     found = []
     for segment in log.segments:
         for suffix in names.SEGMENT_SUFFIXES:
@@ -84,6 +88,7 @@ def capture(log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | No
             found.append(CapturedFile(source, name, size, is_finished))
     return CapturedLog(
         log,
+        log.generation,
         (*finished, active),
         found,
         encode_snapshot(log.producers, crc32c),

@@ -63,7 +63,7 @@ def sound_batches(
     before = expected
     for position, header, reason in _batches(file, end, crc32c):
         if not reason:
-            reason = _misplaced(header, expected, base_offset)
+            reason = misplaced(header, expected, base_offset)
         if held is not None:
             at, batch = held
             if reason and header is not None and _contradicts(header.base_offset, batch, before):
@@ -112,7 +112,13 @@ def _read(file: File, position: int, size: int, end: int) -> memoryview:
     return memoryview(file.pread(min(size, end - position), position))
 
 
-def _misplaced(header: BatchHeader | None, expected: int, base_offset: int) -> str:
+def misplaced(header: BatchHeader | None, expected: int, base_offset: int) -> str:
+    """Why a batch cannot follow, by its offsets; "" if it can.
+
+    Args:
+        expected: the least offset that it may have.
+        base_offset: of the segment.
+    """
     if header is None:
         return ""
     if header.base_offset < expected and header.magic >= 2:

@@ -121,3 +121,17 @@ class Checkpoints:
         for checkpoint in (self.cleaned_offsets, self.log_starts, self.recovery_points):
             if checkpoint.forget(partition):
                 checkpoint.write()
+
+    def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
+        """Say nothing of a partition's records from an offset on, which are cut off or lost.
+
+        What is written there next nobody has synced or compacted. Durable when it returns; in any
+        thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for checkpoint in (self.recovery_points, self.cleaned_offsets):
+            if (checkpoint.get(partition) or 0) > end_offset:
+                checkpoint.note(partition, end_offset)
+                checkpoint.write()

@@ -1,10 +1,12 @@
-"""Owns the look behind a bad batch: are there sound ones, and where do removed bytes go?"""
+"""Owns what a recovery does with the damaged end of a log: are there sound batches in it, and where
+do the bytes go that are removed?"""
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import names
 from aiokq.core.errors import CorruptRecord
@@ -18,6 +20,12 @@ from aiokq.records.header import (
     read_header,
     verify_crc,
 )
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.checking import BadBatch
+    from aiokq.core.types import TopicPartition
+
+logger = logging.getLogger("aiokq.broker.log")
 
 _WINDOW: Final = 4 * 1024 * 1024
 _MAGIC_AT: Final = 16
@@ -129,3 +137,86 @@ def unused_name(files: Files, path: str) -> str:
         number += 1
         name = f"{path}-{number}"
     return name
+
+
+class Damage:
+    """What a recovery removes from the end of one log, as it is damaged: kept aside, and logged."""
+
+    def __init__(
+        self, files: Files, directory: str, name: TopicPartition, crc32c: Checksum
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._name = name
+        self._crc32c = crc32c
+
+    def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
+        """Copy what is cut off at a bad batch, unless nobody can miss it.
+
+        That is so with the beginning of one batch, whose write was not finished, and with zeros.
+        """
+        position, end = bad.position, file.size()
+        lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
+        trash = ""
+        if lost is None and is_torn(file, position, end, bad.expected):
+            trash = "torn tail"
+        elif lost is None and only_zeros(file, position, end):
+            trash = "zeros"
+        if trash:
+            logger.warning(
+                "removing %s partition=%s file=%s position=%d bytes=%d next_offset=%d",
+                trash,
+                self._name,
+                path,
+                position,
+                end - position,
+                bad.expected,
+            )
+            return
+        kept = keep_aside(self._files, file, path, position, end)
+        logger.error(
+            "corrupt batch, log cut partition=%s file=%s position=%d reason=%r"
+            " lost_offsets=%s bytes=%d kept=%s",
+            self._name,
+            path,
+            position,
+            bad.reason,
+            offsets_text(bad.expected, lost),
+            end - position,
+            kept,
+        )
+
+    def set_segments_aside(self, bases: Sequence[int]) -> None:
+        """Rename the segments behind a cut, durably: served, they would be behind a hole."""
+        files = self._files
+        for base in bases:
+            path = names.segment_file(self._directory, base, names.LOG)
+            size = files.stat_size(path)
+            if size:
+                file = files.open(path)
+                try:
+                    lost = last_sound_offset(file, 0, size, base, self._crc32c)
+                finally:
+                    file.close()
+                kept = unused_name(files, f"{path}{names.CORRUPT}0")
+                files.rename(path, kept)
+                logger.error(
+                    "segment behind a cut set aside partition=%s file=%s lost_offsets=%s"
+                    " bytes=%d kept=%s",
+                    self._name,
+                    path,
+                    offsets_text(base, lost),
+                    size,
+                    kept,
+                )
+            for suffix in names.SEGMENT_SUFFIXES:
+                path = names.segment_file(self._directory, base, suffix)
+                if files.exists(path):
+                    files.remove(path)
+        if bases:
+            files.sync_dir(self._directory)
+
+
+def offsets_text(first: int, last: int | None) -> str:
+    """A range of offsets for the log file."""
+    return f"{first}-{last}" if last is not None else f"{first}-?"

@@ -7,6 +7,7 @@ Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test
 
 from __future__ import annotations
 
+import functools
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -259,11 +260,12 @@ class LogDirectory:
                 high_watermark=self.checkpoints.high_watermarks.get(partition) or 0,
                 recovery_point=self.checkpoints.recovery_points.get(partition) or 0,
                 gaps_before=self._gaps_before(partition, config, is_kafkas=is_kafkas),
+                forget_behind=functools.partial(self.checkpoints.forget_behind, partition),
                 progress=progress,
             )
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
-            self._settle_checkpoints(log)
+            self.checkpoints.forget_behind(partition, log.log_end_offset)
             # also after a kill: nobody knows whether it came to the sync of its name
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
@@ -274,16 +276,6 @@ class LogDirectory:
                 topic_partition=partition,
             ) from error
         return log
-
-    def _settle_checkpoints(self, log: PartitionLog) -> None:
-        """Have them say nothing of records that a recovery cut off."""
-        partition, checkpoints = log.topic_partition, self.checkpoints
-        if (checkpoints.recovery_points.get(partition) or 0) > log.log_end_offset:
-            # What is written behind the cut, nobody has synced.
-            checkpoints.recovery_points.note(partition, log.log_end_offset)
-            checkpoints.recovery_points.write()
-        if (checkpoints.cleaned_offsets.get(partition) or 0) > log.log_end_offset:
-            checkpoints.cleaned_offsets.note(partition, log.log_start_offset)
 
     def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
         """How far it would survive a power cut, and who syncs what comes."""

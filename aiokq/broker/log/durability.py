@@ -104,3 +104,14 @@ class Durability:
     def synced(self, log_end_offset: int) -> None:
         """The whole log is durable."""
         self.recovery_point = self.policy_end = log_end_offset
+
+    def truncated(self, log: LocalLog) -> None:
+        """The log ends earlier now. Asks again for flushes, of which the former were discarded."""
+        end_offset = log.log_end_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.policy_end = min(self.policy_end, end_offset)
+        self._asked = False
+        if self.may_wait:
+            self.appended(log, end_offset)
+            self.may_wait = self.has_policy or self._asked
+        self.segment_finished(log, log.segments[-1].base_offset)

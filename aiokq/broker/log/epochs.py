@@ -140,8 +140,14 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or behind the new log end."""
+        self.cut(end_offset)
+        self.write()
+
+    def cut(self, end_offset: int) -> None:
+        """As ``truncate_from_end``, but the file is left for a later ``write``."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
-        self._replace(kept)
+        if kept != self._entries:
+            self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that end before the new log start; the one it lies in begins there."""

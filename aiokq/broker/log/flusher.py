@@ -40,12 +40,14 @@ class PendingFlush(NamedTuple):
     """What has to be synced so that a log is durable up to an offset.
 
     Attributes:
+        generation: of the log, when the flush began.
         segments: which of them were written to.
         files: of these.
         directories: whose names are new.
     """
 
     log: LocalLog
+    generation: int
     end_offset: int
     segments: Sequence[Segment]
     files: Sequence[File]

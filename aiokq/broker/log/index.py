@@ -14,7 +14,7 @@ import operator
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from aiokq.core.files import Files
@@ -117,6 +117,14 @@ class OffsetIndex:
         assert self._entries is not None
         at = bisect_right(self._entries, position, key=_position_of)
         return self._entries[at - 1] & _POSITION if at else 0
+
+    def cut(self, position: int) -> OffsetIndex:
+        """An index of the batches before ``position``, whose next flush writes all of the file."""
+        assert self._entries is not None
+        index = OffsetIndex(self._files, self.path, self._base, self._max_entries * self.ENTRY)
+        kept = bisect_left(self._entries, position, key=_position_of)
+        index._entries, index._stale = self._entries[:kept], True
+        return index
 
     @property
     def last_position(self) -> int:
@@ -256,6 +264,15 @@ class TimeIndex:
         self._times.append(timestamp_ms)
         self._offsets.append(offset - self._base)
         self._stale = True
+
+    def cut(self, end_offset: int) -> TimeIndex:
+        """An index of the offsets before ``end_offset``; its next flush writes all of the file."""
+        assert self._times is not None
+        index = TimeIndex(self._files, self.path, self._base, self._max_entries * self.ENTRY)
+        kept = bisect_left(self._offsets, end_offset - self._base)
+        index._times, index._offsets = self._times[:kept], self._offsets[:kept]
+        index._stale = True
+        return index
 
     def lookup(self, timestamp_ms: int) -> int:
         """An offset before which no record is as late as ``timestamp_ms``: where to look from."""

@@ -38,8 +38,10 @@ class LocalLog(ABC):
         directory: where its files are.
         config: its topic's settings; ``update_config`` changes them while it runs.
         durability: how far it would survive a power cut.
+        is_truncating: its end is being cut off, or could not be yet: nothing is appended.
+        generation: goes up with each truncation; what was begun in an earlier one is discarded.
         on_change: the replica's: called on the loop after a flush, well or not, and when the log
-            is closed or its directory fails.
+            is truncated or closed, or its directory fails.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class LocalLog(ABC):
             disk=disk,
         )
         self._closed = False
+        self.is_truncating = False
+        self.generation = 0
         self._unsettled: list[CleanedSegment] = []
         # what a clean stop has to do: anything at all, and make new names durable
         self._changed = self._renamed = changed
@@ -133,11 +137,19 @@ class LocalLog(ABC):
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def check_usable(self) -> None:
-        """Raise KafkaStorage if the log is closed, or its directory offline."""
+        """Raise KafkaStorage if the log is closed, being truncated, or its directory offline."""
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
         self._check_open()
+        if self.is_truncating:
+            raise self._truncating_error()
+
+    def _truncating_error(self) -> KafkaStorage:
+        return KafkaStorage(
+            f"log of {self.topic_partition} is being truncated",
+            topic_partition=self.topic_partition,
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -151,7 +163,7 @@ class LocalLog(ABC):
     # --- durability
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """What is to be synced so that records are durable; None if they are.
+        """What is to be synced so that records are durable; None if they are, or are being cut.
 
         Args:
             before: an offset up to which will do; None for the end.
@@ -159,7 +171,7 @@ class LocalLog(ABC):
         Raises:
             KafkaStorage: a file cannot be opened.
         """
-        if self._closed:
+        if self._closed or self.is_truncating:
             return None
         *older, active = self._segments.all
         end = self.log_end_offset
@@ -191,7 +203,7 @@ class LocalLog(ABC):
         if self.durability.is_new:
             self.durability.is_new = False
             directories.append(self.directory.rpartition("/")[0] or "/")
-        return PendingFlush(self, end, taken, files, directories)
+        return PendingFlush(self, self.generation, end, taken, files, directories)
 
     def redo_flush(self, failed: PendingFlush) -> None:
         """What ``begin_flush`` gave was not synced, or not all of it: another one has to do it."""
@@ -204,8 +216,13 @@ class LocalLog(ABC):
                 self.durability.is_new = True
 
     def end_flush(self, done: PendingFlush) -> None:
-        """What ``begin_flush`` gave is synced; the replica may commit more."""
-        self.durability.flushed(self, done.end_offset)
+        """What ``begin_flush`` gave is synced; the replica may commit more.
+
+        Of a flush that began before a truncation nothing is taken over: some of its records may be
+        gone.
+        """
+        if done.generation == self.generation:
+            self.durability.flushed(self, done.end_offset)
         self.tell_replica()
 
     def flush(self) -> None:
@@ -213,6 +230,11 @@ class LocalLog(ABC):
         for segment in self._segments.all:
             segment.sync()
         self.durability.synced(self.log_end_offset)
+
+    def write_indexes(self) -> None:
+        """Bring the index files of the newest segment up to date. Raises OSError."""
+        if not self.is_truncating:
+            self._segments.active.flush_indexes()
 
     def tell_replica(self) -> None:
         """Call ``on_change``. On the loop."""
@@ -256,12 +278,13 @@ class LocalLog(ABC):
         originals' place.
 
         Returns:
-            False if the originals are no longer the log's, or it is deleted; nothing is done then.
+            False if the originals are no longer the log's, or it is deleted or being truncated;
+            nothing is done then.
 
         Raises:
             KafkaStorage: the disk refused; what readers see is changed nevertheless.
         """
-        if self._closed:
+        if self._closed or self.is_truncating:
             return False
         self.check_usable()
         known = set(map(id, self._segments.all[:-1]))
@@ -335,6 +358,8 @@ class LocalLog(ABC):
         try:
             if clean and self._disk.failure is not None:
                 raise KafkaStorage(self._disk.failure.message)
+            if clean and self.is_truncating:
+                raise self._truncating_error()
             if clean and self._changed:
                 self._close_clean()
         except (OSError, CorruptRecord) as error:

@@ -1,8 +1,8 @@
-"""Owns the log of one partition: appends, reads, producer state, leader epochs, deletion.
+"""Owns the log of one partition: appends, truncation, deletion of old records, producer state.
 
 Knows no topics, connections or requests, and does not decide what is committed: the replica does
-(``aiokq.broker.replica``). Segments and syncs are in ``local_log``, opening and repair in
-``recovery``, the checks of an append in ``appending`` and ``validation``.
+(``aiokq.broker.replica``). Reads are in ``log_reading``, segments and syncs in ``local_log``,
+opening and repair in ``recovery``, the checks of an append in ``appending`` and ``validation``.
 
 Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.
@@ -10,45 +10,45 @@ Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_lo
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.appending import prepare_append
-from aiokq.broker.log.local_log import LocalLog
+from aiokq.broker.log.follower_append import leader_batches
+from aiokq.broker.log.log_reading import ReadableLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.results import AppendResult, LogRead
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.segment import Segment
-from aiokq.broker.log.segments import TimestampSearch
+from aiokq.broker.log.truncation import cut_files, find_cut, rename_behind
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
-from aiokq.core.files import FileRange, Files
+from aiokq.core.files import Files
+from aiokq.core.supervisor import shielded
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.appending import Appendable, PreparedAppend
+    from aiokq.broker.log.appending import Appendable, PlacedAppend, PreparedAppend
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.epochs import LeaderEpochs
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.retention import RetentionPolicy
-    from aiokq.broker.log.transaction_index import AbortedTransaction
+    from aiokq.broker.log.truncation import Cut
+    from aiokq.core.offload import Offload
 
 __all__ = ["AppendResult", "LogRead", "PartitionLog"]
 
 logger = logging.getLogger("aiokq.broker.log")
 
 
-class PartitionLog(LocalLog):
+class PartitionLog(ReadableLog):
     """The records of one partition.
 
     Touched from one thread at a time: the broker's loop, after recovery handed it over.
-
-    Attributes:
-        high_watermark: the offset up to which records are committed. Only the replica sets it; the
-            log keeps it, as the bound of what is read, deleted and compacted.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class PartitionLog(LocalLog):
         epochs: LeaderEpochs,
         log_start_offset: int,
         high_watermark: int,
+        forget_behind: Callable[[int], None],
         changed: bool,
         disk: DiskTrouble,
         open_files: OpenFiles,
@@ -74,38 +75,17 @@ class PartitionLog(LocalLog):
             files=files,
             config=config,
             segments=segments,
+            producers=producers,
+            epochs=epochs,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
             changed=changed,
             disk=disk,
             open_files=open_files,
         )
         self._crc32c = crc32c
-        self._producers = producers
-        self._epochs = epochs
-        self._log_start_offset = log_start_offset
-        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
-
-    # --- what it is
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that may be read."""
-        return self._log_start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the first transaction not decided below it."""
-        unstable = self._producers.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def producers(self) -> ProducerState:
-        """What is known of idempotent producers."""
-        return self._producers
-
-    @property
-    def epochs(self) -> LeaderEpochs:
-        """The history of leader epochs."""
-        return self._epochs
+        self._forget_behind = forget_behind
+        self._unfinished: Cut | None = None  # a truncation whose files are not cut yet
 
     # --- append
 
@@ -181,7 +161,11 @@ class PartitionLog(LocalLog):
                 duplicate=True,
             )
         base_offset = self.log_end_offset
-        next_offset = self._write(prepared, base_offset, leader_epoch)
+        next_offset = self._write(
+            prepared.placed_at(base_offset, leader_epoch),
+            ((leader_epoch, base_offset),) if leader_epoch > self._epochs.latest_epoch else (),
+            prepared.now_ms,
+        )
         return AppendResult(
             base_offset,
             next_offset - 1,
@@ -189,15 +173,50 @@ class PartitionLog(LocalLog):
             self._log_start_offset,
         )
 
-    def _write(self, prepared: Appendable, base_offset: int, leader_epoch: int) -> int:
-        """Write batches, all or none, and take note of them; the log's end then."""
-        now_ms = prepared.now_ms
-        placed = prepared.placed_at(base_offset, leader_epoch)
+    def append_as_follower(
+        self, data: memoryview, headers: Sequence[BatchHeader], *, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Append batches of the partition's leader, as they are; the log end offset then.
+
+        All of them are checked before the first is written. They are written a segment at a time:
+        after an error of the disk the first ones may be in the log.
+
+        Args:
+            data: the batches, one after the other, with their offsets and leader epochs.
+            headers: of the batches in ``data``.
+            leader_epoch: of the leader that sent them.
+
+        Raises:
+            CorruptRecord: they do not follow the log, are not sound, or of a wrong epoch; see
+                ``follower_append``.
+            KafkaStorage: the disk refused.
+        """
+        self.check_usable()
+        runs = leader_batches(
+            self.topic_partition,
+            data,
+            headers,
+            end_offset=self.log_end_offset,
+            latest_epoch=self._epochs.latest_epoch,
+            leader_epoch=leader_epoch,
+            segment_bytes=self.config.segment_bytes,
+            crc32c=self._crc32c,
+        )
+        for placed, epochs in runs:
+            self._write(placed, epochs, now_ms)
+        return self.log_end_offset
+
+    def _write(self, placed: PlacedAppend, epochs: Sequence[tuple[int, int]], now_ms: int) -> int:
+        """Write batches, all or none, and take note of them; the log's end then.
+
+        Args:
+            epochs: leader epochs that begin in them, each with its first offset.
+        """
         # All that can fail comes before the write: what is written is not taken back.
         if self._tail.is_full(placed, now_ms):
             self._roll(now_ms)
-        if leader_epoch > self._epochs.latest_epoch:
-            self.assign_epoch(leader_epoch, base_offset)
+        for epoch, start_offset in epochs:
+            self.assign_epoch(epoch, start_offset)
         self._changed = True
         self._tail.write(placed)
         for header, marker in placed.produced:
@@ -229,77 +248,6 @@ class PartitionLog(LocalLog):
             encode_snapshot(self._producers, self._crc32c),
         )
 
-    # --- read
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        upper_bound: int | None = None,
-        at_least_one: bool = True,
-        read_committed: bool = False,
-    ) -> LogRead:
-        """Whole batches from the one that holds ``offset`` on; no record is touched.
-
-        # hot: benchmarks/raw_load.py
-
-        Args:
-            max_bytes: the most they may have in all.
-            upper_bound: batches that reach this offset are left out; None takes the high
-                watermark.
-            at_least_one: the first batch is given even if it is larger than ``max_bytes``.
-            read_committed: also say which transactions in what is given were aborted.
-
-        Raises:
-            OffsetOutOfRange: ``offset`` is before the log's start or behind its end.
-        """
-        end = self.log_end_offset
-        if not self._log_start_offset <= offset <= end:
-            raise OffsetOutOfRange(
-                f"offset {offset} of {self.topic_partition} is outside"
-                f" {self._log_start_offset}..{end}",
-                topic_partition=self.topic_partition,
-            )
-        bound = self.high_watermark if upper_bound is None else min(upper_bound, end)
-        fragments: list[FileRange] = []
-        size, upper = 0, offset
-        if offset < bound and (max_bytes > 0 or at_least_one):
-            try:
-                fragments, size, upper = self._segments.read(
-                    offset, max_bytes, bound, at_least_one=at_least_one
-                )
-            except OSError as error:
-                raise self.read_refused(error) from error
-        return LogRead(
-            fragments,
-            size,
-            self._segments.aborted_transactions(offset, upper) if read_committed and size else (),
-        )
-
-    def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Where to look for the first record not earlier than ``timestamp_ms``; None if all are.
-
-        The log says where, the search reads: it may run in an executor while the log goes on. One
-        that finds nothing is followed by another from its ``end_offset`` on.
-
-        Args:
-            start_offset: records before it do not count, nor those before the log's start.
-        """
-        self._check_open()
-        try:
-            return self._segments.search(timestamp_ms, max(start_offset, self._log_start_offset))
-        except OSError as error:
-            raise self.read_refused(error) from error
-
-    def max_timestamp_ms(self) -> int:
-        """The largest timestamp of all records; -1 without one."""
-        self._check_open()
-        try:
-            return self._segments.max_timestamp_ms()
-        except OSError as error:
-            raise self.read_refused(error) from error
-
     # --- epochs
 
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
@@ -315,14 +263,6 @@ class PartitionLog(LocalLog):
         except OSError as error:
             raise self._refused("epoch not written", error) from error
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above ``epoch`` and where it ends; (-1, -1) if not known."""
-        return self._epochs.end_offset_for(epoch, self.log_end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int:
-        """The epoch of the leader that wrote ``offset``; -1 if not known."""
-        return self._epochs.epoch_for_offset(offset)
-
     # --- shorter
 
     def delete_records(self, offset: int) -> int:
@@ -330,7 +270,10 @@ class PartitionLog(LocalLog):
 
         Raises:
             OffsetOutOfRange: above the high watermark.
+            KafkaStorage: the disk refused, or the log is being truncated.
         """
+        if self.is_truncating:
+            raise self._truncating_error()
         if offset > self.high_watermark:
             raise OffsetOutOfRange(
                 f"offset {offset} is above the high watermark {self.high_watermark}",
@@ -396,11 +339,111 @@ class PartitionLog(LocalLog):
         )
         return count
 
-    # --- transactions
+    async def truncate_to(self, offset: int, offload: Offload, *, now_ms: int) -> int:
+        """Cut off all records from ``offset`` on; the log end offset then.
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The transactions with records between two offsets that were aborted."""
-        return self._segments.aborted_transactions(start, end)
+        A batch that holds the offset goes as a whole. Nothing is appended meanwhile, and readers
+        see the shorter log before its file is cut. After an error of the disk the log takes no
+        appends until another call has finished the truncation, or it is opened anew.
+
+        Args:
+            offload: reads and writes the files off the loop.
+
+        Raises:
+            OffsetOutOfRange: below the high watermark.
+            KafkaStorage: the disk refused, or the log is closed or being truncated.
+            CorruptRecord: the log cannot be read.
+        """
+        # Once begun it is finished: a cancelled caller leaves no half of it.
+        return await shielded(
+            self._truncate_to(offset, offload, now_ms), name=f"truncate {self.topic_partition}"
+        )
+
+    async def _truncate_to(self, offset: int, offload: Offload, now_ms: int) -> int:
+        if self._unfinished is not None:
+            unfinished, self._unfinished = self._unfinished, None
+            await self._cut_files(unfinished, offload)
+        self.check_usable()
+        if offset < self.high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {offset} is below the high watermark {self.high_watermark}",
+                topic_partition=self.topic_partition,
+            )
+        if offset >= self.log_end_offset:
+            # The leader's epochs may contradict one that begins at the end, and has no records.
+            self._replace_epochs(offset)
+            return self.log_end_offset
+        self.is_truncating = True
+        self.generation += 1
+        try:
+            cut = await offload.run(
+                functools.partial(
+                    find_cut,
+                    self._files,
+                    self.directory,
+                    self._segments.all,
+                    offset,
+                    self.high_watermark,
+                    crc32c=self._crc32c,
+                    now_ms=now_ms,
+                )
+            )
+            self._check_open()
+        except OSError as error:
+            self.is_truncating = False
+            raise self.read_refused(error) from error
+        except BaseException:
+            self.is_truncating = False
+            raise
+        self._changed = self._renamed = True
+        self._segments.cut(cut.segments)
+        end_offset = self.log_end_offset
+        cut.producers.inherit(self._producers, end_offset)
+        self._producers = cut.producers
+        self._epochs.cut(end_offset)
+        # Below it only where compaction, of another broker, left no record up to the cut.
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self.durability.recovery_point = min(self.recovery_point, end_offset)
+        await self._cut_files(cut, offload)
+        logger.info(
+            "log truncated partition=%s log_end_offset=%d offset=%d segments=%d",
+            self.topic_partition,
+            end_offset,
+            offset,
+            len(cut.behind),
+        )
+        return end_offset
+
+    async def _cut_files(self, cut: Cut, offload: Offload) -> None:
+        files, directory = self._files, self.directory
+        try:
+            await offload.run(
+                functools.partial(
+                    cut_files,
+                    files,
+                    directory,
+                    cut.segments[-1],
+                    self._epochs,
+                    forget_behind=self._forget_behind,
+                    remove_behind=functools.partial(rename_behind, files, directory, cut.behind),
+                )
+            )
+        except OSError as error:
+            self._unfinished = cut
+            if self._closed:  # deleted meanwhile: what is missing is no trouble of the disk
+                raise self._closed_error() from error
+            raise self._refused("log not truncated", error) from error
+        self._segments.let_go(cut.behind)
+        self.is_truncating = False
+        self._tail.segments_changed()
+        self.durability.truncated(self)
+        self.tell_replica()
+
+    def _replace_epochs(self, end_offset: int) -> None:
+        try:
+            self._epochs.truncate_from_end(end_offset)
+        except OSError as error:
+            raise self._refused("epochs not truncated", error) from error
 
     # --- producers
 

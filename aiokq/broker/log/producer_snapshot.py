@@ -124,6 +124,13 @@ def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segm
             files.remove(path)
 
 
+def remove_snapshots_behind(files: Files, directory: str, end_offset: int) -> None:
+    """Remove the snapshots of records from ``end_offset`` on, which are cut off."""
+    for offset, path in snapshot_files(files, directory):
+        if offset > end_offset:
+            files.remove(path)
+
+
 class ProducerReplay:
     """Producer state on its way through a log: from a snapshot on, batch by batch.
 

@@ -271,6 +271,19 @@ class ProducerState:
         if entry.transaction_first_offset is not None:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
+    def inherit(self, before: ProducerState, end_offset: int) -> None:
+        """Take over what is not on disk from the state of a longer log, which was cut.
+
+        That is when each producer was seen, and transactions that are over, but whose marker may
+        not be committed.
+        """
+        for entry in self:
+            known = before.get(entry.producer_id)
+            if known is not None:
+                entry.last_seen_ms = known.last_seen_ms
+        kept = {done for done in before._completed if done[1] < end_offset}
+        self._completed = sorted(kept.union(self._completed))
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers not seen for ``expiration_ms`` that have no transaction open."""
         gone = [

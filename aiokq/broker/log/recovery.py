@@ -18,19 +18,14 @@ Tests: ``tests/unit/broker/log/test_recovery.py``.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log import names
 from aiokq.broker.log.checking import BadBatch, sound_batches
-from aiokq.broker.log.corruption import (
-    is_torn,
-    keep_aside,
-    last_sound_offset,
-    only_zeros,
-    unused_name,
-)
+from aiokq.broker.log.corruption import Damage, offsets_text
 from aiokq.broker.log.epochs import LeaderEpochs
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.broker.log.interrupted import finish_interrupted
@@ -41,6 +36,7 @@ from aiokq.broker.log.producer_snapshot import (
     restore_producers,
 )
 from aiokq.broker.log.segment import Segment
+from aiokq.broker.log.truncation import cut_files
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
@@ -72,6 +68,10 @@ GAPS_ANYWHERE: Final = 2**63 - 1
 """For ``gaps_before``: Apache Kafka has compacted the log, nobody knows how far."""
 
 
+def _forget_nothing(end_offset: int) -> None:
+    """For a log of which no checkpoint says anything."""
+
+
 def open_log(
     files: Files,
     directory: str,
@@ -87,6 +87,7 @@ def open_log(
     high_watermark: int = 0,
     recovery_point: int = 0,
     gaps_before: int = 0,
+    forget_behind: Callable[[int], None] = _forget_nothing,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """The log in ``directory``, which is made with an empty segment if nothing is there.
@@ -99,6 +100,8 @@ def open_log(
         recovery_point: records before it are known to be sound; whole segments are skipped.
         gaps_before: segments that begin up to here may begin behind the end of the one before
             them. Others that do are behind a hole: the log ends there.
+        forget_behind: has checkpoints say nothing of records from an offset on, durably, before
+            they are cut off. In any thread.
         progress: called now and then while batches are checked, from this thread.
 
     Raises:
@@ -116,6 +119,7 @@ def open_log(
         log_start_offset=log_start_offset,
         # synced, so whatever is missing there was removed
         gaps_before=max(gaps_before, recovery_point),
+        forget_behind=forget_behind,
     )
     segments, producers, sound = loader.open(clean=clean, point=recovery_point)
     end = segments[-1].next_offset
@@ -130,6 +134,7 @@ def open_log(
         epochs=loader.epochs,
         log_start_offset=max(log_start_offset, segments[0].base_offset),
         high_watermark=high_watermark,
+        forget_behind=forget_behind,
         changed=not sound or not files.exists(names.segment_file(directory, end, names.SNAPSHOT)),
         disk=disk,
         open_files=open_files,
@@ -167,6 +172,7 @@ class _Loader:
         *,
         log_start_offset: int,
         gaps_before: int,
+        forget_behind: Callable[[int], None],
     ) -> None:
         self._files = files
         self._directory = directory
@@ -177,6 +183,8 @@ class _Loader:
         self._progress = progress
         self._start = log_start_offset
         self._gaps_before = gaps_before
+        self._forget_behind = forget_behind
+        self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
         self._synced_end: int | None = None  # as the checkpoint of a clean stop says
         self.epochs = LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}")
@@ -358,7 +366,7 @@ class _Loader:
         known_epoch = self.epochs.latest_epoch
         for index in range(sound, len(bases)):
             if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
-                self._set_aside_later(bases[index:])
+                self._damage.set_segments_aside(bases[index:])
                 break
             segment = self._segment(bases[index])
             ends_at = self._synced_end if index == len(bases) - 1 else None
@@ -366,14 +374,9 @@ class _Loader:
             segments.append(segment)
             expected = segment.next_offset
             if bad is not None:
-                # Those behind go first: if this is interrupted, the next recovery finds the bad
-                # batch again. Were it cut off already, they would look like sound ones.
-                self._set_aside_later(bases[index + 1 :])
-                self._cut(segment, bad)
+                self._cut(segment, bad, bases[index + 1 :], known_epoch)
                 break
-        # Epochs whose records are gone were known to readers: they are not given out again.
-        if known_epoch > self.epochs.latest_epoch:
-            self.epochs.note(known_epoch, expected)
+        self._note_known_epoch(known_epoch, expected)
         self.epochs.write()
         for segment in segments[sound:-1]:
             segment.seal()
@@ -417,13 +420,13 @@ class _Loader:
                 logger.warning(
                     "gap between segments, taken for compaction's partition=%s offsets=%s",
                     self._name,
-                    _offsets(end, base_offset - 1),
+                    offsets_text(end, base_offset - 1),
                 )
             return True
         logger.error(
             "hole in the log, cut there partition=%s lost_offsets=%s",
             self._name,
-            _offsets(end, base_offset - 1),
+            offsets_text(end, base_offset - 1),
         )
         return False
 
@@ -431,72 +434,31 @@ class _Loader:
         if self._progress is not None:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
-    def _cut(self, segment: Segment, bad: BadBatch) -> None:
-        """Truncate a segment at a bad batch; keep what is removed unless nobody can miss it."""
-        file, position = segment.file, bad.position
-        end = file.size()
-        path = segment.path(names.LOG)
-        lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
-        trash = ""
-        if lost is None and is_torn(file, position, end, bad.expected):
-            trash = "torn tail"
-        elif lost is None and only_zeros(file, position, end):
-            trash = "zeros"
-        if trash:
-            logger.warning(
-                "removing %s partition=%s file=%s position=%d bytes=%d next_offset=%d",
-                trash,
-                self._name,
-                path,
-                position,
-                end - position,
-                bad.expected,
-            )
-        else:
-            kept = keep_aside(self._files, file, path, position, end)
-            logger.error(
-                "corrupt batch, log cut partition=%s file=%s position=%d reason=%r"
-                " lost_offsets=%s bytes=%d kept=%s",
-                self._name,
-                path,
-                position,
-                bad.reason,
-                _offsets(bad.expected, lost),
-                end - position,
-                kept,
-            )
-        file.truncate(position)
-        file.sync()  # with the next power cut the tail would be back, behind other records
+    def _note_known_epoch(self, known_epoch: int, end_offset: int) -> None:
+        """Epochs whose records are gone were known to readers: they are not given out again."""
+        if known_epoch > self.epochs.latest_epoch:
+            self.epochs.note(known_epoch, end_offset)
 
-    def _set_aside_later(self, bases: Sequence[int]) -> None:
-        """Segments behind a cut cannot be served: there would be a hole in the offsets."""
-        for base in bases:
-            path = names.segment_file(self._directory, base, names.LOG)
-            size = self._files.stat_size(path)
-            if size:
-                file = self._files.open(path)
-                try:
-                    lost = last_sound_offset(file, 0, size, base, self._crc32c)
-                finally:
-                    file.close()
-                kept = unused_name(self._files, f"{path}{names.CORRUPT}0")
-                self._files.rename(path, kept)
-                logger.error(
-                    "segment behind a cut set aside partition=%s file=%s lost_offsets=%s"
-                    " bytes=%d kept=%s",
-                    self._name,
-                    path,
-                    _offsets(base, lost),
-                    size,
-                    kept,
-                )
-            for suffix in names.SEGMENT_SUFFIXES:
-                path = names.segment_file(self._directory, base, suffix)
-                if self._files.exists(path):
-                    self._files.remove(path)
-        if bases:
-            self._files.sync_dir(self._directory)
+    def _cut(
+        self, segment: Segment, bad: BadBatch, behind: Sequence[int], known_epoch: int
+    ) -> None:
+        """Truncate a log at a bad batch; keep what is removed unless nobody can miss it.
 
+        Args:
+            behind: base offsets of the segments behind this one. They go before the batch does: if
+                this is interrupted, the next recovery finds the batch again. Were it cut off
+                already, they would look like sound ones.
+        """
+        self._note_known_epoch(known_epoch, segment.next_offset)
+        cut_files(
+            self._files,
+            self._directory,
+            segment,
+            self.epochs,
+            forget_behind=self._forget_behind,
+            remove_behind=functools.partial(self._set_aside, segment, bad, behind),
+        )
 
-def _offsets(first: int, last: int | None) -> str:
-    return f"{first}-{last}" if last is not None else f"{first}-?"
+    def _set_aside(self, segment: Segment, bad: BadBatch, behind: Sequence[int]) -> None:
+        self._damage.set_segments_aside(behind)
+        self._damage.keep_end(segment.file, segment.path(names.LOG), bad)

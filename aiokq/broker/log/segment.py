@@ -17,7 +17,7 @@ from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_reading import ReadableSegment
 from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from aiokq.broker.log.walk import walk_headers
-from aiokq.core.errors import CorruptRecord
+from aiokq.core.errors import CorruptRecord, OffsetOutOfRange
 from aiokq.core.files import File, Files
 from aiokq.core.types import Buffer
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
@@ -161,7 +161,7 @@ class Segment(ReadableSegment):
             CorruptRecord: it is not sound; all is as it was.
         """
         path = self.path(names.LOG)
-        copy = self._copy()
+        copy = self.copy()
         try:
             file = copy.file  # if it was deleted, the index is missing for that
             logger.warning("indexes are made anew file=%s", path)
@@ -277,6 +277,49 @@ class Segment(ReadableSegment):
         self._bytes_since_index += size
         self.size += size
         self.next_offset = last_offset + 1
+
+    # --- truncation
+
+    def cut(self, offset: int, floor: int) -> Segment:
+        """The segment without the batches that have records from ``offset`` on. In any thread.
+
+        Another object, which ends earlier; nothing is written. What is learnt later about this one,
+        as when an index is repaired, does not reach the other.
+
+        Args:
+            floor: no batch that holds the offset may begin before this one.
+
+        Raises:
+            OffsetOutOfRange: one does.
+            OSError, CorruptRecord: the segment cannot be read.
+        """
+        cut = self.copy()
+        if self._index.is_loaded and self._time_index.is_loaded:
+            # Of the segment that is appended to, the files do not have all entries.
+            cut._index, cut._time_index = self._index, self._time_index
+        else:
+            cut._load_indexes()
+        begin = cut._index.lookup(offset - 1)
+        position, end = begin, self.base_offset
+        for at, header in cut.headers(begin):
+            if header.last_offset >= offset:
+                if header.base_offset < min(offset, floor):
+                    raise OffsetOutOfRange(
+                        f"the batch at offset {header.base_offset} holds offset {offset} and begins"
+                        f" before {floor}"
+                    )
+                break
+            position, end = at + header.size, header.next_offset
+        cut.size, cut.next_offset = position, end
+        cut._index = cut._index.cut(position)
+        cut._time_index = cut._time_index.cut(end)
+        cut.transactions = self.transactions.cut(end)
+        cut._max_timestamp = None
+        cut.max_timestamp()
+        cut.first_timestamp_ms()
+        cut._bytes_since_index = position - cut._index.last_position
+        cut._dirty = True
+        return cut
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         """The batch that was noted last is the marker that aborts this transaction."""

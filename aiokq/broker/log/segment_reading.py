@@ -252,7 +252,7 @@ class ReadableSegment(SegmentFiles):
             OSError, CorruptRecord: there is nothing to know.
         """
         if look not in self._loaded:
-            copy = self._copy()
+            copy = self.copy()
             raise ColdRead([Load(self, look, functools.partial(_looked_at, copy, look))])
         self._adopt(cast("ReadableSegment", self._sound(look, self._loaded.pop(look))))
 
@@ -270,8 +270,11 @@ class ReadableSegment(SegmentFiles):
             raise outcome
         return outcome
 
-    def _copy(self) -> Self:
-        """One of the same files that knows no more than where they end, and may wait for them."""
+    def copy(self) -> Self:
+        """A segment of the same files that knows only where they end, and may wait for the disk.
+
+        It reads what is on disk: of a segment that is appended to the indexes may not be there.
+        """
         copy = type(self)(
             self._files,
             self._directory,

@@ -200,6 +200,18 @@ class Segments:
                 names.DELETED, with_snapshot=segment.base_offset != cleaned.base_offset
             )
 
+    def cut(self, kept: Sequence[Segment]) -> None:
+        """Continue with ``kept``, the last of which ends earlier. Where the files of the others
+        have other names, ``let_go`` is told."""
+        self._ends.clear()
+        for segment in self.all[len(kept) - 1 :]:
+            segment.release()
+        self._set(kept)
+
+    def let_go(self, renamed: Sequence[Segment]) -> None:
+        """Have the renamed files of these removed with the others'."""
+        self._let_go += renamed
+
     def gone(self) -> list[Segment]:
         """The segments that were let go, whose renamed files are the caller's to remove."""
         gone, self._let_go = self._let_go, []

@@ -54,6 +54,10 @@ class LogTail:
     def update_config(self, config: LogConfig) -> None:
         """Take over changed topic settings."""
         self._config = config
+        self.segments_changed()
+
+    def segments_changed(self) -> None:
+        """The newest segment is another one."""
         self._limits = self._roll_limits()
 
     def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:
@@ -117,7 +121,7 @@ class LogTail:
             raise self._refused("no new segment", error) from error
         self._segments.append(segment)
         old.release()
-        self._limits = self._roll_limits()
+        self.segments_changed()
         logger.debug("rolled partition=%s base_offset=%d", self._topic_partition, base_offset)
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:

@@ -98,6 +98,15 @@ class TransactionIndex:
         """The marker of a transaction was appended to the segment."""
         self._columns.extend(transaction)
 
+    def cut(self, end_offset: int) -> TransactionIndex:
+        """An index of the markers before ``end_offset``; its next flush writes all of the file."""
+        index = TransactionIndex(self._files, self.path, self._base)
+        for entry in self.entries():
+            if entry.last_offset < end_offset:
+                index.append(entry)
+        index._cut = True
+        return index
+
     def entries(self) -> list[AbortedTransaction]:
         """All of them."""
         columns = self._columns

@@ -284,8 +284,10 @@ class Partition:
         await waiter
 
     def _log_changed(self) -> None:
-        """A flush has ended, well or not, or the log was closed."""
+        """A flush has ended, well or not, or the log was truncated or closed."""
         if self.is_online:
+            while self._uncommitted and self._uncommitted[-1][0] > self.log.log_end_offset:
+                self._uncommitted.pop()
             self.advance_high_watermark()
         self._wake()
 

@@ -138,6 +138,7 @@ class LogCleanerManager:
         if (
             directory.logs.get(name) is not log
             or log.is_closed
+            or log.is_truncating
             or log.failed
             or not log.config.compacted
             or name in self._busy

@@ -412,8 +412,10 @@ def test_a_recovery_point_behind_a_cut_vouches_for_nothing(files: MemoryFiles) -
     assert values(partition(open_directory(files))) == [(0, b"old"), (1, b"000")]
 
 
-def test_what_was_compacted_before_a_cut_is_compacted_again(files: MemoryFiles) -> None:
-    """Records that take the place of those cut off would count as compacted, and never be."""
+def test_what_takes_the_place_of_compacted_records_that_were_cut_off_is_compacted(
+    files: MemoryFiles,
+) -> None:
+    """It would count as compacted, and never be; a crash may follow at once."""
     directory = open_directory(files)
     log = partition(directory)
     for _ in range(6):
@@ -425,7 +427,9 @@ def test_what_was_compacted_before_a_cut_is_compacted_again(files: MemoryFiles) 
     files.corrupt(names.segment_file(f"{PATH}/{TP}", 0, names.LOG), size + 66)
     directory = open_directory(files)
     assert partition(directory).log_end_offset == 1
-    assert directory.checkpoints.cleaned_offsets.get(TP) == 0
+    assert directory.checkpoints.cleaned_offsets.get(TP) == 1
+    files.crash()
+    assert open_directory(files).checkpoints.cleaned_offsets.get(TP) == 1
 
 
 def test_a_stop_is_clean_without_a_log_that_was_deleted_before_its_recovery(

@@ -1,0 +1,145 @@
+"""Owns the checks on batches that come from the leader, and how they are written: as they are.
+
+The leader gave them their offsets and epochs, and accepted them. What a follower checks is that
+they follow its own log, that their bytes are sound, and that epochs do not go back.
+
+Source: Kafka ``UnifiedLog.appendAsFollower``. Tests: ``tests/unit/broker/log/test_follower.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.log.appending import PlacedAppend
+from aiokq.broker.log.checking import misplaced
+from aiokq.core.errors import CorruptRecord
+from aiokq.records.control import EndTransactionMarker, read_marker
+from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum, verify_crc
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["LeaderBatches", "leader_batches"]
+
+_RELATIVE_MAX: Final = 2**31 - 1
+"""The most offsets that a segment may hold."""
+
+
+class LeaderBatches(NamedTuple):
+    """Batches of the leader that are written in one call, into one segment.
+
+    Attributes:
+        placed: what is written.
+        epochs: leader epochs that begin in them, each with its first offset.
+    """
+
+    placed: PlacedAppend
+    epochs: Sequence[tuple[int, int]]
+
+
+def leader_batches(
+    name: TopicPartition,
+    data: memoryview,
+    headers: Sequence[BatchHeader],
+    *,
+    end_offset: int,
+    latest_epoch: int,
+    leader_epoch: int,
+    segment_bytes: int,
+    crc32c: Checksum,
+) -> list[LeaderBatches]:
+    """Check batches of the leader, all of them before the first is written.
+
+    Args:
+        data: the batches, one after the other; bytes behind the last header's are ignored.
+        headers: of the batches in ``data``.
+        end_offset: where the log ends.
+        latest_epoch: the newest leader epoch in the log.
+        leader_epoch: of the leader that sent them; none of them may be of a newer one.
+        segment_bytes: a call writes no more, unless one batch alone is larger.
+
+    Raises:
+        CorruptRecord: a batch overlaps what is before it, has a wrong CRC, or is of an epoch that
+            is older than the one before it or newer than the leader's.
+    """
+    expected, epoch, position = end_offset, latest_epoch, 0
+    for header in headers:
+        reason = misplaced(header, expected, expected)
+        if not reason and not verify_crc(data[position : position + header.size], header, crc32c):
+            reason = "CRC mismatch"
+        if not reason and header.magic >= 2 and header.leader_epoch >= 0:
+            if not epoch <= header.leader_epoch <= leader_epoch:
+                reason = f"leader epoch {header.leader_epoch} outside {epoch}..{leader_epoch}"
+            epoch = header.leader_epoch
+        if reason:
+            raise CorruptRecord(
+                f"batch at offset {header.base_offset} from the leader of {name}: {reason}"
+            )
+        expected = header.next_offset
+        position += header.size
+    return list(_runs(data, headers, end_offset, latest_epoch, segment_bytes))
+
+
+def _runs(
+    data: memoryview,
+    headers: Sequence[BatchHeader],
+    end_offset: int,
+    latest_epoch: int,
+    segment_bytes: int,
+) -> Iterator[LeaderBatches]:
+    position = begin = 0
+    run: list[BatchHeader] = []
+    for header in headers:
+        size = position - begin
+        if run and (
+            size + header.size > segment_bytes or header.last_offset - end_offset > _RELATIVE_MAX
+        ):
+            yield _placed(data[begin:position], run, latest_epoch)
+            end_offset, latest_epoch = run[-1].next_offset, _latest(run, latest_epoch)
+            begin, run = position, []
+        run.append(header)
+        position += header.size
+    if run:
+        yield _placed(data[begin:position], run, latest_epoch)
+
+
+def _latest(headers: Sequence[BatchHeader], epoch: int) -> int:
+    return max([epoch, *(header.leader_epoch for header in headers if header.magic >= 2)])
+
+
+def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | None:
+    try:
+        return read_marker(batch, header)
+    except CorruptRecord:
+        return None  # its CRC is right: it is what the leader has, and recovery ignores it, too
+
+
+def _placed(data: memoryview, headers: Sequence[BatchHeader], latest_epoch: int) -> LeaderBatches:
+    batches: list[tuple[int, int, int]] = []
+    produced: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
+    epochs: list[tuple[int, int]] = []
+    position, max_timestamp_ms = 0, NO_TIMESTAMP
+    for header in headers:
+        batch = data[position : position + header.size]
+        position += header.size
+        batches.append((header.last_offset, header.size, header.max_timestamp_ms))
+        max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+        if header.magic >= 2 and header.leader_epoch > latest_epoch:
+            latest_epoch = header.leader_epoch
+            epochs.append((latest_epoch, header.base_offset))
+        if header.has_producer_id:
+            marker = _marker(batch, header) if header.is_control else None
+            if marker is not None or not header.is_control:
+                produced.append((header, marker))
+    return LeaderBatches(
+        PlacedAppend(
+            [data[:position]],
+            batches,
+            position,
+            headers[-1].next_offset,
+            max_timestamp_ms,
+            produced,
+        ),
+        epochs,
+    )
