@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.broker.log.text_files import parse_number, replace_text
 from aiokq.core.errors import CorruptRecord
-from aiokq.core.files import Files
+from aiokq.core.files import File, Files
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
@@ -34,7 +34,7 @@ class EpochEntry(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log, oldest first; both columns rise strictly."""
 
-    __slots__ = ("_entries", "_files", "_path", "_size", "_written")
+    __slots__ = ("_entries", "_files", "_path", "_size", "_synced", "_written")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -42,6 +42,7 @@ class LeaderEpochs:
         self._entries: list[EpochEntry] = []
         self._written: list[EpochEntry] | None = None  # what the file says; None: not known
         self._size: int | None = None  # of the file; None where that is not known
+        self._synced = True
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -53,8 +54,11 @@ class LeaderEpochs:
         """The newest; -1 without one."""
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
-    def load(self) -> None:
+    def load(self, *, clean: bool = False) -> None:
         """Read the file.
+
+        Args:
+            clean: what it says is durable, as a clean stop leaves it.
 
         Raises:
             FileNotFoundError: there is none.
@@ -82,6 +86,7 @@ class LeaderEpochs:
             self._insert(*entry)
         self._written = entries
         self._size = len(data)
+        self._synced = clean
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` writes from ``start_offset`` on, unless that is known.
@@ -168,12 +173,13 @@ class LeaderEpochs:
     def write(self) -> None:
         """Replace what the file says, unless it says this already.
 
-        Not synced: if a power cut takes it, it is made from the log again. In place where one
-        sector has it all: to rename a new file over the old one makes ext4 write it to the disk at
-        once, 5 ms for each log after a kill.
+        Not synced before the records are (``begin_sync``). In place where one sector has it all: to
+        rename a new file over the old one makes ext4 write it to the disk at once, 5 ms for each
+        log after a kill.
         """
         if self._written == self._entries:
             return
+        self._synced = False
         rows = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
         lines = [_VERSION, str(len(rows)), *rows]
         data = "".join(f"{line}\n" for line in lines).encode()
@@ -189,3 +195,22 @@ class LeaderEpochs:
             replace_text(self._files, self._path, lines)
         self._written = list(self._entries)
         self._size = len(data)
+
+    def begin_sync(self) -> list[File]:
+        """The file, if it has to be synced with the records, as it is written now.
+
+        A recovery takes the epochs of records before the recovery point from it. An older version
+        of it, which a power cut brings back, looks whole.
+
+        Raises:
+            OSError: it cannot be opened; it is still to be synced.
+        """
+        if self._synced:
+            return []
+        file = self._files.open(self._path)
+        self._synced = True
+        return [file]
+
+    def redo_sync(self) -> None:
+        """What ``begin_sync`` gave may not be durable."""
+        self._synced = False

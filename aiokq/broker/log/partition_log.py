@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.appending import prepare_append
+from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.follower_append import leader_batches
 from aiokq.broker.log.log_reading import ReadableLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
@@ -232,6 +233,29 @@ class PartitionLog(ReadableLog):
         if self.durability.may_wait:
             self.durability.appended(self, next_offset)
         return next_offset
+
+    def begin_flush(self, before: int | None) -> PendingFlush | None:
+        """As ``LocalLog.begin_flush``; leader epochs become durable with the records."""
+        pending = super().begin_flush(before)
+        if pending is None:
+            return None
+        try:
+            return pending._replace(files=[*pending.files, *self._epochs.begin_sync()])
+        except OSError as error:
+            self.redo_flush(pending)
+            raise self._refused("flush failed", error) from error
+
+    def redo_flush(self, failed: PendingFlush) -> None:
+        """As ``LocalLog.redo_flush``."""
+        self._epochs.redo_sync()
+        super().redo_flush(failed)
+
+    def flush(self) -> None:
+        """As ``LocalLog.flush``."""
+        for file in self._epochs.begin_sync():
+            file.sync()
+            file.close()
+        super().flush()
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the newest is empty."""

@@ -232,7 +232,7 @@ class _Loader:
                 preallocate=self._config.segment_bytes if self._config.preallocate else 0
             )
             return [segment], self._producers_of([segment])
-        epochs_known = self._load_epochs()
+        epochs_known = self._load_epochs(clean=clean)
         if clean:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
@@ -279,10 +279,10 @@ class _Loader:
                 self._files.remove(names.segment_file(self._directory, base, suffix))
         return sorted(bases)
 
-    def _load_epochs(self) -> bool:
+    def _load_epochs(self, *, clean: bool) -> bool:
         """False if they have to be made from the log."""
         try:
-            self.epochs.load()
+            self.epochs.load(clean=clean)
         except FileNotFoundError:
             return False
         except CorruptRecord as error:
@@ -364,6 +364,8 @@ class _Loader:
         # A snapshot of what is to be checked may be of records that are not there any more.
         replay = self._replay_to(expected, segments, remove_later=True)
         known_epoch = self.epochs.latest_epoch
+        # What is checked tells its epochs itself; where they began that go on in it, the file says.
+        self.epochs.cut(expected)
         for index in range(sound, len(bases)):
             if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
                 self._damage.set_segments_aside(bases[index:])

@@ -708,3 +708,30 @@ def test_a_clean_stop_that_wrote_no_end_is_believed(files: MemoryFiles) -> None:
     before = log_reads(files)
     assert open_partition(files, clean=True).log_end_offset == 12
     assert log_reads(files) - before < 1000
+
+
+def test_an_epoch_that_goes_on_in_what_is_checked_began_where_it_did(files: MemoryFiles) -> None:
+    """Not where the first segment begins that is checked: before it, no epoch would be known."""
+    size = len(batch(b"x"))
+    log = open_partition(files, segment_bytes=2 * size)
+    for index in range(8):
+        append(log, batch(b"x"), leader_epoch=index // 5)
+    log.take_snapshot()
+    files.crash()
+    log = open_partition(files, clean=False, recovery_point=4, segment_bytes=2 * size)
+    assert log.epochs.entries == ((0, 0), (1, 5))
+
+
+def test_leader_epochs_are_durable_with_the_records_that_a_recovery_does_not_check() -> None:
+    """An older version of their file, which a power cut brings back, looks whole."""
+    files = MemoryFiles()
+    size = len(batch(b"x"))
+    log = open_partition(files, segment_bytes=2 * size)
+    for index in range(6):
+        append(log, batch(b"x"), leader_epoch=index // 2)
+        log.flush()
+        for directory in (DIRECTORY, "/data", "/"):
+            files.sync_dir(directory)
+    files.power_cut()
+    log = open_partition(files, clean=False, recovery_point=6, segment_bytes=2 * size)
+    assert log.epochs.entries == ((0, 0), (1, 2), (2, 4))

@@ -1,0 +1,916 @@
+"""The log of a replica beside a list of batches: leader, follower, truncations, and crashes.
+
+The machine is the replica: it appends as leader and as follower, moves the high watermark, and cuts
+the end off, while reads, flushes, compaction, retention and snapshots are in the middle of their
+work. A process may end before each of its operations on files, and the power may go.
+
+What must be: the log has exactly the batches of the list (of each key the newest, where it is
+compacted), and producers, leader epochs, aborted transactions and times follow from these. Records
+below the high watermark are never cut off. A truncation that a crash interrupts leaves a log that
+ends somewhere between the cut and its old end; one that was finished leaves nothing of what it cut
+off, whatever comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import itertools
+import random
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aiokq.broker.log import names
+from aiokq.broker.log.capture import capture
+from aiokq.broker.log.cleaner.cleaner import LogCleaner
+from aiokq.broker.log.cold import ColdRead, Load
+from aiokq.broker.log.cold_reads import ColdReads
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.flusher import Flusher
+from aiokq.broker.log.inspection.verifying import verify
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.producer_state import ProducerState
+from aiokq.broker.log.retention import KAFKA_POLICIES
+from aiokq.broker.settings import broker_settings
+from aiokq.core.background import BackgroundWork
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.environment import Environment
+from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
+from aiokq.core.files import FileRange
+from aiokq.core.offload import InlineOffload
+from aiokq.core.supervisor import Supervisor
+from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker, read_marker
+from aiokq.records.header import TRANSACTIONAL_MASK, BatchHeader, iter_headers, set_base_offset
+from aiokq.records.record import RawRecord, encode_batch
+from tests.sim.harness.files import ProgramFiles
+from tests.unit.broker.log.cleaning import SteppedClock
+from tests.unit.broker.log.samples import NOW_MS, TP, fetched, record_since, records, seen
+from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
+
+R = TypeVar("R")
+
+PATH = "/data"
+DIRECTORY = f"{PATH}/{TP.topic}-{TP.partition}"
+KEYS = [b"k%d" % number for number in range(5)]
+PRODUCERS = [7, 8]
+MEANWHILE = ["append", "follow", "read", "flush", "retain", "delete", "roll", "capture", "commit"]
+
+
+class Steps(InlineOffload):
+    """Work off the loop, each piece of which is begun when a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.left: int | None = None
+
+    def allow(self, pieces: int | None) -> None:
+        """So many pieces of work, and then no more until the next call; None for all."""
+        self.left = pieces
+        if pieces == 0:
+            self.gate.clear()
+        else:
+            self.gate.set()
+
+    async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+        await self.gate.wait()
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                self.gate.clear()
+        return fn(*args)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as it is in the log."""
+
+    data: bytes
+    header: BatchHeader
+
+    @property
+    def base(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def end(self) -> int:
+        return self.header.next_offset
+
+    @functools.cached_property
+    def records(self) -> dict[int, RawRecord]:
+        return {record.offset: record for record in records(self.data)}
+
+
+def placed(data: bytes, offset: int, epoch: int) -> Batch:
+    stored = bytearray(data)
+    set_base_offset(stored, offset, epoch)
+    [header] = iter_headers(stored)
+    return Batch(bytes(stored), header)
+
+
+class ReplicaMachine(RuleBasedStateMachine):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SteppedClock()
+        self.files = MortalFiles(now_ms=self.clock.timestamp_ms)
+        self.loop = asyncio.new_event_loop()
+        self.batches: list[Batch] = []
+        self.start = 0
+        self.committed = 0
+        self.epoch = 0
+        self.count = itertools.count()
+        self.sequences: dict[int, int] = {}
+        self.open_transactions: set[int] = set()
+        self.restarted = False
+        self.reading: list[tuple[list[FileRange], bytes]] = []
+        self.cold: list[tuple[Load, object]] = []
+        self.log: PartitionLog | None = None
+        self.supervisor: Supervisor | None = None
+
+    def run(self, coro: Coroutine[object, None, R]) -> R:
+        return self.loop.run_until_complete(coro)
+
+    async def turns(self, number: int = 20) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+
+    @initialize(
+        segment=st.sampled_from([300, 700, 2000]),
+        interval=st.sampled_from([0, 200, 4096]),
+        flush=st.sampled_from([2**63 - 1, 1, 3]),
+        compacted=st.booleans(),
+        transactions=st.booleans(),
+    )
+    def begin(
+        self, segment: int, interval: int, flush: int, compacted: bool, transactions: bool
+    ) -> None:
+        self.config = LogConfig(
+            cleanup_policy=("compact",) if compacted else ("delete",),
+            segment_bytes=segment,
+            index_interval_bytes=interval,
+            flush_messages=flush,
+            retention_bytes=4 * segment,
+            min_cleanable_dirty_ratio=0.0,
+        )
+        self.transactions = transactions and not compacted
+        self.open()
+
+    def teardown(self) -> None:
+        self.files.crash()
+        self.leave()
+        self.loop.close()
+
+    # --- lives of the process
+
+    def open(self) -> None:
+        self.run(self._open())
+
+    async def _open(self) -> None:
+        files = ProgramFiles(self.files)
+        self.truncating, self.others = Steps(), Steps()
+        self.directory = LogDirectory.open(
+            files,  # type: ignore[arg-type]
+            PATH,
+            crc32c=crc32c,
+            random=random.Random(1),
+            now=self.clock.monotonic,
+        )
+        self.supervisor = Supervisor("replica")
+        await self.supervisor.start()
+        self.flusher = Flusher(
+            files,  # type: ignore[arg-type]
+            self.others,
+            self.directory.disk,
+            BackgroundWork(BrokerCounters(), self.clock.monotonic),
+        )
+        self.flusher.start(self.supervisor)
+        self.directory.attach(self.flusher)
+        self.cleaner = LogCleaner(
+            Environment(self.clock, random.Random(2), None, files, self.others),  # type: ignore[arg-type]
+            broker_settings({}),
+            lambda: [self.directory],
+            swapped=lambda: None,
+            cold_reads=ColdReads(self.others),
+            counters=BrokerCounters(),
+        )
+        self.log = self.directory.open_partition(TP, None, self.config, now_ms=NOW_MS)
+
+    def leave(self) -> None:
+        async def leave() -> None:
+            if self.supervisor is not None:
+                for offload in (self.truncating, self.others):
+                    offload.allow(None)
+                await self.supervisor.close()
+
+        self.run(leave())
+        self.supervisor = None
+        self.log = None
+        self.reading.clear()
+        self.cold.clear()
+
+    def reopened(self, least: int) -> None:
+        """After the end of a process: a prefix is left, at least up to an offset."""
+        self.open()
+        assert self.log is not None
+        end = self.log.log_end_offset
+        assert end >= least, f"cut at {end}, {least} was there"
+        kept = [batch for batch in self.batches if batch.end <= end]
+        assert not kept or kept[-1].end == end or self.config.compacted or end == self.start
+        self.forget_behind(end)
+        self.restarted = True
+        assert self.log.high_watermark <= end
+        self.log.high_watermark = min(max(self.committed, self.log.high_watermark), end)
+        self.committed = self.log.high_watermark
+        assert self.log.log_start_offset <= self.start or self.log.log_start_offset <= end
+        self.start = self.log.log_start_offset
+
+    def forget_behind(self, end: int) -> None:
+        """The log was cut: what is known of producers follows from what is left."""
+        self.batches = [batch for batch in self.batches if batch.end <= end]
+        state = self.model_producers()
+        self.sequences = {
+            entry.producer_id: entry.last_sequence + 1 for entry in state if entry.batches
+        }
+        self.open_transactions = {
+            entry.producer_id for entry in state if entry.transaction_first_offset is not None
+        }
+
+    @rule()
+    def kill(self) -> None:
+        end = self.end
+        self.files.crash()
+        self.leave()
+        self.reopened(end)
+
+    @rule(seed=st.integers(0, 2**16))
+    def power_cut(self, seed: int) -> None:
+        assert self.log is not None
+        least = max(self.log.recovery_point, 0)
+        self.files.power_cut(random.Random(seed))
+        self.leave()
+        self.reopened_after_power_cut(least)
+
+    def reopened_after_power_cut(self, least: int) -> None:
+        self.open()
+        assert self.log is not None
+        start = self.log.log_start_offset
+        if start < self.start:  # a deletion was not durable
+            self.start = start
+        end = self.log.log_end_offset
+        self.leave()
+        self.files.crash()
+        self.committed = min(self.committed, end)
+        self.reopened(min(least, end) if end == start else least)
+
+    @rule()
+    def restart(self) -> None:
+        """A clean stop, which leaves nothing for `aiokq log verify` to complain of."""
+        assert self.log is not None
+        end = self.end
+        self.run(self.turns())
+        supervisor, self.supervisor = self.supervisor, None
+        assert supervisor is not None
+        self.run(supervisor.close())
+        self.directory.close()
+        report = verify(self.files, DIRECTORY, crc32c=crc32c)
+        found = [one for one in report.findings if names.CORRUPT not in one.path]
+        assert not found, found
+        self.files.crash()
+        self.leave()
+        self.reopened(end)
+        assert self.end == end
+
+    @property
+    def end(self) -> int:
+        assert self.log is not None
+        return self.log.log_end_offset
+
+    # --- appends
+
+    def made(self, keys: list[int], size: int, producer: int | None) -> bytes:
+        values = [b"%d" % next(self.count) + b"." * size for _ in keys]
+        options: dict[str, int] = {}
+        if producer is not None:
+            sequence = self.sequences.get(producer, 0)
+            self.sequences[producer] = sequence + len(keys)
+            options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+            if self.transactions:
+                options["attributes"] = TRANSACTIONAL_MASK
+                self.open_transactions.add(producer)
+        time = NOW_MS + next(self.count)
+        return encode_batch(
+            [
+                RawRecord(n, time + n, KEYS[key], value)
+                for n, (key, value) in enumerate(zip(keys, values, strict=True))
+            ],
+            crc32c=crc32c,
+            **options,
+        )
+
+    BATCH = st.tuples(
+        st.lists(st.integers(0, len(KEYS) - 1), min_size=1, max_size=4),
+        st.integers(0, 60),
+        st.one_of(st.none(), st.sampled_from(PRODUCERS)),
+    )
+
+    @rule(batch=BATCH, new_epoch=st.booleans())
+    def append_as_leader(self, batch: tuple[list[int], int, int | None], new_epoch: bool) -> None:
+        if new_epoch:
+            self.epoch += 1
+        before = dict(self.sequences), set(self.open_transactions)
+        data = self.made(*batch)
+        if len(data) > self.config.segment_bytes:
+            self.sequences, self.open_transactions = before
+            return
+        expected = placed(data, self.end, self.epoch)
+
+        async def append() -> None:
+            assert self.log is not None
+            result = self.log.append(
+                memoryview(data),
+                list(iter_headers(data)),
+                leader_epoch=self.epoch,
+                now_ms=self.clock.now_ms,
+            )
+            assert (result.base_offset, result.last_offset + 1) == (expected.base, expected.end)
+
+        self.run(append())
+        self.batches.append(expected)
+
+    def leaders(self, made: list[tuple[bytes, int, int]]) -> list[Batch]:
+        """Batches of the leader, each with a gap before it, and a number of epochs later."""
+        found = []
+        offset = self.end
+        for data, gap, epochs in made:
+            offset += gap
+            self.epoch += epochs
+            found.append(placed(data, offset, self.epoch))
+            offset = found[-1].end
+        return found
+
+    def follow(self, batches: list[Batch]) -> None:
+        async def append() -> None:
+            assert self.log is not None
+            data = memoryview(b"".join(batch.data for batch in batches))
+            end = self.log.append_as_follower(
+                data,
+                [batch.header for batch in batches],
+                leader_epoch=self.epoch,
+                now_ms=self.clock.now_ms,
+            )
+            assert end == batches[-1].end
+
+        self.run(append())
+        self.batches += batches
+
+    @rule(
+        batches=st.lists(
+            st.tuples(BATCH, st.sampled_from([0, 0, 0, 1, 5]), st.sampled_from([0, 0, 1, 2])),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def append_as_follower(
+        self, batches: list[tuple[tuple[list[int], int, int | None], int, int]]
+    ) -> None:
+        self.follow(
+            self.leaders([(self.made(*batch), gap, epochs) for batch, gap, epochs in batches])
+        )
+
+    @precondition(lambda self: self.open_transactions)
+    @rule(commit=st.booleans(), data=st.data())
+    def end_a_transaction(self, commit: bool, data: st.DataObject) -> None:
+        producer = data.draw(st.sampled_from(sorted(self.open_transactions)))
+        self.open_transactions.discard(producer)
+        marker = encode_marker(
+            EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, 0),
+            producer_id=producer,
+            producer_epoch=0,
+            timestamp_ms=self.clock.now_ms,
+            crc32c=crc32c,
+        )
+        self.follow(self.leaders([(bytes(marker), 0, 0)]))
+
+    @rule(what=st.sampled_from(["overlap", "crc", "old epoch", "new epoch"]))
+    def the_leader_sends_what_cannot_be(self, what: str) -> None:
+        """All of it is refused, also the batch before that is sound."""
+        assert self.log is not None
+        data = encode_batch([RawRecord(0, NOW_MS, b"k0", b"never")], crc32c=crc32c)
+        latest = max(self.log.epochs.latest_epoch, 0)
+        good = placed(data, self.end, latest)
+        bad = placed(
+            data,
+            good.end - (what == "overlap"),
+            latest + {"old epoch": -1, "new epoch": 1}.get(what, 0),
+        )
+        damaged = bytearray(good.data + bad.data)
+        if what == "crc":
+            damaged[-1] ^= 1
+        if what == "old epoch" and not latest:
+            return
+        with pytest.raises(CorruptRecord):
+            self.log.append_as_follower(
+                memoryview(damaged),
+                [good.header, bad.header],
+                leader_epoch=latest,
+                now_ms=self.clock.now_ms,
+            )
+
+    # --- the high watermark, and truncation
+
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        assert self.log is not None
+        ends = [self.committed, *(b.end for b in self.batches if b.end > self.committed)]
+        self.committed = self.log.high_watermark = data.draw(st.sampled_from(ends))
+
+    def cut(self, offset: int) -> int:
+        """Where the log ends after a truncation to an offset."""
+        held = [batch for batch in self.batches if batch.end > offset]
+        if not held:
+            return self.end
+        before = [batch.end for batch in self.batches if batch.end <= offset]
+        return max([self.start, *before]) if before else min(held[0].base, self.end)
+
+    def offset_to_cut_at(self, data: st.DataObject) -> int:
+        return data.draw(st.integers(self.committed, self.end))
+
+    async def _truncate(self, offset: int) -> None:
+        assert self.log is not None
+        end = await self.log.truncate_to(offset, self.truncating, now_ms=self.clock.now_ms)
+        assert end == self.log.log_end_offset
+
+    def truncated(self, offset: int) -> None:
+        assert self.log is not None
+        log = self.log
+        end = log.log_end_offset
+        assert self.committed <= log.high_watermark == min(self.committed, end) or (
+            not [b for b in self.batches if end <= b.base < self.committed]
+        )
+        assert end <= max(offset, self.committed)
+        lost = [batch for batch in self.batches if batch.end > end]
+        assert all(batch.end > offset for batch in lost), "a batch before the cut is gone"
+        self.forget_behind(end)
+        self.committed = log.high_watermark
+        checkpoints = self.directory.checkpoints
+        for checkpoint in (checkpoints.recovery_points, checkpoints.cleaned_offsets):
+            assert (checkpoint.get(TP) or 0) <= end
+        assert log.recovery_point <= end
+        assert all(entry.start_offset <= end for entry in log.epochs.entries)
+        self.epoch = max(self.epoch, log.epochs.latest_epoch)
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset):
+            with pytest.raises(OffsetOutOfRange):
+                self.run(self._truncate(offset))
+            return
+        self.run(self._truncate(offset))
+        self.truncated(offset)
+
+    def may_cut(self, offset: int) -> bool:
+        """Whether no batch that holds the offset, and so goes, begins before the high watermark."""
+        held = [batch for batch in self.batches if batch.base < offset < batch.end]
+        return not any(batch.base < self.committed for batch in held)
+
+    @precondition(lambda self: self.committed > 0)
+    @rule(data=st.data())
+    def truncate_below_the_high_watermark(self, data: st.DataObject) -> None:
+        with pytest.raises(OffsetOutOfRange):
+            self.run(self._truncate(data.draw(st.integers(0, self.committed - 1))))
+
+    @rule(
+        data=st.data(),
+        before=st.lists(st.sampled_from(MEANWHILE), max_size=3),
+        between=st.lists(st.sampled_from(MEANWHILE), max_size=3),
+    )
+    def truncate_while_others_work(
+        self, data: st.DataObject, before: list[str], between: list[str]
+    ) -> None:
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset) or offset >= self.end:
+            return
+        end = self.end
+
+        async def both() -> None:
+            self.truncating.allow(0)
+            task = asyncio.ensure_future(self._truncate(offset))
+            await self.turns()
+            for what in before:
+                await self.meanwhile(what, end)
+            self.truncating.allow(1)
+            await self.turns()
+            for what in between:
+                await self.meanwhile(what, None)
+            self.truncating.allow(None)
+            await task
+            await self.turns()
+
+        self.run(both())
+        self.truncated(offset)
+
+    async def meanwhile(self, what: str, end: int | None) -> None:
+        """Something that somebody does while the log is being truncated.
+
+        Args:
+            end: of the log that readers see; None for the new one.
+        """
+        assert self.log is not None
+        log = self.log
+        refused = pytest.raises(KafkaStorage, match="truncated")
+        data = encode_batch([RawRecord(0, NOW_MS, b"k0", b"never")], crc32c=crc32c)
+        headers = list(iter_headers(data))
+        if what == "append":
+            with refused:
+                log.append(memoryview(data), headers, leader_epoch=self.epoch, now_ms=NOW_MS)
+        elif what == "follow":
+            with refused:
+                log.append_as_follower(
+                    memoryview(data), headers, leader_epoch=self.epoch, now_ms=NOW_MS
+                )
+        elif what == "read":
+            if end is not None:
+                assert log.log_end_offset == end
+            self.check_reads()
+        elif what == "flush":
+            self.flusher.flush(log)
+            await self.turns()
+        elif what == "retain":
+            with refused:
+                seen(functools.partial(log.retain, KAFKA_POLICIES, NOW_MS))
+        elif what == "delete":
+            with refused:
+                log.delete_records(self.committed)
+        elif what == "roll":
+            with refused:
+                log.roll(NOW_MS)
+        elif what == "capture":
+            assert not capture(log, self.files, crc32c, None).is_there
+
+    @rule(data=st.data(), pieces=st.integers(0, 30), appends=st.booleans())
+    def truncate_in_the_middle_of_a_compaction(
+        self, data: st.DataObject, pieces: int, appends: bool
+    ) -> None:
+        if not self.config.compacted:
+            return
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset):
+            return
+
+        async def both() -> None:
+            self.others.allow(pieces)
+            cleaning = asyncio.ensure_future(self.cleaner.clean_dirtiest())
+            await self.turns(100)
+            await self._truncate(offset)
+            self.truncated(offset)
+            if appends:
+                self.append_other_records()
+            self.others.allow(None)
+            with contextlib.suppress(KafkaStorage):
+                await cleaning
+            await self.turns()
+
+        self.run(both())
+        cleaned = self.directory.checkpoints.cleaned_offsets.get(TP) or 0
+        assert cleaned <= max(self.committed, self.start)
+
+    @rule(data=st.data())
+    def truncate_in_the_middle_of_a_flush(self, data: st.DataObject) -> None:
+        """What the flush synced is gone; what is appended in its place nobody has synced."""
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset):
+            return
+
+        async def both() -> None:
+            assert self.log is not None
+            self.others.allow(0)
+            self.flusher.flush(self.log)
+            await self.turns()
+            await self._truncate(offset)
+            self.truncated(offset)
+            cut = self.log.log_end_offset
+            self.append_other_records()
+            self.flusher.give_up()  # what was asked for since then
+            self.others.allow(1)
+            await self.turns()
+            self.others.allow(None)
+            if self.config.flush_messages > 2**62 and offset < self.log.log_end_offset:
+                assert self.log.recovery_point <= max(cut, self.log.segments[-1].base_offset)
+
+        self.run(both())
+
+    @rule(data=st.data())
+    def truncate_in_the_middle_of_a_capture(self, data: st.DataObject) -> None:
+        assert self.log is not None
+        captured = capture(self.log, self.files, crc32c, None)
+        assert captured.is_there
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset) or offset >= self.end:
+            return
+        self.run(self._truncate(offset))
+        self.truncated(offset)
+        assert not captured.is_there
+
+    def append_other_records(self) -> None:
+        """As many bytes as are gone, with other content."""
+        assert self.log is not None
+        self.epoch += 1
+        data = self.made([0, 1], 10, None)
+        batch = placed(data, self.log.log_end_offset, self.epoch)
+        self.log.append_as_follower(
+            memoryview(batch.data), [batch.header], leader_epoch=self.epoch, now_ms=NOW_MS
+        )
+        self.batches.append(batch)
+
+    # --- crashes
+
+    @rule(
+        data=st.data(),
+        ends_at=st.integers(0, 40),
+        power=st.booleans(),
+        seed=st.integers(0, 2**16),
+    )
+    def crash_while_it_is_truncated(
+        self, data: st.DataObject, ends_at: int, power: bool, seed: int
+    ) -> None:
+        """Before each operation on files in turn."""
+        assert self.log is not None
+        offset = self.offset_to_cut_at(data)
+        if not self.may_cut(offset):
+            return
+        cut, point = self.cut(offset), self.log.recovery_point
+        self.files.done, self.files.ends_at = 0, ends_at
+        died = False
+        try:
+            self.run(self._truncate(offset))
+        except Crash:
+            died = True
+        self.files.ends_at = None
+        if not died:
+            self.truncated(offset)
+        if power:
+            self.files.power_cut(random.Random(seed))
+            self.leave()
+            self.reopened_after_power_cut(min(point, cut))
+        else:  # also where the truncation is done: the flusher may have met the end
+            self.files.crash()
+            self.leave()
+            self.reopened(cut)
+
+    @rule(
+        data=st.data(),
+        operation=st.sampled_from(["truncate", "rename", "sync_dir", "open", "write_atomic"]),
+        number=st.sampled_from([errno.EMFILE, errno.EIO]),
+    )
+    def the_disk_refuses_a_truncation(
+        self, data: st.DataObject, operation: str, number: int
+    ) -> None:
+        """Out of descriptors, it is finished by the next call; else the log is opened anew."""
+        assert self.log is not None
+        log, offset = self.log, self.offset_to_cut_at(data)
+        if not self.may_cut(offset) or offset >= self.end:
+            return
+        cut = self.cut(offset)
+        self.files.fail(operation, number)
+        try:
+            self.run(self._truncate(offset))
+        except KafkaStorage:
+            self.files.heal()
+            if log.is_truncating and not log.failed:
+                with pytest.raises(KafkaStorage, match="truncated"):
+                    self.run(self.meanwhile_append())
+            if log.failed:
+                self.files.crash()
+                self.leave()
+                self.reopened(cut)
+                return
+            self.run(self._truncate(max(offset, self.committed)))
+        self.files.heal()
+        self.truncated(offset)
+
+    async def meanwhile_append(self) -> None:
+        assert self.log is not None
+        data = encode_batch([RawRecord(0, NOW_MS, b"k0", b"never")], crc32c=crc32c)
+        self.log.append(
+            memoryview(data), list(iter_headers(data)), leader_epoch=self.epoch, now_ms=NOW_MS
+        )
+
+    # --- what the node does
+
+    @rule()
+    def flush(self) -> None:
+        async def ask() -> None:
+            assert self.log is not None
+            self.flusher.flush(self.log)
+            await self.turns()
+            assert self.log.recovery_point == self.log.log_end_offset
+
+        self.run(ask())
+
+    @rule()
+    def roll(self) -> None:
+        async def ask() -> None:
+            assert self.log is not None
+            self.log.roll(self.clock.now_ms)
+
+        self.run(ask())
+
+    @rule()
+    def checkpoint(self) -> None:
+        for note, checkpoint in (
+            (self.directory.note_log_starts, self.directory.checkpoints.log_starts),
+            (self.directory.note_recovery_points, self.directory.checkpoints.recovery_points),
+            (self.directory.note_high_watermarks, self.directory.checkpoints.high_watermarks),
+        ):
+            note()
+            self.directory.save(checkpoint)
+
+    @rule()
+    def clean(self) -> None:
+        if self.config.compacted:
+            self.run(self.cleaner.clean_dirtiest())
+
+    @rule()
+    def retain(self) -> None:
+        async def look() -> None:
+            assert self.log is not None
+            seen(functools.partial(self.log.retain, KAFKA_POLICIES, self.clock.now_ms))
+            assert self.log.log_start_offset <= max(self.committed, self.start)
+            self.start = self.log.log_start_offset
+
+        self.run(look())
+
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        assert self.log is not None
+        if self.committed < self.start:
+            return
+        offset = data.draw(st.integers(self.start, self.committed))
+        self.start = self.log.delete_records(offset)
+        self.directory.write_log_starts()
+
+    @rule()
+    def purge(self) -> None:
+        self.directory.purge()
+
+    # --- reads
+
+    @rule(data=st.data())
+    def begin_to_read(self, data: st.DataObject) -> None:
+        """Committed records: what is sent of them later is the same, whatever happens."""
+        assert self.log is not None
+        log = self.log
+        if log.high_watermark <= self.start:
+            return
+        offset = data.draw(st.integers(self.start, log.high_watermark - 1))
+        read = seen(lambda: log.read(offset, 10_000))
+        self.reading.append((read.fragments, b"".join(part.read() for part in read.fragments)))
+
+    @rule()
+    def end_to_read(self) -> None:
+        for fragments, content in self.reading:
+            assert b"".join(part.read() for part in fragments) == content
+        self.reading.clear()
+
+    @rule(data=st.data())
+    def begin_to_look(self, data: st.DataObject) -> None:
+        """A look that waits for the disk, which may answer when the log is another one."""
+        assert self.log is not None
+        if self.end == self.log.log_start_offset:
+            return
+        self.files.chill_all(DIRECTORY)
+        offset = data.draw(st.integers(self.log.log_start_offset, self.end - 1))
+        try:
+            self.log.read(offset, 50, upper_bound=self.end)
+            self.log.search_timestamp(NOW_MS + offset, self.log.log_start_offset)
+        except ColdRead as cold:
+            self.cold += [(load, load.outcome()) for load in cold.loads]
+
+    @rule()
+    def end_to_look(self) -> None:
+        for load, outcome in self.cold:
+            load.segment.loaded(load.what, outcome)
+        self.cold.clear()
+
+    # --- what must be
+
+    def visible(self) -> Iterator[RawRecord]:
+        end = self.end
+        for batch in self.batches:
+            if batch.end <= end:
+                for offset, record in batch.records.items():
+                    if offset >= self.start:
+                        yield record
+
+    def model_producers(self) -> ProducerState:
+        state = ProducerState()
+        for batch in self.batches:
+            header = batch.header
+            if not header.has_producer_id:
+                continue
+            if header.is_control:
+                marker = read_marker(batch.data, header)
+                assert marker is not None
+                state.end_transaction(header, marker, NOW_MS)
+            else:
+                state.update(header, NOW_MS)
+        return state
+
+    def check_reads(self) -> None:
+        assert self.log is not None
+        log = self.log
+        if log.log_start_offset == log.log_end_offset:
+            return
+        found = {
+            record.offset: record
+            for record in records(fetched(log, log.log_start_offset))
+            if record.offset >= self.start
+        }
+        expected = {record.offset: record for record in self.visible()}
+        if not self.config.compacted:
+            assert found == expected
+            return
+        assert found.items() <= expected.items()
+        newest = {record.key: offset for offset, record in sorted(expected.items())}
+        assert {key: max(o for o, r in found.items() if r.key == key) for key in newest} == newest
+
+    @invariant()
+    def reads_give_the_list(self) -> None:
+        if self.log is None or self.log.failed:
+            return
+        self.check_reads()
+
+    @invariant()
+    def everything_follows_from_the_records(self) -> None:
+        if self.log is None or self.log.failed:
+            return
+        log = self.log
+        assert self.start == log.log_start_offset
+        assert log.high_watermark == self.committed
+        model = {entry.producer_id: entry for entry in self.model_producers()}
+        for entry in log.producers:
+            known = model[entry.producer_id]
+            # Of the last batch before a marker, a snapshot has the marker's time.
+            kept = [batch[:3] for batch in entry.batches]
+            assert kept == [batch[:3] for batch in known.batches][len(known.batches) - len(kept) :]
+            assert entry.transaction_first_offset == known.transaction_first_offset
+        for entry in model.values():
+            if entry.batches and entry.batches[-1].last_offset >= self.start:
+                assert log.producers.get(entry.producer_id) is not None
+        # Made again from a compacted log, the history has no epoch of which no record is left.
+        there = {record.offset for record in records(fetched(log, log.log_start_offset))}
+        for batch in self.batches:
+            for offset in there.intersection(range(max(batch.base, self.start), batch.end)):
+                assert log.epoch_for_offset(offset) == batch.header.leader_epoch
+        self.check_transactions()
+        times = {r.offset: r.timestamp_ms for r in self.visible()}
+        if times and not self.config.compacted:
+            middle = sorted(times.values())[len(times) // 2]
+            found = record_since(log, middle)
+            assert found is not None
+            assert found[1] == min(o for o, time in times.items() if time >= middle)
+
+    def check_transactions(self) -> None:
+        assert self.log is not None
+        log = self.log
+        begun: dict[int, int] = {}
+        aborted, undecided = set(), []
+        for batch in self.batches:
+            header = batch.header
+            if header.is_control:
+                first = begun.pop(header.producer_id, None)
+                marker = read_marker(batch.data, header)
+                assert marker is not None
+                if first is not None:
+                    if marker.type is ControlType.ABORT:
+                        aborted.add((header.producer_id, first, header.last_offset))
+                    if header.last_offset >= log.high_watermark:
+                        undecided.append(first)
+            elif header.is_transactional:
+                begun.setdefault(header.producer_id, header.base_offset)
+        found = {
+            (one.producer_id, one.first_offset, one.last_offset)
+            for one in log.aborted_transactions(self.start, self.end)
+        }
+        assert found == {one for one in aborted if one[2] >= self.start}
+        stable = min([*begun.values(), *undecided, log.high_watermark])
+        if self.restarted:  # what was decided above the high watermark, a snapshot does not say
+            assert stable <= log.last_stable_offset <= log.high_watermark
+        else:
+            assert log.last_stable_offset == stable
+
+
+TestReplica = ReplicaMachine.TestCase
