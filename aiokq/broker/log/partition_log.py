@@ -366,7 +366,8 @@ class PartitionLog(ReadableLog):
     async def truncate_to(self, offset: int, offload: Offload, *, now_ms: int) -> int:
         """Cut off all records from ``offset`` on; the log end offset then.
 
-        A batch that holds the offset goes as a whole. Nothing is appended meanwhile, and readers
+        A batch that holds the offset goes as a whole, and the log ends where the last one ends that
+        is left: before the offset, if compaction left a gap there. Nothing is appended meanwhile, and readers
         see the shorter log before its file is cut. After an error of the disk the log takes no
         appends until another call has finished the truncation, or it is opened anew.
 
@@ -425,8 +426,9 @@ class PartitionLog(ReadableLog):
         cut.producers.inherit(self._producers, end_offset)
         self._producers = cut.producers
         self._epochs.cut(end_offset)
-        # Below it only where compaction, of another broker, left no record up to the cut.
+        # Below these only where compaction has left no record between the new end and the cut.
         self.high_watermark = min(self.high_watermark, end_offset)
+        self._log_start_offset = min(self._log_start_offset, end_offset)
         self.durability.recovery_point = min(self.recovery_point, end_offset)
         await self._cut_files(cut, offload)
         logger.info(

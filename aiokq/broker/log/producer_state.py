@@ -274,9 +274,17 @@ class ProducerState:
     def inherit(self, before: ProducerState, end_offset: int) -> None:
         """Take over what is not on disk from the state of a longer log, which was cut.
 
-        That is when each producer was seen, and transactions that are over, but whose marker may
-        not be committed.
+        That is when each producer was seen, transactions that are over, but whose marker may not be
+        committed, and producers of whose batches compaction has left none but those cut off.
         """
+        for old in before:
+            batches = [batch for batch in old.batches if batch.last_offset < end_offset]
+            if batches and old.producer_id not in self._entries:
+                entry = ProducerEntry(old.producer_id, old.producer_epoch)
+                entry.batches.extend(batches)
+                entry.coordinator_epoch = old.coordinator_epoch
+                entry.last_timestamp_ms = batches[-1].timestamp_ms
+                self.put(entry)
         for entry in self:
             known = before.get(entry.producer_id)
             if known is not None:
