@@ -62,7 +62,7 @@ PATH = "/data"
 DIRECTORY = f"{PATH}/{TP.topic}-{TP.partition}"
 KEYS = [b"k%d" % number for number in range(5)]
 PRODUCERS = [7, 8]
-MEANWHILE = ["append", "follow", "read", "flush", "retain", "delete", "roll", "capture", "commit"]
+MEANWHILE = ["append", "follow", "read", "flush", "retain", "delete", "roll", "capture", "note"]
 
 
 class Steps(InlineOffload):
@@ -558,6 +558,8 @@ class ReplicaMachine(RuleBasedStateMachine):
         elif what == "roll":
             with refused:
                 log.roll(NOW_MS)
+        elif what == "note":
+            self.checkpoint()
         elif what == "capture":
             assert not capture(log, self.files, crc32c, None).is_there
 

@@ -1,0 +1,335 @@
+"""aiokq.broker.log.truncation: the end of a log is cut off, and all that is derived from it."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from aiokq.broker.log import names
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.producer_state import Origin
+from aiokq.core.errors import KafkaStorage, OffsetOutOfRange
+from aiokq.core.offload import InlineOffload
+from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
+from aiokq.records.header import TRANSACTIONAL_MASK, iter_headers
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.log.samples import (
+    DIRECTORY,
+    NOW_MS,
+    TP,
+    append,
+    batch,
+    config,
+    fetched,
+    open_partition,
+    record_since,
+    replica_of,
+    values,
+)
+from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
+
+SIZE = len(batch(b"0"))
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def filled(log: PartitionLog, count: int, *, committed: int = 0, first: int = 0) -> None:
+    """Batches of one record, each with the value of its number and a time of its own."""
+    for number in range(first, first + count):
+        data = batch(b"%d" % number, timestamp_ms=NOW_MS + number)
+        log.append(memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=NOW_MS)
+    log.high_watermark = committed
+
+
+async def truncate(log: PartitionLog, offset: int) -> int:
+    return await log.truncate_to(offset, InlineOffload(), now_ms=NOW_MS)
+
+
+async def test_nothing_is_left_from_the_offset_on(files: MemoryFiles) -> None:
+    log = open_partition(files, segment_bytes=3 * SIZE, index_interval_bytes=0)
+    filled(log, 10, committed=2)
+    assert await truncate(log, 4) == 4
+    assert values(log) == [(number, b"%d" % number) for number in range(4)]
+    assert (log.high_watermark, log.log_end_offset, len(log.segments)) == (2, 4, 2)
+    assert record_since(log, NOW_MS + 3) == (NOW_MS + 3, 3, 0)
+    assert record_since(log, NOW_MS + 4) is None
+    assert log.max_timestamp_ms() == NOW_MS + 3
+    filled(log, 4, first=4)
+    assert values(log)[-1] == (7, b"7")
+    log.close()
+    assert values(open_partition(files), 0)[-1] == (7, b"7")
+
+
+@pytest.mark.parametrize("offset", [3, 5, 6, 9])
+async def test_an_offset_at_the_end_of_a_batch_or_a_segment_cuts_just_there(files, offset) -> None:
+    log = open_partition(files, segment_bytes=3 * SIZE)
+    filled(log, 10)
+    assert await truncate(log, offset) == offset
+    assert values(log)[-1][0] == offset - 1
+
+
+async def test_a_batch_that_holds_the_offset_goes_as_a_whole(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    for _ in range(3):
+        append(log, batch(b"a", b"b", b"c"))
+    log.high_watermark = 3
+    assert await truncate(log, 5) == 3
+    assert [offset for offset, _ in values(log)] == [0, 1, 2]
+    append(log, batch(b"a", b"b", b"c"))
+    log.high_watermark = 4  # as of a leader whose batches are others
+    with pytest.raises(OffsetOutOfRange, match="begins before 4"):
+        await truncate(log, 5)
+    assert log.log_end_offset == 6
+    append(log, batch())
+
+
+async def test_what_is_committed_is_never_cut_off(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    filled(log, 5, committed=3)
+    with pytest.raises(OffsetOutOfRange, match="below the high watermark 3"):
+        await truncate(log, 2)
+    assert log.log_end_offset == 5
+    assert await truncate(log, 3) == 3
+
+
+async def test_an_offset_behind_the_end_cuts_epochs_only(files: MemoryFiles) -> None:
+    """An epoch that begins at the end has no records; the leader's may be another one."""
+    log = open_partition(files)
+    filled(log, 3)
+    log.assign_epoch(7)
+    assert log.epochs.latest_epoch == 7
+    assert await truncate(log, 3) == 3
+    assert log.epochs.latest_epoch == 0
+    assert await truncate(log, 9) == 3
+
+
+async def test_epochs_end_where_the_log_ends(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    for number in range(6):
+        append(log, batch(), leader_epoch=number // 2)
+    log.high_watermark = 0
+    await truncate(log, 3)
+    assert log.epochs.entries == ((0, 0), (1, 2))
+    assert files.read_bytes(f"{DIRECTORY}/{names.LEADER_EPOCHS}") == b"0\n2\n0 0\n1 2\n"
+    await truncate(log, 2)
+    assert log.epochs.entries == ((0, 0),)
+
+
+async def test_producers_are_as_they_were_at_the_cut(files: MemoryFiles) -> None:
+    """A batch that was cut off is no duplicate when it comes again, those before are."""
+    log = open_partition(files, segment_bytes=2 * SIZE + 20)
+    sent = [batch(b"%d" % n, producer_id=7, producer_epoch=0, base_sequence=n) for n in range(6)]
+    for data in sent:
+        append(log, data)
+    log.high_watermark = 1
+    await truncate(log, 3)
+    assert append(log, sent[2]).duplicate
+    again = append(log, sent[3])
+    assert (again.duplicate, again.base_offset) == (False, 3)
+    found = [name for name in files.listdir(DIRECTORY) if name.endswith(names.SNAPSHOT)]
+    assert all(int(name.split(".")[0]) <= 4 for name in found)
+
+
+def transact(log: PartitionLog, producer_id: int, sequence: int) -> int:
+    data = batch(
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL_MASK,
+    )
+    return append(log, data).base_offset
+
+
+def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> int:
+    data = encode_marker(
+        EndTransactionMarker(kind, 0),
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp_ms=NOW_MS,
+        crc32c=crc32c,
+    )
+    return append(log, bytes(data), origin=Origin.COORDINATOR).base_offset
+
+
+async def test_a_transaction_whose_marker_is_cut_off_is_open_again(files: MemoryFiles) -> None:
+    """Aborted by a marker that nobody has any more, its records would be left out for ever."""
+    log = open_partition(files)
+    transact(log, 7, 0)
+    end_transaction(log, 7, ControlType.ABORT)
+    first = transact(log, 8, 0)
+    marker = end_transaction(log, 8, ControlType.ABORT)
+    append(log, batch())
+    log.high_watermark = first + 1
+    await truncate(log, marker)
+    found = log.aborted_transactions(0, log.log_end_offset)
+    assert [one.producer_id for one in found] == [7]
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == first
+    end_transaction(log, 8, ControlType.COMMIT)
+    assert [one.producer_id for one in log.aborted_transactions(0, 9)] == [7]
+    log.close()
+    assert [one.producer_id for one in open_partition(files).aborted_transactions(0, 9)] == [7]
+
+
+async def test_a_transaction_decided_above_the_high_watermark_stays_undecided(files) -> None:
+    """Its marker is not committed: the producer snapshot does not tell of it, but knew it."""
+    log = open_partition(files)
+    first = transact(log, 7, 0)
+    append(log, batch())
+    end_transaction(log, 7, ControlType.COMMIT)
+    log.roll(NOW_MS)
+    append(log, batch())
+    append(log, batch())
+    log.high_watermark = 2
+    assert log.last_stable_offset == first
+    await truncate(log, 4)
+    assert log.last_stable_offset == first
+
+
+async def test_a_replica_forgets_the_appends_that_are_cut_off(files: MemoryFiles) -> None:
+    at = replica_of(open_partition(files), replicas=(0, 1))
+    heard: list[int] = []
+    at.high_watermark_listeners.append(heard.append)
+    data = batch()
+    for _ in range(4):
+        at.append(memoryview(data), list(iter_headers(data)), now_ms=NOW_MS)
+    at.replica_fetched(1, 1)
+    await truncate(at.log, 2)
+    at.append(memoryview(data), list(iter_headers(data)), now_ms=NOW_MS)
+    at.replica_fetched(1, 3)
+    assert (at.high_watermark, sum(heard)) == (3, 3 * len(data))
+
+
+# --- crashes
+
+
+def directory_of(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
+    directory = LogDirectory.open(
+        files, "/data", crc32c=crc32c, random=random.Random(1), now=lambda: 0.0
+    )
+    settings = config(segment_bytes=3 * SIZE, index_interval_bytes=0)
+    return directory, directory.open_partition(TP, None, settings, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("end", ["kill", "names", "pages"])
+async def test_a_crash_before_each_operation_leaves_the_old_end_or_an_earlier_one(end: str) -> None:
+    """And no hole: what is appended next is not behind records that were cut off."""
+    for operations in range(100):
+        files = MortalFiles()
+        directory, log = directory_of(files)
+        filled(log, 11, committed=3)
+        log.flush()
+        for path in (DIRECTORY, "/data", "/"):
+            files.sync_dir(path)
+        directory.note_recovery_points()
+        directory.save(directory.checkpoints.recovery_points)
+        directory.checkpoints.cleaned_offsets.note(TP, 10)
+        directory.save(directory.checkpoints.cleaned_offsets)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            await truncate(log, 4)
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(operations) if end == "pages" else None)
+        directory, log = directory_of(files)
+        found = values(log)
+        assert found == [(number, b"%d" % number) for number in range(len(found))]
+        assert 4 <= len(found) <= 11
+        if not died:
+            assert len(found) == 4
+        cut = len(found) < 11
+        for checkpoint in (
+            directory.checkpoints.recovery_points,
+            directory.checkpoints.cleaned_offsets,
+        ):
+            assert (checkpoint.get(TP) or 0) <= (len(found) if cut else 11)
+        append(log, batch(b"other"))
+        files.crash()
+        assert values(directory_of(files)[1]) == [*found, (len(found), b"other")]
+        if not died:
+            break
+    assert operations > 10
+
+
+async def test_segments_behind_the_cut_go_from_the_newest_on(files: MemoryFiles) -> None:
+    """A crash in between would else leave a hole, behind which all is lost."""
+    log = open_partition(files, segment_bytes=SIZE)
+    filled(log, 5)
+    renamed: list[str] = []
+    rename = files.rename
+    files.rename = lambda src, dst: (renamed.append(str(src)), rename(src, dst))[1]  # type: ignore[method-assign,func-returns-value,return-value]
+    await truncate(log, 1)
+    logs = [path for path in renamed if path.endswith(names.LOG)]
+    assert logs == [names.segment_file(DIRECTORY, base, names.LOG) for base in (4, 3, 2)]
+    log.purge()
+    assert not [name for name in files.listdir(DIRECTORY) if name.endswith(names.DELETED)]
+
+
+# --- the disk refuses
+
+
+async def test_without_a_descriptor_it_is_finished_by_the_next_call(files: MemoryFiles) -> None:
+    """Until then nothing is appended: it would be written before what is still there."""
+    log = open_partition(files, segment_bytes=3 * SIZE)
+    filled(log, 10, committed=1)
+    files.fail("sync_dir", errno.EMFILE)
+    with pytest.raises(KafkaStorage, match="not truncated"):
+        await truncate(log, 4)
+    assert (log.is_truncating, log.log_end_offset) == (True, 4)
+    with pytest.raises(KafkaStorage, match="being truncated"):
+        append(log, batch())
+    assert await truncate(log, 3) == 3
+    append(log, batch(b"3"))
+    files.crash()
+    log = open_partition(files, clean=False)
+    assert values(log) == [(number, b"%d" % number) for number in range(4)]
+
+
+async def test_a_log_that_is_not_cut_whole_is_not_closed_clean(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    filled(log, 3)
+    files.fail("truncate", errno.EMFILE)
+    with pytest.raises(KafkaStorage):
+        await truncate(log, 1)
+    with pytest.raises(KafkaStorage, match="being truncated"):
+        log.close()
+
+
+async def test_a_log_that_cannot_be_read_is_as_it_was(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    filled(log, 3)
+    log.segments[-1].release()
+    files.fail("open", errno.EMFILE)
+    with pytest.raises(KafkaStorage):
+        await truncate(log, 1)
+    assert (log.is_truncating, log.log_end_offset) == (False, 3)
+    append(log, batch(b"3"))
+    assert len(fetched(log)) == 4 * SIZE
+
+
+async def test_a_log_deleted_while_it_is_truncated_takes_no_directory_offline(files) -> None:
+    log = open_partition(files, segment_bytes=SIZE)
+    filled(log, 3)
+
+    class Deleting(InlineOffload):
+        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+            if log.log_end_offset == 1:
+                log.retire()
+                files.rename(DIRECTORY, f"{DIRECTORY}-delete")
+            return fn(*args)
+
+    with pytest.raises(KafkaStorage, match="closed"):
+        await log.truncate_to(1, Deleting(), now_ms=NOW_MS)
+    assert not log.failed
