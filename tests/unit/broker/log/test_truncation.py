@@ -9,6 +9,7 @@ import pytest
 
 from aiokq.broker.log import names
 from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.inspection.verifying import verify
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import KafkaStorage, OffsetOutOfRange
@@ -61,9 +62,13 @@ async def test_nothing_is_left_from_the_offset_on(files: MemoryFiles) -> None:
     assert record_since(log, NOW_MS + 3) == (NOW_MS + 3, 3, 0)
     assert record_since(log, NOW_MS + 4) is None
     assert log.max_timestamp_ms() == NOW_MS + 3
-    filled(log, 4, first=4)
+    append(log, batch(b"larger" * 5, timestamp_ms=NOW_MS + 4))
+    filled(log, 3, first=5)
     assert values(log)[-1] == (7, b"7")
     log.close()
+    log.purge()
+    files.open(f"/data/{names.CLEAN_SHUTDOWN}", create=True).close()
+    assert not verify(files, DIRECTORY, crc32c=crc32c).findings
     assert values(open_partition(files), 0)[-1] == (7, b"7")
 
 
@@ -128,13 +133,14 @@ async def test_producers_are_as_they_were_at_the_cut(files: MemoryFiles) -> None
     sent = [batch(b"%d" % n, producer_id=7, producer_epoch=0, base_sequence=n) for n in range(6)]
     for data in sent:
         append(log, data)
+    log.take_snapshot()
     log.high_watermark = 1
     await truncate(log, 3)
+    found = [name for name in files.listdir(DIRECTORY) if name.endswith(names.SNAPSHOT)]
+    assert found == [f"{2:020d}.snapshot"]
     assert append(log, sent[2]).duplicate
     again = append(log, sent[3])
     assert (again.duplicate, again.base_offset) == (False, 3)
-    found = [name for name in files.listdir(DIRECTORY) if name.endswith(names.SNAPSHOT)]
-    assert all(int(name.split(".")[0]) <= 4 for name in found)
 
 
 def transact(log: PartitionLog, producer_id: int, sequence: int) -> int:
