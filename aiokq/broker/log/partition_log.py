@@ -366,10 +366,12 @@ class PartitionLog(ReadableLog):
     async def truncate_to(self, offset: int, offload: Offload, *, now_ms: int) -> int:
         """Cut off all records from ``offset`` on; the log end offset then.
 
-        A batch that holds the offset goes as a whole, and the log ends where the last one ends that
-        is left: before the offset, if compaction left a gap there. Nothing is appended meanwhile, and readers
-        see the shorter log before its file is cut. After an error of the disk the log takes no
-        appends until another call has finished the truncation, or it is opened anew.
+        A batch that holds the offset goes as a whole. The log then ends where its last batch ends,
+        which is before the offset if compaction left a gap there.
+
+        Nothing is appended meanwhile, and readers see the shorter log before its file is cut. After
+        an error of the disk the log takes no appends until another call has finished the truncation
+        or the log is opened again.
 
         Args:
             offload: reads and writes the files off the loop.

@@ -1,7 +1,9 @@
-"""Fetch sessions (KIP-227): what each consumer asked for last, and what it was told last.
+"""Owns fetch sessions (KIP-227): the partitions each client fetches, and what it was last told.
 
-Owns the cache of sessions and the rules of epochs and incremental answers; reading the log and
-waiting for data are the fetch handler's. Source: Kafka's `FetchSession.scala`.
+The cache of sessions, their epochs and incremental answers. The fetch handler reads the logs and
+waits for data.
+
+Source: Kafka ``FetchSession.scala``. Tests: ``tests/unit/broker/replica/test_fetch_sessions.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ TargetKey = tuple[str | uuid.UUID, int]
 
 @dataclass(slots=True)
 class FetchTarget:
-    """One partition that a request or a session fetches, and what its client was told last."""
+    """One partition that a request or a session fetches, and what its client was last told."""
 
     topic: str
     topic_id: uuid.UUID
@@ -74,9 +76,10 @@ class FetchTarget:
         )
 
     def tell(self, data: FetchPartitionData) -> None:
-        """Remember what the client is told. An error forgets the high watermark.
+        """Note what the client is told.
 
-        So the recovery is news again, even if the watermark is the same as before.
+        With an error the high watermark is forgotten, so that the partition is told again when the
+        error is over, even if its high watermark is the same.
         """
         self.told_high_watermark = -1 if data.error_code else data.high_watermark
         self.told_log_start_offset = data.log_start_offset
@@ -154,7 +157,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def clear(self) -> None:
-        """Forget all sessions: who goes on with one is told so (70), and begins another."""
+        """Forget all sessions; a client that continues one gets error 70 and begins another."""
         self._sessions.clear()
 
     def open(self, request: FetchRequest, version: int) -> FetchContext:
@@ -203,10 +206,11 @@ class FetchSessionCache:
         return session_id
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
-        """Make room: a stale session goes first, else the least valuable one if it is worth less.
+        """Make room for a session; whether there is room now.
 
-        A follower's session is worth more than a consumer's, a larger more than a smaller; none
-        but a follower drives out a session younger than `EVICTION_SECONDS`.
+        A session that is not in use goes first, else the one with the lowest priority, if it is
+        lower than the new one's. A follower's session has priority over a consumer's, a larger one
+        over a smaller. Only a follower's replaces a session younger than `EVICTION_SECONDS`.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

@@ -1,7 +1,9 @@
-"""Fetches that wait for bytes: woken by appends, deletions and their deadline, never by polling.
+"""Owns the fetches of one node that wait for records: woken by appends, deletions or a deadline.
 
-Owns the waiting fetches of one node. What is readable is the fetch handler's business: it reads
-again when it is woken.
+It counts the bytes that became readable; the fetch handler reads again when it is woken.
+
+Source: Kafka ``DelayedOperationPurgatory.java``, ``DelayedFetch.scala``.
+Tests: ``tests/unit/broker/replica/test_purgatory.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ __all__ = ["FetchPurgatory"]
 
 
 class _DelayedFetch:
-    """One waiting fetch: how many bytes it still lacks, and how many each partition may add."""
+    """One waiting fetch.
+
+    Attributes:
+        lacking: bytes that are still missing to its ``min_bytes``.
+        room: bytes that each partition may still contribute.
+    """
 
     __slots__ = ("future", "lacking", "room")
 
@@ -32,7 +39,7 @@ class _DelayedFetch:
         self.room = room
 
     def add(self, partition: TopicPartition, size: int) -> None:
-        """Count bytes that became visible, at most what the fetch takes from that partition."""
+        """Count bytes that became readable, as far as the fetch has room for that partition's."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
         self.lacking -= size
@@ -63,16 +70,16 @@ class FetchPurgatory:
         room: Mapping[TopicPartition, int],
         timeout: float,
     ) -> bool:
-        """Wait until `lacking` more bytes are visible in these partitions.
+        """Wait until `lacking` more bytes are readable in these partitions.
 
         Args:
-            connection: who waits; when it is gone, so is the reason to wait.
-            lacking: bytes short of the fetch's `min_bytes`.
-            room: per watched partition, the most bytes it may still contribute.
+            connection: the client's; the wait ends when it is closed.
+            lacking: bytes that are missing to the fetch's `min_bytes`.
+            room: the partitions to watch, each with the most bytes that it may still contribute.
             timeout: seconds.
 
         Returns:
-            Whether something may have become readable; False when the time ran out.
+            False if the time ran out, the client left or the node closes.
         """
         if self._closed:
             return False
@@ -101,25 +108,25 @@ class FetchPurgatory:
                     del self._watchers[partition]
 
     def appended(self, partition: TopicPartition, size: int) -> None:
-        """`size` more bytes of this partition became visible (its high watermark moved)."""
+        """Count `size` more bytes of this partition below its high watermark."""
         watchers = self._watchers.get(partition)
         if watchers:
             for delayed in watchers:
                 delayed.add(partition, size)
 
     def wake(self, partition: TopicPartition) -> None:
-        """The partition changed otherwise (deleted, moved): those who wait for it look again."""
+        """Wake the fetches that watch a partition which was deleted or went offline."""
         for delayed in self._watchers.get(partition, ()):
             delayed.wake(True)
 
     def _disconnected(self, identity: int) -> None:
-        """A client has gone; requests in work go on, so its fetch must end itself."""
+        """End the fetch of a client that has left; its request is not cancelled otherwise."""
         delayed = self._by_connection.pop(identity, None)
         if delayed is not None:
             delayed.wake(False)
 
     def close(self) -> None:
-        """Answer every waiting fetch with what there is; later ones do not wait."""
+        """Wake every fetch, to be answered with what there is; later ones do not wait."""
         self._closed = True
         for watchers in self._watchers.values():
             for delayed in watchers:
