@@ -10,7 +10,6 @@ Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_parti
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -102,6 +101,7 @@ class Partition:
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._settings_changed()
+        self.__class__ = _Unavailable
 
     @classmethod
     def offline(
@@ -121,6 +121,7 @@ class Partition:
 
     def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Serve the partition from this log, as its leader."""
+        self.__class__ = Partition
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -142,8 +143,9 @@ class Partition:
 
         The in-sync replicas stay what they are, as in Kafka: no other replica may lead.
         """
-        with contextlib.suppress(AttributeError):  # it had none
+        if self.is_online:
             del self.log
+        self.__class__ = _Unavailable
         self.unavailable = error
         self.leader = NO_LEADER
         self.offline_replicas = self.replicas
@@ -154,12 +156,6 @@ class Partition:
     def is_online(self) -> bool:
         """Whether it has a log."""
         return self.unavailable is None
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Only called while there is no log: access to a log that is there costs no check."""
-        if name == "log" and self.unavailable is not None:
-            raise type(self.unavailable)(self.unavailable.message, topic_partition=self.name)
-        raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
     @property
     def name(self) -> TopicPartition:
@@ -368,6 +364,21 @@ class Partition:
         if epoch == self.leader_epoch:
             return epoch, log.log_end_offset
         return log.end_offset_for_epoch(epoch)
+
+
+class _Unavailable(Partition):
+    """A partition while it has no log.
+
+    An object changes its class with its log, so that no access to the log of a partition that has
+    one is checked, nor slowed down by a ``__getattr__``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def log(self) -> NoReturn:  # type: ignore[override]
+        assert self.unavailable is not None
+        raise type(self.unavailable)(self.unavailable.message, topic_partition=self.name)
 
 
 class LeadershipListener(Protocol):
