@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, TURN_BYTES, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
-from aiokq.broker.replica.admission import Preparation, admit
+from aiokq.broker.replica.admission import AS_IT_CAME, admit
 from aiokq.connection.context import CloseConnection
 from aiokq.core.errors import BrokerError
 from aiokq.fastpath.broker import read_produced
@@ -115,7 +115,7 @@ def _appends(
                 return None
             header = _header(BatchHeader, fields)
             try:
-                if admit(partition, header, acks, now_ms) is not Preparation.NONE:
+                if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
                     return None
             except BrokerError:  # the general way says it
                 return None

@@ -336,18 +336,17 @@ class Partition:
         # hot: benchmarks/raw_load.py
         log = self.log
         result = log.append_prepared(prepared, leader_epoch=self.leader_epoch)
-        if not result.duplicate:
-            self._appended(log, result.last_offset + 1, prepared.size)
-        return result
-
-    def _appended(self, log: PartitionLog, end: int, size: int) -> None:
+        if result.duplicate:
+            return result
+        end = result.last_offset + 1
         if self._commits_alone and not log.durability.may_wait and not self._uncommitted:
             log.high_watermark = end
             for listener in self.high_watermark_listeners:
-                listener(size)
-            return
-        self._uncommitted.append((end, size))
-        self.advance_high_watermark()
+                listener(prepared.size)
+        else:
+            self._uncommitted.append((end, prepared.size))
+            self.advance_high_watermark()
+        return result
 
     def delete_records(self, offset: int) -> int:
         """Hide the records before an offset; the new log start offset."""
