@@ -9,8 +9,8 @@ check of the in-sync replicas and the answer, so acks=all needs no second check 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
 
-# hot: benchmarks/raw_load.py. Each object touched here is cold: between two requests the
-# processor's caches were filled with their records.
+# hot: benchmarks/raw_load.py. Each object that is used here misses the processor's caches, which
+# the records of the last request have filled.
 
 from __future__ import annotations
 

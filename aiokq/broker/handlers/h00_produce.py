@@ -59,7 +59,8 @@ TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes appended in one turn of the loop; then other connections have theirs."""
 
 LEAST_TURN_BYTES: Final = TURN_BYTES // 1024
-"""As so many a smaller batch counts there: it costs no less, and 4 MB may hold 50,000 of them."""
+"""A smaller batch counts as so many bytes of a turn: it takes no less time, and 4 MB may hold
+50,000 of them."""
 
 NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
 
@@ -68,7 +69,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 async def handle(node: BrokerNode, request: ProduceRequest, call: Call) -> ProduceResponse | None:
-    """Append each partition's batch; a refused one leaves the others alone.
+    """Append each partition's batch. A batch that is refused does not affect the others.
 
     # hot: benchmarks/raw_load.py
     """
@@ -186,7 +187,7 @@ async def _append(
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Whether the first batch says so; what is wrong with it is said after the checks before."""
+    """Whether the first batch is transactional. A malformed one is refused by later checks."""
     return (
         len(records) >= HEADER_SIZE
         and records[MAGIC_POSITION] == 2

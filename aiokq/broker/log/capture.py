@@ -1,6 +1,6 @@
-"""Owns what of one log makes a copy of it at one moment: which bytes of which files, and what else.
+"""Owns what a copy of one log at one moment consists of: bytes of files, and state in memory.
 
-Copies nothing: `aiokq.broker.snapshot` does, while the log goes on.
+`aiokq.broker.snapshot` makes the copy, while the log is appended to.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """

@@ -31,17 +31,17 @@ __all__ = ["LocalLog"]
 
 
 class LocalLog(ABC):
-    """The segments of one partition; a ``PartitionLog`` as those see it who sync and clean it.
+    """The segments of one partition, as the flusher and the cleaner see a ``PartitionLog``.
 
     Attributes:
         topic_partition: whose records.
-        directory: where its files are.
-        config: its topic's settings; ``update_config`` changes them while it runs.
-        durability: how far it would survive a power cut.
-        is_truncating: its end is being cut off, or could not be yet: nothing is appended.
-        generation: goes up with each truncation; what was begun in an earlier one is discarded.
-        on_change: the replica's: called on the loop after a flush, well or not, and when the log
-            is truncated or closed, or its directory fails.
+        directory: path of its files.
+        config: its topic's settings; changed by ``update_config``.
+        durability: how much of it would survive a power cut.
+        is_truncating: whether its end is being cut off, or could not be; nothing is appended then.
+        generation: grows with each truncation; results of work begun before are discarded.
+        on_change: set by the replica; called on the loop when a flush has ended or failed, and when
+            the log is truncated or closed, or its directory fails.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LocalLog(ABC):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset the next record gets."""
+        """The offset of the next record."""
         return self._segments.active.next_offset
 
     @property
@@ -96,12 +96,12 @@ class LocalLog(ABC):
 
     @property
     def failed(self) -> bool:
-        """Whether its directory is offline: nothing is written until it is opened anew."""
+        """Whether its directory is offline; nothing is written until the node restarts."""
         return self._disk.failure is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or deleted: what is at its paths may be another one's."""
+        """Whether it was closed or deleted; its paths may belong to another log by now."""
         return self._closed
 
     @property
@@ -127,9 +127,9 @@ class LocalLog(ABC):
     # --- what the disk refuses
 
     def read_refused(self, error: OSError) -> KafkaStorage:
-        """A read of this log's files failed, whoever did it: logged, and what to answer.
+        """Log that a read of this log's files failed; the error to answer with.
 
-        One of a log that was closed or deleted meanwhile is not the disk's trouble.
+        A log that was closed or deleted meanwhile is no error of the disk.
         """
         return self._closed_error() if self._closed else self._refused("read failed", error)
 
@@ -163,10 +163,12 @@ class LocalLog(ABC):
     # --- durability
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """What is to be synced so that records are durable; None if they are, or are being cut.
+        """What has to be synced to make records durable.
+
+        None if nothing has, or while the log is closed or being truncated.
 
         Args:
-            before: an offset up to which will do; None for the end.
+            before: records from this offset on may be left out; None for none of them.
 
         Raises:
             KafkaStorage: a file cannot be opened.
@@ -206,7 +208,7 @@ class LocalLog(ABC):
         return PendingFlush(self, self.generation, end, taken, files, directories)
 
     def redo_flush(self, failed: PendingFlush) -> None:
-        """What ``begin_flush`` gave was not synced, or not all of it: another one has to do it."""
+        """Mark what ``begin_flush`` returned for another flush: not all of it was synced."""
         for segment in failed.segments:
             segment.redo_sync()
         for directory in failed.directories:
@@ -216,17 +218,16 @@ class LocalLog(ABC):
                 self.durability.is_new = True
 
     def end_flush(self, done: PendingFlush) -> None:
-        """What ``begin_flush`` gave is synced; the replica may commit more.
+        """Note that what ``begin_flush`` returned is synced; the replica may commit more.
 
-        Of a flush that began before a truncation nothing is taken over: some of its records may be
-        gone.
+        A flush that began before a truncation does not count: its records may have been cut off.
         """
         if done.generation == self.generation:
             self.durability.flushed(self, done.end_offset)
         self.tell_replica()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk, in the thread that closes or opens it."""
+        """Make all records durable. Waits for the disk: for the thread that opens or closes it."""
         for segment in self._segments.all:
             segment.sync()
         self.durability.synced(self.log_end_offset)
@@ -245,12 +246,12 @@ class LocalLog(ABC):
 
     @abstractmethod
     def take_snapshot(self) -> None:
-        """Write what is known of the producers at the log's end. Raises OSError."""
+        """Write the producer state at the log's end. Raises OSError."""
 
     def roll_idle(self, now_ms: int) -> bool:
         """Begin a new segment if the newest is older than segment.ms; whether it was.
 
-        Kafka does that at the next append only: what nobody appends to would never be compacted.
+        Kafka does so at the next append only, so that an idle log is never compacted.
 
         Raises:
             KafkaStorage: the disk refused, or the segment cannot be read.
@@ -271,11 +272,11 @@ class LocalLog(ABC):
         self.durability.segment_finished(self, base_offset)
 
     def swap_segments(self, cleaned: CleanedSegment, originals: Sequence[Segment]) -> bool:
-        """Go on with ``cleaned`` in the place of neighbours it was made from.
+        """Replace adjacent segments by the compacted copy of them.
 
-        One step for readers: they see the originals, or what became of them. Its files, durable,
-        end in ``.swap`` until ``settle_segments``: whatever happens, recovery has them take the
-        originals' place.
+        Readers see either the originals or the copy. The copy's files are durable, and their names
+        end in ``.swap`` until ``settle_segments``: after a crash, recovery puts them in the place
+        of the originals.
 
         Returns:
             False if the originals are no longer the log's, or it is deleted or being truncated;
@@ -300,11 +301,11 @@ class LocalLog(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no segment that was swapped in still waits for its own name."""
+        """Whether every segment that was swapped in has its final name."""
         return not self._unsettled
 
     def settle_segments(self) -> None:
-        """Give what was swapped in its own name, once the originals' are gone for good.
+        """Rename swapped segments to their final names, once those of the originals are gone.
 
         Raises:
             KafkaStorage: the disk refused.
@@ -323,11 +324,11 @@ class LocalLog(ABC):
             raise self._refused("segments not swapped", error) from error
 
     def gone(self) -> list[Segment]:
-        """The segments let go, as for ``purge``: whoever asks removes their renamed files."""
+        """The segments that were removed from the log; the caller removes their renamed files."""
         return self._segments.gone()
 
     def purge(self) -> None:
-        """Remove the files of segments let go.
+        """Remove the files of segments that were removed from the log.
 
         Raises:
             OSError: the disk refused; the next start removes them.
@@ -338,16 +339,16 @@ class LocalLog(ABC):
     # --- end
 
     def retire(self) -> None:
-        """Take no more appends and write nothing more: its directory is being deleted.
+        """Stop appends and writes, as the directory is being deleted.
 
-        Its files close when the last response sent from them is gone.
+        The files are closed when the last response that is sent from them is finished.
         """
         self._closed = True
         self._segments.release()
         self.tell_replica()
 
     def close(self, clean: bool = True) -> None:
-        """Close the files. ``clean`` also syncs them and writes what the next start relies on.
+        """Close the files; with ``clean``, sync them and write what the next start needs.
 
         Raises:
             KafkaStorage: the disk refused; the directory must then not be marked clean.
@@ -368,10 +369,10 @@ class LocalLog(ABC):
             self._segments.close()
 
     def _close_clean(self) -> None:
-        """Leave nothing to be scanned for, and no record that a power cut could take.
+        """Write everything, and make the records durable, with the leader epochs.
 
-        It may take indexes, snapshot and epochs: that is seen at the next start, and they are
-        made again from the log. Syncing them too would make a stop take three times as long.
+        Indexes and snapshot are not synced, which would take three times as long: if a power cut
+        damages them, the next start sees it and rebuilds them from the log.
         """
         self._segments.active.seal()
         self.take_snapshot()

@@ -71,7 +71,7 @@ class ReadableLog(LocalLog):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first offset that can be read."""
         return self._log_start_offset
 
     @property
@@ -82,7 +82,7 @@ class ReadableLog(LocalLog):
 
     @property
     def producers(self) -> ProducerState:
-        """What is known of idempotent producers."""
+        """The state of idempotent producers."""
         return self._producers
 
     @property
@@ -139,10 +139,10 @@ class ReadableLog(LocalLog):
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Where to look for the first record not earlier than ``timestamp_ms``; None if all are.
+        """A search for the first record not earlier than ``timestamp_ms``; None if all are earlier.
 
-        The log says where, the search reads: it may run in an executor while the log goes on. One
-        that finds nothing is followed by another from its ``end_offset`` on.
+        The search covers one segment, and may run in an executor while the log is appended to. If
+        it finds nothing, ask for another one from its ``end_offset`` on.
 
         Args:
             start_offset: records before it do not count, nor those before the log's start.

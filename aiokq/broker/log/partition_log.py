@@ -275,7 +275,7 @@ class PartitionLog(ReadableLog):
     # --- epochs
 
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """A leader's epoch begins, at the end of the log unless said otherwise.
+        """Note that a leader epoch begins, by default at the end of the log.
 
         Raises:
             KafkaStorage: its file cannot be written.
@@ -290,7 +290,7 @@ class PartitionLog(ReadableLog):
     # --- shorter
 
     def delete_records(self, offset: int) -> int:
-        """Hide the records before ``offset`` and let go of whole segments; the new log start.
+        """Hide the records before ``offset`` and remove whole segments; the new log start.
 
         Raises:
             OffsetOutOfRange: above the high watermark.
@@ -317,10 +317,10 @@ class PartitionLog(ReadableLog):
         return self._log_start_offset
 
     def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
-        """Let go of the oldest segments that a policy names; how many went.
+        """Remove the oldest segments that a policy names; their number.
 
-        The log then starts where what is left begins. Where nothing is left, that is an empty
-        segment at its end.
+        The log then starts with the first segment that is left; if none is, with an empty one at
+        its end.
 
         Raises:
             KafkaStorage: the disk refused, or a segment cannot be read.
@@ -476,7 +476,7 @@ class PartitionLog(ReadableLog):
     # --- producers
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for ``expiration_ms``; how many."""
+        """Forget producers that were silent for ``expiration_ms``; their number."""
         return self._producers.expire(now_ms, expiration_ms)
 
     def __repr__(self) -> str:
