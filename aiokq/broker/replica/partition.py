@@ -272,8 +272,10 @@ class Partition:
         """Wait until the high watermark, the in-sync replicas or the log have changed.
 
         Raises:
-            KafkaStorage: the log cannot be written any more.
+            KafkaStorage: the log cannot be written any more, or the partition went offline.
         """
+        if not self.is_online:
+            self.log  # noqa: B018 - raises why
         log.check_usable()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
+import aiokq.broker
 from aiokq.core.errors import (
     KafkaStorage,
     NotEnoughReplicasAfterAppend,
@@ -128,10 +131,10 @@ async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         log = at.log
-        log.retire()
         at.take_offline(KafkaStorage("its directory failed"))
-        with pytest.raises(KafkaStorage):
+        with pytest.raises(KafkaStorage, match="its directory failed"):
             await waiting
+        log.retire()
         with pytest.raises(KafkaStorage, match="its directory failed"):
             await at.committed(end)
 
@@ -204,3 +207,19 @@ def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
     at.take_offline(NotLeaderOrFollower("it is being recovered"))
     with pytest.raises(NotLeaderOrFollower, match="being recovered"):
         at.high_watermark  # noqa: B018
+
+
+def test_only_the_replica_advances_the_high_watermark() -> None:
+    """The log sets it when it is opened, and lowers it with its end; else it decides nothing."""
+    package = Path(aiokq.broker.__file__).parent
+    setting = re.compile(r"\b(self|log|_log)\.high_watermark\s*=[^=]")
+    found = {
+        path.relative_to(package).as_posix(): len(setting.findall(path.read_text()))
+        for path in package.rglob("*.py")
+        if setting.search(path.read_text())
+    }
+    assert found == {
+        "replica/partition.py": 2,
+        "log/log_reading.py": 1,
+        "log/partition_log.py": 1,
+    }
