@@ -27,6 +27,7 @@ from aiokq.fastpath.consume import Cursor
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
+from tests.unit.broker.log.samples import replica_of
 
 TP = TopicPartition("crowd", 0)
 CODECS = RecordCodecs()
@@ -61,6 +62,7 @@ class Crowd:
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, self.config, now_ms=self.now_ms()
         )
+        self.replica = replica_of(self.log)
         self.model: dict[bytes, tuple[int, bytes | None]] = {}
         self.runs = 0
         self.ran = asyncio.Event()
@@ -92,8 +94,8 @@ class Crowd:
                 value = None if self.rng.random() < 0.1 else self.rng.randbytes(24)
                 batch.append(RawRecord(n, self.now_ms(), key, value))
             data = encode_batch(batch, crc32c=crc32c, codec=self.rng.choice((0, 0, 0, 4)))
-            base = self.log.append(
-                memoryview(data), list(iter_headers(data)), leader_epoch=0, now_ms=self.now_ms()
+            base = self.replica.append(
+                memoryview(data), list(iter_headers(data)), now_ms=self.now_ms()
             ).base_offset
             for n, record in enumerate(batch):
                 assert record.key is not None
