@@ -141,7 +141,8 @@ class LocalLog(ABC):
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
-        self._check_open()
+        if self._closed:
+            raise self._closed_error()
         if self.is_truncating:
             raise self._truncating_error()
 
