@@ -21,7 +21,7 @@ from aiokq.assign.protocol import (
     encode_assignment,
     encode_subscription,
 )
-from aiokq.broker.coordinator.records import decode_record
+from aiokq.broker.coordinator.group.record_types import decode_record
 from aiokq.broker.coordinator.runtime import OFFSETS_TOPIC, partition_of
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
 from aiokq.core.types import TopicPartition

@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aiokq.broker.coordinator.classic_group import ClassicGroup
-from aiokq.broker.coordinator.classic_states import ClassicState
-from tests.unit.broker.coordinator.shard_harness import DISK_FULL, Answer, ShardWorld
+from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+from aiokq.broker.coordinator.group.classic.states import ClassicState
+from tests.unit.broker.coordinator.group.shard_harness import DISK_FULL, Answer, ShardWorld
 
 GROUPS = ("g", "h")
 CODES = {0, 15, 16, 22, 23, 25, 26, 27, 69, 79, 81, 82}

@@ -19,9 +19,9 @@ import pytest
 
 from aiokq.assign.assignor import resolve
 from aiokq.assign.model import Topology
-from aiokq.broker.coordinator.classic_group import ClassicGroup
-from aiokq.broker.coordinator.consumer_group import ConsumerGroup
-from aiokq.broker.coordinator.group import Caller
+from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
+from aiokq.broker.coordinator.group.group import Caller
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import (
@@ -50,7 +50,7 @@ from aiokq.wire.heartbeat import HeartbeatRequest
 from aiokq.wire.join_group import JoinGroupRequest
 from aiokq.wire.leave_group import LeaveGroupRequest
 from aiokq.wire.sync_group import SyncGroupRequest
-from tests.unit.broker.coordinator.shard_harness import ShardWorld
+from tests.unit.broker.coordinator.group.shard_harness import ShardWorld
 
 LONG_RUN = int(os.environ.get("AIOKQ_GROUP_SEEDS", "3000"))
 SESSION = 10.0

@@ -1,5 +1,6 @@
-"""The coordinator of consumer groups, as pure machines on `__consumer_offsets`.
+"""The coordinator runtime, and the coordinators that are instances of it.
 
-Owns groups and committed offsets. Only `runtime` knows a loop and a log; nothing here knows
-sockets or tasks.
+A coordinator keeps state in the partitions of an internal topic. The runtime owns a shard for each
+partition that this node leads: it loads the shard, and appends, replays and answers in that order.
+`group` is the coordinator of consumer groups.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.records import CoordinatorRecord
+    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
     from aiokq.core.errors import KafkaError
 
 __all__ = ["Deferred", "Outcome"]

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aiokq.broker.coordinator.registry_view import RegistryView
+from aiokq.broker.coordinator.group.registry_topic_view import RegistryView
 from aiokq.broker.coordinator.slots import ShardState, Slot
 from aiokq.broker.coordinator.timers import Action, Instant, Timers
 from aiokq.broker.topic_layout import TopicSpec
@@ -43,9 +43,9 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from aiokq.broker.coordinator.group import Group
+    from aiokq.broker.coordinator.group.group import Group
+    from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.outcome import Outcome
-    from aiokq.broker.coordinator.shard import GroupShard
     from aiokq.broker.group_configs import GroupConfigs
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.node import BrokerEndpoint
@@ -453,7 +453,7 @@ class CoordinatorRuntime:
 
     def _new_shard(self, timers: Timers) -> GroupShard:
         """A shard of which nothing is loaded yet."""
-        from aiokq.broker.coordinator.shard import GroupShard
+        from aiokq.broker.coordinator.group.shard import GroupShard
 
         return GroupShard(
             settings=self._settings,
@@ -527,7 +527,7 @@ class CoordinatorRuntime:
 
 def _import_machines() -> None:
     """Import what coordinates groups: tens of milliseconds, which a broker without groups saves."""
-    importlib.import_module("aiokq.broker.coordinator.shard")
+    importlib.import_module("aiokq.broker.coordinator.group.shard")
     importlib.import_module("aiokq.broker.coordinator.shard_log")
 
 

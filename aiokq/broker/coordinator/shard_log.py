@@ -13,9 +13,9 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.coordinator.offsets import NO_PRODUCER
-from aiokq.broker.coordinator.records import CoordinatorRecord, decode_record
-from aiokq.broker.coordinator.shard_batch import encode_shard_batch
+from aiokq.broker.coordinator.group.committed_offsets import NO_PRODUCER
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord, decode_record
+from aiokq.broker.coordinator.record_batch import encode_shard_batch
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import ProtocolError
 from aiokq.fastpath import crc32c
@@ -26,7 +26,7 @@ from aiokq.records.record import iter_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aiokq.broker.coordinator.shard import GroupShard
+    from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.replica.partition import Partition
     from aiokq.records.header import BatchHeader

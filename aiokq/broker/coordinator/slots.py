@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.shard import GroupShard
+    from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.shard_log import ShardLog
     from aiokq.broker.coordinator.timers import Timers
     from aiokq.broker.replica.partition import Partition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.coordinator.group import Caller
+from aiokq.broker.coordinator.group.group import Caller
 from aiokq.core.errors import InvalidGroupId
 
 if TYPE_CHECKING:

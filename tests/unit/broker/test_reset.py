@@ -11,7 +11,7 @@ from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.core.errors import ConfigError, KafkaStorage
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.broker.coordinator.test_runtime import GroupBroker
+from tests.unit.broker.coordinator.group.test_group_coordinator import GroupBroker
 from tests.unit.broker.harness import Broker, batch, offsets
 
 INIT = wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)

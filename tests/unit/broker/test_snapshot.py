@@ -17,7 +17,7 @@ from aiokq.core.offload import InlineOffload
 from aiokq.producer.producer import Producer
 from tests.sim.harness.files import MemoryFiles
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.broker.coordinator.test_runtime import GroupBroker
+from tests.unit.broker.coordinator.group.test_group_coordinator import GroupBroker
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets
 
 

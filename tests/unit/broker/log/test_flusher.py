@@ -235,7 +235,7 @@ async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_al
 
 async def test_offsets_are_committed_durably_where_the_broker_flushes_every_message():
     """log.flush.interval.messages=1 is for __consumer_offsets too: a commit is a record."""
-    from tests.unit.broker.coordinator.test_runtime import GroupBroker
+    from tests.unit.broker.coordinator.group.test_group_coordinator import GroupBroker
 
     async with GroupBroker(log_flush_interval_messages=1) as broker:
         await broker.create("t")

@@ -1,0 +1,265 @@
+"""JoinGroup in a classic group: who is let in, under which id, and whether the group rebalances.
+
+Owns the rules of joining; the course of the rebalance is `classic_rebalance`'s.
+
+Source: Kafka ``GroupMetadataManager.java`` (classicGroupJoin ...); KIP-345, KIP-394, KIP-814.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.coordinator.group.classic.member import ClassicMember, protocols_of
+from aiokq.broker.coordinator.group.classic.states import ClassicState
+from aiokq.broker.coordinator.outcome import Deferred, Outcome
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    MemberIdRequired,
+    UnknownMemberId,
+)
+from aiokq.wire.join_group import JoinGroupResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+    from aiokq.broker.coordinator.group.group import Caller
+    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.core.errors import KafkaError
+    from aiokq.wire.join_group import JoinGroupRequest
+
+__all__ = ["join"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
+FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
+
+
+def join(
+    group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
+) -> Outcome[JoinGroupResponse]:
+    """Let somebody in; the answer comes at once, or with the next generation."""
+    member_id = request.member_id
+    if not _has_room(group, member_id):
+        group.roster.remove(member_id)
+        group.rebalance.end_session(member_id)
+        outcome = group.rebalance.complete_if_joined(instant)  # the others need not wait for it
+        return _refused(GroupMaxSizeReached, "", outcome)
+    if group.state is ClassicState.DEAD:
+        return _refused(CoordinatorNotAvailable, member_id)
+    if not group.supports(request.protocol_type, protocols_of(request.protocols)):
+        return _refused(InconsistentGroupProtocol, member_id)
+    if not member_id:
+        return _join_unknown(group, request, caller, instant)
+    if member_id in group.roster.pending_joins and request.group_instance_id is None:
+        return _add(group, request, caller, member_id, instant)
+    return _join_again(group, request, instant)
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    """Whether one more may join.
+
+    While the group prepares a rebalance those count who have joined: it may have become too large,
+    and this way those go who come last.
+    """
+    roster, most = group.roster, group.settings.group_max_size
+    member = roster.members.get(member_id)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return (member is not None and member.joining is not None) or roster.joining < most
+    if group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+        return member is not None or len(roster) < most
+    return True
+
+
+def _join_unknown(
+    group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
+) -> Outcome[JoinGroupResponse]:
+    """Somebody without a member id: new, or a static member that has started anew."""
+    instance = request.group_instance_id
+    member_id = group.new_member_id(caller.client_id, instance)
+    if instance is not None:
+        if instance in group.roster.static_members:
+            return _replace_static(group, request, caller, member_id, instant)
+        return _add(group, request, caller, member_id, instant)
+    if caller.version < FIRST_WITH_REQUIRED_MEMBER_ID:
+        return _add(group, request, caller, member_id, instant)
+    # A client that gave up before it was answered leaves no member behind: it has to come again
+    # with the id it is given (KIP-394).
+    group.rebalance.await_pending(member_id, request.session_timeout_ms, instant)
+    return _refused(MemberIdRequired, member_id)
+
+
+def _add(
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    caller: Caller,
+    member_id: str,
+    instant: Instant,
+) -> Outcome[JoinGroupResponse]:
+    """Take in a member that the group did not have."""
+    member = ClassicMember(
+        member_id,
+        request.group_instance_id,
+        caller.client_id,
+        caller.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocol_type,
+        protocols_of(request.protocols),
+        is_new=True,
+    )
+    if (
+        group.state is ClassicState.PREPARING_REBALANCE
+        and group.previous_state is ClassicState.EMPTY
+    ):
+        group.rebalance.member_added = True
+    joining: Deferred[JoinGroupResponse] = Deferred()
+    if not len(group.roster):
+        group.protocol_type_or_none = member.protocol_type
+    group.roster.add(member, joining)
+    group.rebalance.await_first_join(member, instant)
+    reason = f"{member_id} joins{_because(request)}"
+    return _waiting(group.rebalance.prepare_or_complete(reason, instant), joining)
+
+
+def _join_again(
+    group: ClassicGroup, request: JoinGroupRequest, instant: Instant
+) -> Outcome[JoinGroupResponse]:
+    """A member that has been told to, or that wants something else than before."""
+    member_id = request.member_id
+    try:
+        member = group.roster.named(member_id, request.group_instance_id)
+    except BrokerError as error:
+        return _refused(type(error), member_id)
+    unchanged = member.protocols == protocols_of(request.protocols)
+    if group.is_empty:
+        return _refused(UnknownMemberId, member_id)  # it has a member and yet is empty: a bug
+    # The answer of the present generation may have been lost; a leader that is settled asks for
+    # a rebalance this way, as it alone notices that topics have changed.
+    repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
+        group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
+    )
+    if repeats and unchanged:
+        return Outcome(response=group.joined(member_id))
+    joining: Deferred[JoinGroupResponse] = Deferred()
+    _update(group, member, request, joining)
+    reason = f"{member_id} joins again{_because(request)}"
+    return _waiting(group.rebalance.prepare_or_complete(reason, instant), joining)
+
+
+def _replace_static(
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    caller: Caller,
+    member_id: str,
+    instant: Instant,
+) -> Outcome[JoinGroupResponse]:
+    """A static member is back under a new member id: if it can, the group stays as it is."""
+    roster, instance = group.roster, request.group_instance_id
+    assert instance is not None
+    old_member_id = roster.static_members[instance]
+    old_leader = roster.leader_id
+    logger.info(
+        "static member is back: group=%s instance=%s old=%s new=%s state=%s",
+        group.group_id,
+        instance,
+        old_member_id,
+        member_id,
+        group.state_name,
+    )
+    member = roster.replace_static(instance, member_id)
+    group.rebalance.end_session(old_member_id)
+    group.rebalance.heard_from(member, instant)
+    before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+    joining: Deferred[JoinGroupResponse] = Deferred()
+    _update(group, member, request, joining)
+    reason = f"static member {instance} is back as {member_id}{_because(request)}"
+    if group.state is not ClassicState.STABLE or roster.elect_protocol() != group.protocol_name:
+        renamed = group.record_renamed(old_member_id, member_id)
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            outcome = group.rebalance.complete_if_joined(instant)
+        else:
+            # While it is completed: the leader may be assigning to the old member id.
+            outcome = group.rebalance.prepare(reason, instant)
+        return _waiting(outcome if renamed is None else _with(group, renamed, outcome), joining)
+
+    assignments = {one.member_id: one.assignment for one in roster}
+    record = group.record(assignments)
+
+    def written(error: KafkaError | None) -> None:
+        if error is None:
+            group.logged(record)
+        if roster.members.get(member_id) is not member or member.joining is not joining:
+            return  # it has gone, or come again, meanwhile
+        if error is not None:
+            roster.update(member, *before, None)
+            roster.replace_static(instance, old_member_id)
+            group.rebalance.end_session(member_id)
+            group.rebalance.heard_from(member, instant)
+            return
+        response = group.joined(member_id)
+        if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
+            response.skip_assignment = roster.is_leader(member_id)
+        else:
+            # It must not assign, as nobody else joins: so it is not told that it leads.
+            response.leader = old_leader or ""
+            response.members = []
+        roster.complete_join(member, response)
+
+    return Outcome([record], deferred=joining, replay=False, written=written)
+
+
+def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
+    """The outcome, after the record that tells the log the new id of a static member."""
+
+    def written(error: KafkaError | None) -> None:
+        if error is None:
+            group.logged(renamed)
+        if outcome.written is not None:
+            outcome.written(error)
+
+    return Outcome([renamed, *outcome.records], replay=False, written=written)
+
+
+def _update(
+    group: ClassicGroup,
+    member: ClassicMember,
+    request: JoinGroupRequest,
+    joining: Deferred[JoinGroupResponse],
+) -> None:
+    group.roster.update(
+        member,
+        protocols_of(request.protocols),
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        joining,
+    )
+
+
+def _because(request: JoinGroupRequest) -> str:
+    return f": {request.reason}" if request.reason else ""
+
+
+def _refused(
+    error: type[BrokerError], member_id: str, outcome: Outcome[None] | None = None
+) -> Outcome[JoinGroupResponse]:
+    outcome = outcome or Outcome()
+    return Outcome(
+        outcome.records,
+        response=JoinGroupResponse(error_code=error.code, member_id=member_id),
+        replay=outcome.replay,
+        written=outcome.written,
+    )
+
+
+def _waiting(
+    outcome: Outcome[None], joining: Deferred[JoinGroupResponse]
+) -> Outcome[JoinGroupResponse]:
+    """The rebalance's records, with an answer that comes when it is done."""
+    return Outcome(
+        outcome.records, deferred=joining, replay=outcome.replay, written=outcome.written
+    )

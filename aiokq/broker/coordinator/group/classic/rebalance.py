@@ -1,0 +1,307 @@
+"""How a classic group gets from one generation to the next: who is waited for, and how long.
+
+Owns the timers of a group (sessions, joins, syncs) and what happens when they end. Members and
+state are the group's.
+
+Source: Kafka ``GroupMetadataManager.java`` (prepareRebalance, completeClassicGroupJoin ...).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.coordinator.group.classic.states import ClassicState
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.core.errors import RebalanceInProgress, UnknownMemberId
+from aiokq.wire.join_group import JoinGroupResponse
+from aiokq.wire.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+    from aiokq.broker.coordinator.group.classic.member import ClassicMember
+    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.timers import Instant, Timers
+    from aiokq.core.errors import KafkaError
+
+__all__ = ["ClassicRebalance"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
+"""Seconds that a new member's join may wait, as in Kafka. It cannot heartbeat before it knows its
+member id, and nobody notices when its client leaves: one that is still there asks again."""
+
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds at least until a rebalance that nobody has joined looks for members again."""
+
+
+class ClassicRebalance:
+    """The rebalances of one group.
+
+    Calls that may end a rebalance give an Outcome: a group that became empty is written.
+
+    Attributes:
+        member_added: somebody joined since the initial rebalance was last put off.
+    """
+
+    def __init__(self, group: ClassicGroup, timers: Timers) -> None:
+        self.member_added = False
+        self._group = group
+        self._timers = timers
+        self._join_key = (group.group_id, "classic join")
+        self._sync_key = (group.group_id, "classic sync")
+
+    # the course of a rebalance
+
+    def prepare_or_complete(self, reason: str, instant: Instant) -> Outcome[None]:
+        """Begin a rebalance; where one is being prepared, see whether it can go on."""
+        if self._group.state is ClassicState.PREPARING_REBALANCE:
+            return self.complete_if_joined(instant)
+        return self.prepare(reason, instant)
+
+    def prepare(self, reason: str, instant: Instant) -> Outcome[None]:
+        """Ask all members to join again, by the answers to their heartbeats and syncs."""
+        group = self._group
+        if group.state is ClassicState.COMPLETING_REBALANCE:
+            self.propagate({}, RebalanceInProgress.code, instant)
+        self._forget_syncs()
+        initial = group.is_empty
+        group.move_to(ClassicState.PREPARING_REBALANCE, instant.timestamp_ms)
+        logger.info(
+            "rebalance: group=%s generation=%d members=%d reason=%r",
+            group.group_id,
+            group.generation,
+            len(group.roster),
+            reason,
+        )
+        if initial:
+            # The first member is seldom the only one: its companions are given time to come.
+            delay = group.settings.group_initial_rebalance_delay_ms / 1000
+            remaining = max(group.roster.rebalance_timeout - delay, 0.0)
+            self._schedule_initial(delay, remaining, instant)
+            return Outcome()
+        if group.roster.all_have_joined:
+            return self.complete(instant)
+        self._schedule_completion(instant)
+        return Outcome()
+
+    def complete_if_joined(self, instant: Instant) -> Outcome[None]:
+        """End the preparation if nobody is missing; an initial rebalance waits for its delay."""
+        group = self._group
+        if (
+            group.state is not ClassicState.PREPARING_REBALANCE
+            or group.previous_state is ClassicState.EMPTY
+            or not group.roster.all_have_joined
+        ):
+            return Outcome()
+        return self.complete(instant)
+
+    def complete(self, instant: Instant) -> Outcome[None]:
+        """Begin the next generation with those who have joined, and with absent static members.
+
+        Static members stay until their session ends: that they are away for a while is what they
+        are for.
+        """
+        group, roster = self._group, self._group.roster
+        self._timers.cancel(self._join_key)
+        if group.state is ClassicState.DEAD:
+            return Outcome()
+        for member in roster:
+            if member.joining is None and not member.is_static:
+                logger.info(
+                    "member did not join in time: group=%s member=%s",
+                    group.group_id,
+                    member.member_id,
+                )
+                self._drop(member)
+        if not roster.elect_leader() and len(roster):
+            # Only static members, all away: the rebalance waits until one is back, or their
+            # sessions have ended. To look again all the time is no use, whatever timeout they gave.
+            self._schedule_completion(instant, at_least=LOOK_AGAIN)
+            return Outcome()
+        group.begin_generation(instant.timestamp_ms)
+        if group.is_empty:
+            logger.info("group is empty: group=%s generation=%d", group.group_id, group.generation)
+            record = group.record({})
+            written = functools.partial(self._empty_written, record)
+            return Outcome([record], replay=False, written=written)
+        logger.info(
+            "generation begins: group=%s generation=%d members=%d protocol=%s leader=%s",
+            group.group_id,
+            group.generation,
+            len(roster),
+            group.protocol_name,
+            roster.leader_id,
+        )
+        for member in roster:
+            roster.complete_join(member, group.joined(member.member_id))
+            self.heard_from(member, instant)
+            member.is_new = False
+            roster.pending_syncs[member.member_id] = None
+        self._timers.schedule(
+            self._sync_key,
+            instant.now + roster.rebalance_timeout,
+            functools.partial(self._syncs_end, group.generation),
+        )
+        return Outcome()
+
+    def _empty_written(self, record: CoordinatorRecord, error: KafkaError | None) -> None:
+        if error is None:
+            self._group.logged(record)
+        else:
+            # After a restart the members of the generation before come back, and time out.
+            logger.warning(
+                "empty group was not written: group=%s error=%s", self._group.group_id, error
+            )
+
+    def propagate(self, assignment: Mapping[str, bytes], error_code: int, instant: Instant) -> None:
+        """Give each member its assignment; those whose sync waits are answered with it."""
+        group = self._group
+        failed = error_code != 0
+        for member in group.roster:
+            member.assignment = assignment.get(member.member_id, b"")
+            response = SyncGroupResponse(
+                error_code=error_code,
+                protocol_type=None if failed else group.protocol_type_or_none,
+                protocol_name=None if failed else group.protocol_name,
+                assignment=member.assignment,
+            )
+            if group.roster.complete_sync(member, response):
+                # Its session may have ended, without effect, while it waited for the leader.
+                self.heard_from(member, instant)
+
+    def synced(self, member_id: str) -> None:
+        """A member has asked for its assignment; when all have, nobody is waited for."""
+        pending = self._group.roster.pending_syncs
+        pending.pop(member_id, None)
+        if not pending:
+            self._timers.cancel(self._sync_key)
+
+    # members that leave or are lost
+
+    def remove(self, member: ClassicMember, reason: str, instant: Instant) -> Outcome[None]:
+        """Do without a member: the others divide its partitions."""
+        group = self._group
+        self._drop(member)
+        if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            return self.prepare(reason, instant)
+        return self._complete_without(instant)
+
+    def remove_pending(self, member_id: str, instant: Instant) -> Outcome[None]:
+        """Wait no longer for somebody who was given a member id."""
+        self._group.roster.remove(member_id)
+        self.end_session(member_id)
+        return self._complete_without(instant)
+
+    def _complete_without(self, instant: Instant) -> Outcome[None]:
+        group = self._group
+        if group.state is ClassicState.PREPARING_REBALANCE and group.roster.all_have_joined:
+            return self.complete(instant)
+        return Outcome()
+
+    def leave(self, member: ClassicMember) -> None:
+        """Forget a member that says it goes; what follows for the group is the caller's matter."""
+        self._drop(member)
+
+    def _drop(self, member: ClassicMember) -> None:
+        """Forget a member; if it still waits for an answer, it is told to begin anew."""
+        roster = self._group.roster
+        unknown = UnknownMemberId.code
+        roster.complete_join(member, JoinGroupResponse(error_code=unknown))
+        roster.complete_sync(member, SyncGroupResponse(error_code=unknown))
+        roster.remove(member.member_id)
+        self.end_session(member.member_id)
+
+    # sessions
+
+    def heard_from(self, member: ClassicMember, instant: Instant) -> None:
+        """A member is alive: its session begins anew."""
+        self._start_session(member.member_id, member.session_timeout_ms / 1000, instant)
+
+    def await_first_join(self, member: ClassicMember, instant: Instant) -> None:
+        """Give a new member, that cannot heartbeat yet, its time."""
+        self._start_session(member.member_id, NEW_MEMBER_JOIN_TIMEOUT, instant)
+
+    def await_pending(self, member_id: str, session_timeout_ms: int, instant: Instant) -> None:
+        """Wait for somebody who was given a member id to join with it."""
+        self._group.roster.pending_joins[member_id] = None
+        self._start_session(member_id, session_timeout_ms / 1000, instant)
+
+    def _start_session(self, member_id: str, timeout: float, instant: Instant) -> None:
+        self._timers.schedule(
+            self._session_key(member_id),
+            instant.now + timeout,
+            functools.partial(self._session_ends, member_id),
+        )
+
+    def end_session(self, member_id: str) -> None:
+        """Expect no more of a member id."""
+        self._timers.cancel(self._session_key(member_id))
+
+    def _session_key(self, member_id: str) -> tuple[str, str, str]:
+        return (self._group.group_id, "classic session", member_id)
+
+    def _session_ends(self, member_id: str, instant: Instant) -> Outcome[None]:
+        group = self._group
+        if member_id in group.roster.pending_joins:
+            logger.info(
+                "pending member did not join: group=%s member=%s", group.group_id, member_id
+            )
+            return self.remove_pending(member_id, instant)
+        member = group.roster.members.get(member_id)
+        if member is None or member.lives_without_heartbeat:
+            return Outcome()
+        logger.info("session ended: group=%s member=%s", group.group_id, member_id)
+        return self.remove(member, f"the session of {member_id} ended", instant)
+
+    # its other timers
+
+    def _schedule_initial(self, delay: float, remaining: float, instant: Instant) -> None:
+        self._timers.schedule(
+            self._join_key,
+            instant.now + delay,
+            functools.partial(self._initial_delay_ends, delay, remaining),
+        )
+
+    def _initial_delay_ends(
+        self, delay: float, remaining: float, instant: Instant
+    ) -> Outcome[None]:
+        """Wait again if somebody came meanwhile, up to the rebalance timeout in all."""
+        if self.member_added and remaining > 0:
+            self.member_added = False
+            again = min(self._group.settings.group_initial_rebalance_delay_ms / 1000, remaining)
+            self._schedule_initial(again, max(remaining - delay, 0.0), instant)
+            return Outcome()
+        return self.complete(instant)
+
+    def _schedule_completion(self, instant: Instant, at_least: float = 0.0) -> None:
+        timeout = max(self._group.roster.rebalance_timeout, at_least)
+        self._timers.schedule(self._join_key, instant.now + timeout, self.complete)
+
+    def _syncs_end(self, generation: int, instant: Instant) -> Outcome[None]:
+        """Do without members that joined, but never asked for their assignment (KIP-389)."""
+        group = self._group
+        if generation != group.generation or not group.roster.pending_syncs:
+            return Outcome()
+        silent = [group.roster.members[member_id] for member_id in group.roster.pending_syncs]
+        for member in silent:
+            self._drop(member)
+        names = ", ".join(member.member_id for member in silent)
+        return self.prepare(f"{names} did not ask for the assignment", instant)
+
+    def _forget_syncs(self) -> None:
+        self._group.roster.pending_syncs.clear()
+        self._timers.cancel(self._sync_key)
+
+    def cancel_timers(self) -> None:
+        """Let none of the group's timers fire any more."""
+        self._timers.cancel(self._join_key)
+        self._timers.cancel(self._sync_key)
+        roster = self._group.roster
+        for member_id in [*roster.members, *roster.pending_joins]:
+            self.end_session(member_id)

@@ -1,0 +1,260 @@
+"""The offsets that groups have committed, and those that open transactions may commit.
+
+Owns the values and how long they live; who may commit is the groups' matter.
+
+Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.group_records import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["NO_PRODUCER", "CommittedOffset", "OffsetStore", "offset_record"]
+
+NO_PRODUCER: Final = -1
+"""The producer id of a record that is in no transaction."""
+
+NEVER: Final = -1
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group wants to go on in a partition."""
+
+    offset: int
+    leader_epoch: int
+    """Of the record before it; -1 where the client did not say."""
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    """When it expires by itself; -1 where the group's retention decides."""
+    topic_id: uuid.UUID
+    """Of the topic it was committed for; zero where that is not known."""
+    record_offset: int
+    """Where in the log its record is: of two commits the later one counts."""
+
+    def is_of(self, topic_id: uuid.UUID) -> bool:
+        """Whether it is an offset in this topic, and not in one of the same name before it."""
+        return topic_id == self.topic_id or ZERO_UUID in (topic_id, self.topic_id)
+
+
+_Place = tuple[str, str, int]
+"""Group, topic and partition."""
+
+
+class OffsetStore:
+    """The offsets of all groups of one shard. Only `replay` and `end_transaction` change it."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
+        self._writers: dict[str, dict[tuple[str, int], set[int]]] = {}
+        # One object for each topic's id: a hundred thousand of them cost the collector its time.
+        self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
+
+    # what is asked of it
+
+    def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The committed offset, if there is one."""
+        return self._offsets.get(group, {}).get(topic, {}).get(partition)
+
+    def topics_of(self, group: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
+        """The group's topics with their offsets by partition."""
+        return iter(self._offsets.get(group, {}).items())
+
+    def has_offsets(self, group: str) -> bool:
+        """Whether the group has committed anything, or may yet by an open transaction."""
+        return group in self._offsets or group in self._writers
+
+    def is_unstable(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change this offset (KIP-447)."""
+        return (topic, partition) in self._writers.get(group, ())
+
+    def __len__(self) -> int:
+        return sum(len(ps) for topics in self._offsets.values() for ps in topics.values())
+
+    # records that remove offsets
+
+    def tombstones(self, group: str) -> list[CoordinatorRecord]:
+        """Records that remove all offsets of a group, those of open transactions too."""
+        places = {(topic, p): None for topic, ps in self.topics_of(group) for p in ps}
+        places.update(dict.fromkeys(self._writers.get(group, ())))
+        return [_tombstone(group, topic, partition) for topic, partition in places]
+
+    def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
+        """The record that removes one offset; None if there is nothing to remove."""
+        if self.get(group, topic, partition) is None and not self.is_unstable(
+            group, topic, partition
+        ):
+            return None
+        return _tombstone(group, topic, partition)
+
+    def tombstones_of_partitions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[CoordinatorRecord]:
+        """Records that remove what any group has committed for partitions that are gone."""
+        gone: dict[str, set[int]] = {}
+        for topic, partition in partitions:
+            gone.setdefault(topic, set()).add(partition)
+        places: dict[_Place, None] = {}
+        for group, topics in self._offsets.items():
+            for topic in gone.keys() & topics.keys():
+                for partition in sorted(gone[topic] & topics[topic].keys()):
+                    places[group, topic, partition] = None
+        for group, writers in self._writers.items():
+            for topic, partition in writers:
+                if partition in gone.get(topic, ()):
+                    places[group, topic, partition] = None
+        return [_tombstone(*place) for place in places]
+
+    def expired(
+        self,
+        group: str,
+        base_ms: int | None,
+        retention_ms: int,
+        now_ms: int,
+        is_kept: Callable[[str], bool],
+    ) -> tuple[list[CoordinatorRecord], bool]:
+        """Records that remove what has expired, and whether that leaves the group without offsets.
+
+        Args:
+            base_ms: when retention began; None takes each commit's own time.
+            is_kept: whether a topic's offsets stay, as members are subscribed to it.
+        """
+        records = []
+        all_expire = group not in self._writers
+        for topic, partitions in self.topics_of(group):
+            if is_kept(topic):
+                all_expire = False
+                continue
+            for partition, committed in partitions.items():
+                if committed.expire_timestamp_ms != NEVER:
+                    expires_ms = committed.expire_timestamp_ms
+                else:
+                    since_ms = committed.commit_timestamp_ms if base_ms is None else base_ms
+                    expires_ms = since_ms + retention_ms
+                if now_ms >= expires_ms and not self.is_unstable(group, topic, partition):
+                    records.append(_tombstone(group, topic, partition))
+                else:
+                    all_expire = False
+        return records, all_expire
+
+    # what the log says
+
+    def replay(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+        *,
+        offset: int,
+        producer_id: int = NO_PRODUCER,
+    ) -> None:
+        """Take over a record of the log.
+
+        Args:
+            offset: of the record.
+            producer_id: of its transaction, whose end decides whether the offset counts.
+        """
+        place = (key.group, key.topic, key.partition)
+        if value is None:
+            self._remove(place)
+            return
+        committed = self._committed(value, offset)
+        if producer_id == NO_PRODUCER:
+            self._put(place, committed)
+            return
+        self._pending.setdefault(producer_id, {})[place] = committed
+        writers = self._writers.setdefault(key.group, {})
+        writers.setdefault((key.topic, key.partition), set()).add(producer_id)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The log has the end of a transaction: its offsets count, or never did."""
+        for place, offset in self._pending.pop(producer_id, {}).items():
+            self._close_writer(place, producer_id)
+            if committed:
+                present = self.get(*place)
+                # What was committed beside the transaction, and after it, stays.
+                if present is None or offset.record_offset > present.record_offset:
+                    self._put(place, offset)
+
+    def _committed(
+        self, value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int
+    ) -> CommittedOffset:
+        if isinstance(value, LegacyOffsetCommitValue):
+            value = OffsetCommitValue(
+                offset=value.offset,
+                metadata=value.metadata,
+                commit_timestamp=value.commit_timestamp,
+            )
+        return CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            self._topic_ids.setdefault(value.topic_id, value.topic_id),
+            record_offset,
+        )
+
+    def _put(self, place: _Place, committed: CommittedOffset) -> None:
+        group, topic, partition = place
+        self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = committed
+
+    def _remove(self, place: _Place) -> None:
+        group, topic, partition = place
+        for producer_id in list(self._writers.get(group, {}).get((topic, partition), ())):
+            self._pending[producer_id].pop(place, None)
+            self._close_writer(place, producer_id)
+        topics = self._offsets.get(group)
+        partitions = None if topics is None else topics.get(topic)
+        if topics is None or partitions is None:
+            return
+        partitions.pop(partition, None)
+        if not partitions:
+            del topics[topic]
+            if not topics:
+                del self._offsets[group]
+
+    def _close_writer(self, place: _Place, producer_id: int) -> None:
+        group, topic, partition = place
+        writers = self._writers[group]
+        of_partition = writers[topic, partition]
+        of_partition.discard(producer_id)
+        if not of_partition:
+            del writers[topic, partition]
+            if not writers:
+                del self._writers[group]
+
+
+def offset_record(
+    group: str, topic: str, partition: int, committed: CommittedOffset
+) -> CoordinatorRecord:
+    """The record of a commit."""
+    return CoordinatorRecord(
+        OffsetCommitKey(group=group, topic=topic, partition=partition),
+        OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_timestamp_ms,
+            expire_timestamp=committed.expire_timestamp_ms,
+            topic_id=committed.topic_id,
+        ),
+    )
+
+
+def _tombstone(group: str, topic: str, partition: int) -> CoordinatorRecord:
+    return CoordinatorRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), None)

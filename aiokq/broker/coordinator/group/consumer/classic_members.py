@@ -1,0 +1,300 @@
+"""Members of the classic protocol in a group of the consumer protocol: their joins, syncs, beats.
+
+Owns the translation of their requests. Such a member has no generation of the group: it is told its
+own epoch in place of it. It joins as often as its assignment changes, and finds by its heartbeats
+that it has to. Nobody leads, as the broker assigns.
+
+Source: Kafka ``GroupMetadataManager.classicGroup...ToConsumerGroup`` (4.2).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from aiokq.assign.protocol import PROTOCOL_TYPE, decode_subscription
+from aiokq.broker.coordinator.group.classic.member import Protocol, protocols_of
+from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember, MemberState
+from aiokq.broker.coordinator.group.consumer.member_change import new_member_id
+from aiokq.broker.coordinator.group.consumer.removal import named_member, static_member_or_fenced
+from aiokq.broker.coordinator.group.migration import assigned_bytes, may_downgrade, topic_ids
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.core.errors import (
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    MemberIdRequired,
+    ProtocolError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from aiokq.wire.heartbeat import HeartbeatResponse
+from aiokq.wire.join_group import JoinGroupResponse
+from aiokq.wire.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from aiokq.assign.model import Subscription
+    from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
+    from aiokq.broker.coordinator.group.consumer.image import GroupImage
+    from aiokq.broker.coordinator.group.consumer.member_change import MemberChange
+    from aiokq.broker.coordinator.group.group import Caller
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.core.errors import KafkaError
+    from aiokq.wire.heartbeat import HeartbeatRequest
+    from aiokq.wire.join_group import JoinGroupRequest
+    from aiokq.wire.sync_group import SyncGroupRequest
+
+__all__ = ["heartbeat", "join", "sync"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
+
+
+def join(
+    group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
+) -> Outcome[JoinGroupResponse]:
+    """Let a member in, or further: it is answered at once, with its epoch as the generation.
+
+    A static member that comes back by the classic protocol, and was the last of the other one,
+    makes the group a classic one.
+
+    Raises:
+        BrokerError: 23, 25, 81, 82.
+    """
+    image, instance_id = group.image, request.group_instance_id
+    change = group.begin_change(instant)
+    existing = image.static_member(instance_id)
+    change.check_room(request.member_id, existing)
+    protocols = protocols_of(request.protocols)
+    if request.protocol_type != PROTOCOL_TYPE or not _share_a_protocol(image, protocols):
+        raise InconsistentGroupProtocol(
+            f"Member {request.member_id}'s protocols are not supported."
+        )
+    try:
+        subscription = decode_subscription(protocols[0].metadata)
+    except ProtocolError as error:
+        raise InconsistentGroupProtocol(f"the subscription cannot be read: {error}") from error
+    member_id = request.member_id or new_member_id(group.context)
+    if (
+        not request.member_id
+        and instance_id is None
+        and caller.version >= FIRST_WITH_REQUIRED_MEMBER_ID
+    ):
+        # It has to come again with this id, as in a classic group (KIP-394).
+        return Outcome(
+            response=JoinGroupResponse(error_code=MemberIdRequired.code, member_id=member_id)
+        )
+    member = _find_member(image, change, request, existing, member_id)
+    logger.info("classic member joins: group=%s member=%s", group.group_id, member.member_id)
+    change.update(member, _updated(member, request, protocols, subscription, caller))
+    if existing is not None and existing.classic is None:
+        others = [one for one in image.members.values() if one is not existing]
+        if may_downgrade(group.group_id, [*others, change.member], group.context.settings):
+            return _come_back(group, change, existing, others, subscription, instant)
+    return _go_on(group, change, subscription, request, instant)
+
+
+def _go_on(
+    group: ConsumerGroup,
+    change: MemberChange,
+    subscription: Subscription,
+    request: JoinGroupRequest,
+    instant: Instant,
+) -> Outcome[JoinGroupResponse]:
+    """The group stays one of the consumer protocol."""
+    change.reconcile(topic_ids(subscription.owned, group.context.topics))
+    outcome = group.take(change, _joined(change.member), instant)
+    changed = outcome.written
+
+    def written(error: KafkaError | None) -> None:
+        if changed is not None:
+            changed(error)
+        if error is None:
+            group.timers.cancel(change.member.member_id, "join", "revocation")
+            group.timers.start_session(change.member, instant)
+            group.timers.start_sync(change.member, instant)
+
+    outcome.written = written
+    return outcome
+
+
+def _come_back(
+    group: ConsumerGroup,
+    change: MemberChange,
+    existing: ConsumerMember,
+    others: list[ConsumerMember],
+    subscription: Subscription,
+    instant: Instant,
+) -> Outcome[JoinGroupResponse]:
+    """The group becomes a classic one.
+
+    It rebalances, unless everybody has what the classic group's record says.
+    """
+    image = group.image
+    epoch = image.assignment_epoch
+    steady = change.epoch == epoch and all(one.is_reconciled_to(epoch) for one in others)
+    if steady:
+        change.reconcile(topic_ids(subscription.owned, group.context.topics))
+        steady = change.member.is_reconciled_to(epoch)
+    targets = {one.member_id: image.target(one.member_id) for one in others}
+    targets[change.member.member_id] = image.target(existing.member_id)
+    outcome = group.downgrade(
+        [*others, change.member],
+        targets,
+        _joined(change.member),
+        None if steady else "a static member came back by the classic protocol",
+        instant,
+        change=change,
+    )
+    if outcome is not None:
+        return outcome
+    raise InconsistentGroupProtocol("the subscription of a member cannot be read")
+
+
+def _share_a_protocol(image: GroupImage, protocols: tuple[Protocol, ...]) -> bool:
+    """Whether all classic members support one of these."""
+    supported = [
+        {protocol.name for protocol in member.classic.protocols}
+        for member in image.members.values()
+        if member.classic is not None
+    ]
+    return any(all(protocol.name in names for names in supported) for protocol in protocols)
+
+
+def _find_member(
+    image: GroupImage,
+    change: MemberChange,
+    request: JoinGroupRequest,
+    existing: ConsumerMember | None,
+    member_id: str,
+) -> ConsumerMember:
+    """Who joins: a new member, or one that is here, by any member id that it says."""
+    instance_id = request.group_instance_id
+    if instance_id is None:
+        return image.members.get(member_id) or ConsumerMember(member_id)
+    if request.member_id:
+        return static_member_or_fenced(image, instance_id, member_id)
+    if existing is None:
+        return ConsumerMember(member_id)
+    return change.take_over(existing, member_id)
+
+
+def _updated(
+    member: ConsumerMember,
+    request: JoinGroupRequest,
+    protocols: tuple[Protocol, ...],
+    subscription: Subscription,
+    caller: Caller,
+) -> ConsumerMember:
+    """The member with what it says; the very same one where that is nothing new."""
+    updated = replace(
+        member,
+        instance_id=request.group_instance_id or member.instance_id,
+        rack_id=subscription.rack or member.rack_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        topic_names=frozenset(subscription.topics),
+        topic_regex="",
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        classic=ClassicSide(request.session_timeout_ms, protocols),
+    )
+    return member if updated == member else updated
+
+
+def _joined(member: ConsumerMember) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        member_id=member.member_id,
+        generation_id=member.member_epoch,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=_side(member).protocols[0].name,
+    )
+
+
+def sync(
+    group: ConsumerGroup, request: SyncGroupRequest, instant: Instant
+) -> Outcome[SyncGroupResponse]:
+    """Tell a member what it may take. What it has to give up, it sees by what is missing.
+
+    Raises:
+        BrokerError: 22, 23, 25, 82, or 27 where it has to join again.
+    """
+    member = _classic_member(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    protocol = _side(member).protocols[0]
+    for said, known in (
+        (request.protocol_type, PROTOCOL_TYPE),
+        (request.protocol_name, protocol.name),
+    ):
+        if said is not None and said != known:
+            raise InconsistentGroupProtocol(f"{said} is not what the member joined with: {known}")
+    # A member that still has to give partitions up joins again by itself when it has.
+    if (
+        group.image.epoch > member.member_epoch
+        and member.state is not MemberState.UNREVOKED_PARTITIONS
+    ):
+        group.timers.start_join(member, instant)
+        raise RebalanceInProgress(
+            f"A new rebalance is triggered in group {group.group_id} and member "
+            f"{member.member_id} should rejoin to catch up."
+        )
+    group.timers.cancel(member.member_id, "sync")
+    group.timers.start_session(member, instant)
+    return Outcome(
+        response=SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=assigned_bytes(member.assigned, group.context.topics, protocol.metadata),
+        )
+    )
+
+
+def heartbeat(
+    group: ConsumerGroup, request: HeartbeatRequest, instant: Instant
+) -> Outcome[HeartbeatResponse]:
+    """A member is alive; it is told to join again when there is something to give up or to take.
+
+    Raises:
+        BrokerError: 22, 25, 82.
+    """
+    member = _classic_member(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    group.timers.start_session(member, instant)
+    if (
+        member.member_epoch < group.image.epoch
+        or member.state is MemberState.UNREVOKED_PARTITIONS
+        or (member.state is MemberState.UNRELEASED_PARTITIONS and _all_free(group.image, member))
+    ):
+        group.timers.start_join(member, instant)
+        return Outcome(response=HeartbeatResponse(error_code=RebalanceInProgress.code))
+    return Outcome(response=HeartbeatResponse(error_code=0))
+
+
+def _all_free(image: GroupImage, member: ConsumerMember) -> bool:
+    """Whether nobody has any more what the member waits for."""
+    return all(
+        image.owner_of(topic_id, number) in (None, member.member_id)
+        for topic_id, numbers in image.target(member.member_id).items()
+        for number in numbers - member.assigned.get(topic_id, frozenset())
+    )
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> ConsumerMember:
+    member = named_member(group.image, instance_id, member_id)
+    if member.classic is None:
+        raise UnknownMemberId(f"Member {member_id} does not use the classic protocol.")
+    if member.member_epoch != generation:
+        raise IllegalGeneration(
+            f"The request generation id {generation} is not equal to the member epoch "
+            f"{member.member_epoch} of member {member_id}."
+        )
+    return member
+
+
+def _side(member: ConsumerMember) -> ClassicSide:
+    assert member.classic is not None
+    return member.classic

@@ -1,0 +1,398 @@
+"""A group of the consumer protocol (KIP-848), as the shard sees it.
+
+Ties its image to the steps of heartbeats, leaves and fencing. Durable state is the image's, and
+changes by `replay` alone. Requests of members of the classic protocol are `consumer_classic`'s.
+
+Source: Kafka ``ConsumerGroup.java``, ``GroupMetadataManager.java`` (4.2).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from aiokq.broker.coordinator.group.consumer.describe import describe_group
+from aiokq.broker.coordinator.group.consumer.heartbeat import Heartbeat
+from aiokq.broker.coordinator.group.consumer.image import GroupImage
+from aiokq.broker.coordinator.group.consumer.member import (
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    MemberState,
+)
+from aiokq.broker.coordinator.group.consumer.member_change import MemberChange
+from aiokq.broker.coordinator.group.consumer.member_timers import MemberTimers
+from aiokq.broker.coordinator.group.consumer.records import group_tombstones
+from aiokq.broker.coordinator.group.consumer.removal import (
+    named_member,
+    records_of_leaving,
+    records_of_removal,
+    removed_member,
+)
+from aiokq.broker.coordinator.group.group import Caller, GroupType
+from aiokq.broker.coordinator.group.migration import downgrade, may_downgrade, resume
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.core.errors import (
+    BrokerError,
+    GroupNotEmpty,
+    IllegalGeneration,
+    StaleMemberEpoch,
+    UnsupportedVersion,
+)
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from aiokq.wire.leave_group import LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiokq.assign.server_model import Partitions
+    from aiokq.broker.coordinator.group.consumer.context import ConsumerContext
+    from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
+    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.core.errors import KafkaError
+    from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
+    from aiokq.wire.leave_group import LeaveGroupRequest
+
+__all__ = ["ConsumerGroup"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+R = TypeVar("R")
+
+COMMIT_SINCE = 9
+"""First version of OffsetCommit that carries a member epoch."""
+
+
+class ConsumerGroup:
+    """One group; implements `Group`.
+
+    Attributes:
+        image: the durable state, to be read only.
+        context: what it shares with other groups.
+        timers: of its members.
+    """
+
+    def __init__(self, group_id: str, context: ConsumerContext) -> None:
+        self.context = context
+        self.image = GroupImage(group_id)
+        self.timers = MemberTimers(group_id, context, self._fence)
+        self._seen = -1
+        """The version of the topics that the group's state, as it is in the log, accounts for."""
+
+    # What it is
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return self.image.group_id
+
+    @property
+    def type(self) -> GroupType:
+        """The consumer protocol."""
+        return GroupType.CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        """All members are consumers."""
+        return "consumer"
+
+    @property
+    def state_name(self) -> str:
+        """`Empty`, `Assigning`, `Reconciling` or `Stable`."""
+        return self.image.state_name
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members; static members that are away are members."""
+        return not self.image.members
+
+    @property
+    def members_count(self) -> int:
+        """How many members it has, static ones that are away too."""
+        return len(self.image.members)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its tombstone was replayed."""
+        return self.image.is_gone
+
+    def describe(self) -> ConsumerGroupDescribedGroup:
+        """The group as ConsumerGroupDescribe shows it."""
+        return describe_group(self.image, self.context.topics, self.context.assignors)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member wants this topic."""
+        return topic in self.image.topic_names
+
+    # Members
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        """Take a heartbeat that `check_heartbeat` let through: a join, a sign of life or a leave.
+
+        Raises:
+            BrokerError: 25, 81, 82, 110, 111, 128; the member has to act on it.
+        """
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(request, instant)
+        beat = Heartbeat(self.image, self.context, request, caller, self.begin_change(instant))
+        response = beat.run()
+        self.timers.start_session(beat.change.member, instant)
+        return self.take(beat.change, response, instant)
+
+    def begin_change(self, instant: Instant) -> MemberChange:
+        """The change of a member, by what is known of topics now."""
+        version = self.context.topics.version
+        return MemberChange(
+            self.image,
+            self.context,
+            instant.timestamp_ms,
+            topics_version=version,
+            topics_changed=version != self._seen,
+        )
+
+    def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
+        """What a change comes to, with the timers that follow from it once it is in the log."""
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                self._seen = change.topics_version
+                self._moved(change, instant)
+
+        if not change.records:
+            self._seen = change.topics_version
+            return Outcome(response=response)
+        return Outcome(change.records, response, written=written)
+
+    def _moved(self, change: MemberChange, instant: Instant) -> None:
+        member = change.member
+        if change.replaced is not None and change.replaced != member.member_id:
+            self.timers.cancel(change.replaced)
+        if member.classic is not None:
+            return  # it is told to join when it has something to give up
+        self.timers.cancel(member.member_id, "join", "sync")
+        if change.reconciled:
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._start_revocation(member, instant)
+            else:
+                self.timers.cancel(member.member_id, "revocation")
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, instant: Instant
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        member = named_member(self.image, request.instance_id, request.member_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            logger.info("static member leaves: group=%s member=%s", self.group_id, member.member_id)
+            return Outcome(records_of_leaving(self.image, member), response)
+        logger.info("member leaves: group=%s member=%s", self.group_id, member.member_id)
+        return self._without([member], response, instant)
+
+    def remove(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
+        """Let members go that a LeaveGroup names: a classic member's, or an admin's."""
+        gone: dict[str, ConsumerMember] = {}
+        answers = []
+        for one in request.members:
+            code = 0
+            try:
+                member = removed_member(self.image, one.group_instance_id, one.member_id)
+            except BrokerError as error:
+                code = error.code
+            else:
+                gone[member.member_id] = member
+                logger.info(
+                    "member removed: group=%s member=%s reason=%r",
+                    self.group_id,
+                    member.member_id,
+                    one.reason or "",
+                )
+            answers.append(
+                MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=code,
+                )
+            )
+        response = LeaveGroupResponse(members=answers)
+        if not gone:
+            return Outcome(response=response)
+        return self._without(list(gone.values()), response, instant)
+
+    def _without(
+        self, members: Sequence[ConsumerMember], response: R | None, instant: Instant
+    ) -> Outcome[R]:
+        """Members are removed. Their timers go with them: not before, for the log may refuse.
+
+        Where only members of the classic protocol are left, the group becomes a classic one.
+        """
+        gone = {member.member_id for member in members}
+        left = [one for one in self.image.members.values() if one.member_id not in gone]
+        if may_downgrade(self.group_id, left, self.context.settings):
+            reason = "the last member of the consumer protocol left"
+            targets = {one.member_id: self.image.target(one.member_id) for one in left}
+            outcome = self.downgrade(left, targets, response, reason, instant)
+            if outcome is not None:
+                return outcome
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                for member_id in gone:
+                    self.timers.cancel(member_id)
+
+        records = records_of_removal(self.image, members, self.context.topics)
+        return Outcome(records, response, written=written)
+
+    def downgrade(
+        self,
+        members: Sequence[ConsumerMember],
+        targets: dict[str, Partitions],
+        response: R | None,
+        reason: str | None,
+        instant: Instant,
+        *,
+        change: MemberChange | None = None,
+    ) -> Outcome[R] | None:
+        """Become a classic group of these members; None if it cannot.
+
+        Args:
+            reason: why they have to join again; None if all stays as it is.
+            change: of the member whose coming back is the reason; its records come first.
+        """
+        replaced = None if change is None else change.replaced
+        found = downgrade(
+            self.image, members, targets, self.context.topics, instant.timestamp_ms, replaced
+        )
+        if found is None:
+            return None
+        timed = [*self.image.members]
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                for member_id in timed:
+                    self.timers.cancel(member_id)
+                assert self.context.classic_group is not None
+                resume(self.context.classic_group(self.group_id), found.roster, reason, instant)
+
+        before = [] if change is None else change.records
+        return Outcome([*before, *found.records], response, written=written)
+
+    # Timers
+
+    def _start_revocation(self, member: ConsumerMember, instant: Instant) -> None:
+        def current() -> int | None:
+            found = self.image.members.get(member.member_id)
+            return None if found is None else found.member_epoch
+
+        self.timers.start_revocation(member, current, instant)
+
+    def _fence(self, member_id: str, reason: str, instant: Instant) -> Outcome[None] | None:
+        member = self.image.members.get(member_id)
+        if member is None:
+            return None
+        logger.info("member fenced: group=%s member=%s reason=%s", self.group_id, member_id, reason)
+        return self._without([member], None, instant)
+
+    def loaded(self, instant: Instant) -> None:
+        """Start the sessions of all members: what was left of them is not in the log."""
+        for member in self.image.members.values():
+            self.timers.start_session(member, instant)
+            if (
+                member.state is MemberState.UNREVOKED_PARTITIONS
+                and member.classic is None
+                and not member.is_away
+            ):
+                self._start_revocation(member, instant)
+
+    def unloaded(self) -> None:
+        """Stop all timers."""
+        for member_id in self.image.members:
+            self.timers.cancel(member_id)
+
+    # Offsets
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        instant: Instant,
+        *,
+        transactional: bool = False,
+        version: int,
+    ) -> None:
+        """Refuse a commit of somebody who is no member, or at another epoch.
+
+        Without an epoch an empty group takes it: it comes from an admin client, or from a
+        consumer that has its partitions by hand.
+
+        Raises:
+            UnknownMemberId: there is no such member.
+            StaleMemberEpoch: the member has another epoch.
+            IllegalGeneration: the same, of a member of the classic protocol.
+            UnsupportedVersion: the version has no member epoch.
+        """
+        epoch = generation_or_epoch
+        if epoch < 0 and self.is_empty:
+            return
+        if transactional and epoch == -1 and not member_id and group_instance_id is None:
+            return
+        member = self.image.member(member_id)
+        if not transactional and member.classic is None and version < COMMIT_SINCE:
+            raise UnsupportedVersion(
+                "OffsetCommit version 9 or above must be used by members using the modern group "
+                "protocol"
+            )
+        _check_member_epoch(epoch, member)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Refuse a fetch of somebody who says to be a member and is not, or at another epoch.
+
+        Raises:
+            UnknownMemberId: there is no such member.
+            StaleMemberEpoch: the member has another epoch.
+            IllegalGeneration: the same, of a member of the classic protocol.
+        """
+        if member_id is None and member_epoch < 0:
+            return
+        _check_member_epoch(member_epoch, self.image.member(member_id or ""))
+
+    def offset_expiry_base(self) -> int | None:
+        """Offsets expire by their own commit timestamps, once no member wants the topic."""
+        return None
+
+    def validate_offset_delete(self) -> None:
+        """Offsets of topics that nobody subscribes to may be deleted at any time."""
+
+    # The end of the group
+
+    def validate_delete(self) -> None:
+        """Refuse while there are members.
+
+        Raises:
+            GroupNotEmpty: there are.
+        """
+        if not self.is_empty:
+            raise GroupNotEmpty
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """The records that remove the group."""
+        return group_tombstones(self.group_id, self.image.members, self.image.regexes)
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Take over one of the group's records, in the order of the log."""
+        self.image.replay(record)
+
+
+def _check_member_epoch(received: int, member: ConsumerMember) -> None:
+    if received == member.member_epoch:
+        return
+    expected = f"does not match the expected member epoch {member.member_epoch}."
+    if member.classic is not None:
+        raise IllegalGeneration(f"The received generation id {received} {expected}")
+    raise StaleMemberEpoch(f"The received member epoch {received} {expected}")

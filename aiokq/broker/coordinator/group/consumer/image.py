@@ -1,0 +1,246 @@
+"""The durable state of a consumer-protocol group: what replaying its records adds up to.
+
+Owns members, epochs, target assignments, resolved expressions and who owns each partition.
+Nothing changes it but `replay`; nothing here knows time.
+
+Source: Kafka ``ConsumerGroup.java``, ``ModernGroup.java``, and the ``replay`` methods of
+``GroupMetadataManager.java`` (4.2). Kafka notes the epoch at which a partition is owned; this
+notes the owner, which tells as much and needs no order between the records of two members.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from aiokq.assign.server_model import Partitions
+from aiokq.broker.coordinator.group.consumer.member import (
+    LEAVE_EPOCH,
+    NO_PARTITIONS,
+    ConsumerMember,
+    partitions_of,
+)
+from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.core.errors import UnknownMemberId
+from aiokq.wire.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+__all__ = ["GroupImage", "subscribed_names"]
+
+
+def subscribed_names(
+    members: Iterable[ConsumerMember], regexes: Mapping[str, ResolvedRegex]
+) -> frozenset[str]:
+    """All topics that these members subscribe to, by name or by a resolved expression."""
+    names: set[str] = set()
+    names.update(*{member.topic_names for member in members})
+    names.update(*(resolved.topics for resolved in regexes.values()))
+    return frozenset(names)
+
+
+class GroupImage:
+    """One group.
+
+    Attributes:
+        epoch: grows whenever the target assignment has to be computed again; 0 before the first.
+        assignment_epoch: the group epoch that `targets` was computed for.
+        metadata_hash: of the subscribed topics at the last look.
+        targets: what each member shall have.
+        regexes: the expressions that members subscribe to.
+        static_members: member ids by instance id.
+        has_partition_metadata: whether the log has a record of brokers before 4.1 to be removed.
+        is_gone: the group was deleted.
+    """
+
+    __slots__ = (
+        "_names",
+        "_owners",
+        "assignment_epoch",
+        "epoch",
+        "group_id",
+        "has_partition_metadata",
+        "is_gone",
+        "members",
+        "metadata_hash",
+        "regexes",
+        "static_members",
+        "targets",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.static_members: dict[str, str] = {}
+        self.has_partition_metadata = False
+        self.is_gone = False
+        self._owners: dict[uuid.UUID, dict[int, str]] = {}
+        self._names: frozenset[str] | None = None
+
+    # What is asked of it
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """The member of this id.
+
+        Raises:
+            UnknownMemberId: there is none.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member that has this instance id, away or not."""
+        if instance_id is None:
+            return None
+        return self.members.get(self.static_members.get(instance_id, ""))
+
+    def owner_of(self, topic_id: uuid.UUID, partition: int) -> str | None:
+        """The member that owns the partition, or has yet to give it up; None if it is free."""
+        owners = self._owners.get(topic_id)
+        return None if owners is None else owners.get(partition)
+
+    def target(self, member_id: str) -> Partitions:
+        """What the member shall have."""
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    @property
+    def topic_names(self) -> frozenset[str]:
+        """All topics that members subscribe to."""
+        if self._names is None:
+            self._names = subscribed_names(self.members.values(), self.regexes)
+        return self._names
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the group's state."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        members = list(self.members.values())  # in one step: metrics ask from another thread
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
+            return "Stable"
+        return "Reconciling"
+
+    # Replaying
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Take over one record; records of other kinds, and tombstones of nothing, are ignored."""
+        key, value = record
+        match key:
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+                self._replay_assignment(key.member_id, value)
+            case ConsumerGroupTargetAssignmentMemberKey():
+                assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+                if value is None:
+                    self.targets.pop(key.member_id, None)
+                else:
+                    self.targets[key.member_id] = partitions_of(value.topic_partitions)
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                assert value is None or isinstance(
+                    value, ConsumerGroupTargetAssignmentMetadataValue
+                )
+                self.assignment_epoch = -1 if value is None else value.assignment_epoch
+            case ConsumerGroupMemberMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
+                self._replay_member(key.member_id, value)
+            case ConsumerGroupMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupMetadataValue)
+                if value is None:
+                    self.is_gone = True
+                else:
+                    self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            case ConsumerGroupRegularExpressionKey():
+                assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
+                self._replay_regex(key.regular_expression, value)
+            case ConsumerGroupPartitionMetadataKey():
+                self.has_partition_metadata = value is not None
+            case _:
+                pass
+
+    def _replay_member(
+        self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        old = self.members.get(member_id)
+        self._names = None
+        if value is None:
+            if old is not None:
+                self._release(old)
+                self._forget_instance(old)
+                del self.members[member_id]
+            return
+        member = (old or ConsumerMember(member_id)).with_metadata(value)
+        if old is not None and old.instance_id != member.instance_id:
+            self._forget_instance(old)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+        self.members[member_id] = member
+
+    def _replay_assignment(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        old = self.members.get(member_id)
+        if value is None:
+            # The tombstone of the member itself follows; until then it owns nothing.
+            if old is not None:
+                self._release(old)
+                self.members[member_id] = replace(
+                    old,
+                    member_epoch=LEAVE_EPOCH,
+                    previous_member_epoch=LEAVE_EPOCH,
+                    assigned=NO_PARTITIONS,
+                    pending_revocation=NO_PARTITIONS,
+                )
+            return
+        member = (old or ConsumerMember(member_id)).with_assignment(value)
+        if old is not None:
+            self._release(old)
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member_id))
+        self.members[member_id] = member
+
+    def _replay_regex(self, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        self._names = None
+        if value is None:
+            self.regexes.pop(regex, None)
+        else:
+            self.regexes[regex] = ResolvedRegex(frozenset(value.topics), value.timestamp)
+
+    def _release(self, member: ConsumerMember) -> None:
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                owners = self._owners.get(topic_id, {})
+                for number in numbers:
+                    # Somebody else owns it where a log's compaction took records in between.
+                    if owners.get(number) == member.member_id:
+                        del owners[number]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        instance_id = member.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            del self.static_members[instance_id]

@@ -1,0 +1,144 @@
+"""One step of a member towards its target assignment: revoke first, then take what is released.
+
+Owns the rules of who may have a partition when; a pure function from a member to the member.
+
+Source: Kafka ``CurrentAssignmentBuilder.java`` (4.2), KIP-848 "Reconciliation of the group".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from aiokq.assign.server_model import Partitions
+from aiokq.broker.coordinator.group.consumer.member import ConsumerMember, MemberState
+from aiokq.core.errors import FencedMemberEpoch
+
+__all__ = ["OwnerOf", "Target", "reconcile"]
+
+OwnerOf: TypeAlias = Callable[[uuid.UUID, int], str | None]
+"""The member that owns a partition, or has to give it up and has not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a member shall have, and the group epoch that this was computed for."""
+
+    epoch: int
+    partitions: Partitions
+
+
+def reconcile(
+    member: ConsumerMember,
+    target: Target,
+    *,
+    wanted: Set[uuid.UUID],
+    owner_of: OwnerOf,
+    owned: Partitions | None,
+    subscription_changed: bool,
+) -> ConsumerMember:
+    """The member as it is from now on; the very same one where nothing changes.
+
+    Args:
+        wanted: the topics that it subscribes to now. It is given none but these, even while the
+            target assignment is older than its subscription.
+        owned: the partitions that it says it has; None if this request does not say.
+        subscription_changed: by this request.
+
+    Raises:
+        FencedMemberEpoch: its state comes from a newer version; it has to start afresh.
+    """
+    if member.is_reconciled_to(target.epoch) or (
+        # It has not given up yet what it was told to. Meanwhile there may be more to give up.
+        member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.pending_revocation)
+    ):
+        return _without_unwanted(member, wanted, owned) if subscription_changed else member
+    if member.state is MemberState.UNKNOWN:
+        if owned is None or owned:
+            raise FencedMemberEpoch(
+                "The consumer group member is in a unknown state. The member must abandon all its "
+                "partitions and rejoin."
+            )
+        return _next_step(member, target.epoch, target, wanted, owner_of, owned)
+    return _next_step(member, member.member_epoch, target, wanted, owner_of, owned)
+
+
+def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
+    """Whether the member still has any of these, or leaves it open."""
+    if owned is None:
+        return True
+    return any(
+        not owned[topic_id].isdisjoint(revoked[topic_id]) for topic_id in owned.keys() & revoked
+    )
+
+
+def _without_unwanted(
+    member: ConsumerMember, wanted: Set[uuid.UUID], owned: Partitions | None
+) -> ConsumerMember:
+    """Have it give up the topics that it does not subscribe to any more, at its epoch."""
+    dropped = {
+        topic_id: partitions
+        for topic_id, partitions in member.assigned.items()
+        if topic_id not in wanted
+    }
+    if not dropped:
+        return member
+    assigned = {
+        topic_id: partitions
+        for topic_id, partitions in member.assigned.items()
+        if topic_id in wanted
+    }
+    pending = dict(member.pending_revocation)
+    for topic_id, partitions in dropped.items():
+        pending[topic_id] = pending.get(topic_id, frozenset()) | partitions
+    if _owns(owned, pending):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=assigned,
+            pending_revocation=pending,
+        )
+    return replace(member, assigned=assigned)
+
+
+def _next_step(
+    member: ConsumerMember,
+    epoch: int,
+    target: Target,
+    wanted: Set[uuid.UUID],
+    owner_of: OwnerOf,
+    owned: Partitions | None,
+) -> ConsumerMember:
+    kept: dict[uuid.UUID, frozenset[int]] = {}
+    revoked: dict[uuid.UUID, frozenset[int]] = {}
+    added: dict[uuid.UUID, frozenset[int]] = {}
+    unreleased = False
+    for topic_id in target.partitions.keys() | member.assigned.keys():
+        goal = target.partitions.get(topic_id, frozenset()) if topic_id in wanted else frozenset()
+        current = member.assigned.get(topic_id, frozenset())
+        if current and goal >= current:
+            kept[topic_id] = current
+        else:
+            if common := current & goal:
+                kept[topic_id] = common
+            if gone := current - goal:
+                revoked[topic_id] = gone
+        if missing := goal - current:
+            # What the member itself had to give up, and now may keep, nobody else has.
+            free = frozenset(
+                number
+                for number in missing
+                if owner_of(topic_id, number) in (None, member.member_id)
+            )
+            unreleased |= len(free) < len(missing)
+            if free:
+                added[topic_id] = free
+    if revoked and _owns(owned, revoked):
+        # Its epoch stays until it has given these up; only then does it get anything new.
+        return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+    for topic_id, partitions in added.items():
+        kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
+    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+    return member.moved_to(target.epoch, state, kept)

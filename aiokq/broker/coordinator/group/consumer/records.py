@@ -1,0 +1,206 @@
+"""The records a consumer-protocol group is made of. Owns how they are filled, not what they mean.
+
+Lists are sorted, so that equal groups have equal bytes.
+
+Source: Kafka ``GroupCoordinatorRecordHelpers.java`` (4.2).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+
+from aiokq.assign.server_model import Partitions
+from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember
+from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.wire.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentTopicPartitions,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberTopicPartition,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+__all__ = [
+    "assignment_epoch_record",
+    "current_assignment_record",
+    "epoch_record",
+    "group_tombstones",
+    "member_record",
+    "member_tombstones",
+    "partition_metadata_tombstone",
+    "regex_record",
+    "regex_tombstone",
+    "sorted_partitions",
+    "target_record",
+]
+
+
+def sorted_partitions(partitions: Partitions) -> Iterator[tuple[uuid.UUID, list[int]]]:
+    """Topics and their partitions in order; topics without any are left out."""
+    for topic_id in sorted(partitions):
+        if numbers := partitions[topic_id]:
+            yield topic_id, sorted(numbers)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """The group has this epoch, and the topics it subscribes to had this hash."""
+    return CoordinatorRecord(
+        ConsumerGroupMetadataKey(group_id=group_id),
+        ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
+    )
+
+
+def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """Who the member is and what it wants."""
+    return CoordinatorRecord(
+        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        ConsumerGroupMemberMetadataValue(
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topic_names),
+            subscribed_topic_regex=member.topic_regex,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=member.server_assignor,
+            classic_member_metadata=None if member.classic is None else _classic(member.classic),
+        ),
+    )
+
+
+def _classic(side: ClassicSide) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=side.session_timeout_ms,
+        supported_protocols=[
+            ClassicProtocol(name=one.name, metadata=one.metadata) for one in side.protocols
+        ],
+    )
+
+
+def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """The epoch the member is at, and its partitions."""
+    return CoordinatorRecord(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=member.member_epoch,
+            previous_member_epoch=member.previous_member_epoch,
+            state=member.state,
+            assigned_partitions=_current(member.assigned),
+            partitions_pending_revocation=_current(member.pending_revocation),
+        ),
+    )
+
+
+def _current(
+    partitions: Partitions,
+) -> list[ConsumerGroupCurrentMemberAssignmentTopicPartitions]:
+    return [
+        ConsumerGroupCurrentMemberAssignmentTopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in sorted_partitions(partitions)
+    ]
+
+
+def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
+    """What the member shall have."""
+    return CoordinatorRecord(
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=[
+                ConsumerGroupTargetAssignmentMemberTopicPartition(
+                    topic_id=topic_id, partitions=numbers
+                )
+                for topic_id, numbers in sorted_partitions(partitions)
+            ]
+        ),
+    )
+
+
+def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
+    """The target assignment is the one of this group epoch."""
+    return CoordinatorRecord(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+    )
+
+
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
+    """The expression matched these topics."""
+    return CoordinatorRecord(
+        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
+        ConsumerGroupRegularExpressionValue(
+            topics=sorted(resolved.topics), version=0, timestamp=resolved.timestamp_ms
+        ),
+    )
+
+
+def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
+    """Nobody subscribes to the expression any more."""
+    return CoordinatorRecord(
+        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
+    )
+
+
+def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
+    """Removes what brokers before 4.1 wrote, which the hash in the epoch's record replaces."""
+    return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """The member is gone: first what it has, then what it shall have, then the member."""
+    return [
+        CoordinatorRecord(
+            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
+        ),
+        CoordinatorRecord(
+            ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None
+        ),
+        CoordinatorRecord(
+            ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None
+        ),
+    ]
+
+
+def group_tombstones(
+    group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
+) -> list[CoordinatorRecord]:
+    """The group is gone, with all that it is made of; its epoch's record goes last."""
+    members = sorted(member_ids)
+    records = [
+        CoordinatorRecord(
+            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
+    records += [
+        CoordinatorRecord(
+            ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
+    records.append(
+        CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    )
+    records += [
+        CoordinatorRecord(
+            ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None
+        )
+        for member_id in members
+    ]
+    records += [regex_tombstone(group_id, regex) for regex in sorted(regexes)]
+    records.append(partition_metadata_tombstone(group_id))
+    records.append(CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), None))
+    return records

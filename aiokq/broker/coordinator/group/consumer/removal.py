@@ -1,0 +1,102 @@
+"""How members go: by themselves, for a while, or because they are fenced. Owns no state.
+
+Source: Kafka ``GroupMetadataManager.consumerGroupLeave``, ``consumerGroupFenceMembers``,
+``classicGroupLeaveToConsumerGroup`` (4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from aiokq.broker.coordinator.group.consumer.image import GroupImage, subscribed_names
+from aiokq.broker.coordinator.group.consumer.member import (
+    NO_PARTITIONS,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+)
+from aiokq.broker.coordinator.group.consumer.records import (
+    current_assignment_record,
+    epoch_record,
+    member_tombstones,
+    regex_tombstone,
+)
+from aiokq.broker.coordinator.group.consumer.subscribed_topics import metadata_hash
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.group.topic_view import TopicView
+from aiokq.core.errors import FencedInstanceId, UnknownMemberId
+
+__all__ = [
+    "named_member",
+    "records_of_leaving",
+    "records_of_removal",
+    "removed_member",
+    "static_member_or_fenced",
+]
+
+
+def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str) -> ConsumerMember:
+    """The static member, if it still is the one of this member id.
+
+    Raises:
+        UnknownMemberId: nobody has the instance id.
+        FencedInstanceId: another member has it.
+    """
+    member = image.static_member(instance_id)
+    if member is None:
+        raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise FencedInstanceId(
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{member.member_id}."
+        )
+    return member
+
+
+def named_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
+    """The member that a request names.
+
+    Raises:
+        UnknownMemberId: there is no such member.
+        FencedInstanceId: another member has the instance id.
+    """
+    if instance_id is None:
+        return image.member(member_id)
+    return static_member_or_fenced(image, instance_id, member_id)
+
+
+def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
+    """Who it is that a LeaveGroup removes: an admin may name a static member by instance id alone.
+
+    Raises:
+        UnknownMemberId: there is no such member.
+        FencedInstanceId: another member has the instance id.
+    """
+    if instance_id is not None and not member_id:
+        present = image.static_member(instance_id)
+        member_id = "" if present is None else present.member_id
+    return named_member(image, instance_id, member_id)
+
+
+def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
+    """The static member is away: it keeps what it has, until it is back or its session ends."""
+    away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
+    return [current_assignment_record(image.group_id, away)]
+
+
+def records_of_removal(
+    image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
+) -> list[CoordinatorRecord]:
+    """These members are gone, what they had is free, and the group has a new epoch."""
+    group_id = image.group_id
+    gone = {member.member_id for member in members}
+    records: list[CoordinatorRecord] = []
+    for member in members:
+        records += member_tombstones(group_id, member.member_id)
+    others = [other for other in image.members.values() if other.member_id not in gone]
+    wanted = {other.topic_regex for other in others}
+    regexes = {regex: found for regex, found in image.regexes.items() if regex in wanted}
+    records += [regex_tombstone(group_id, regex) for regex in image.regexes if regex not in wanted]
+    names = subscribed_names(others, regexes)
+    records.append(epoch_record(group_id, image.epoch + 1, metadata_hash(names, topics)))
+    return records

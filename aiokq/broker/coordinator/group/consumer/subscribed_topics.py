@@ -1,0 +1,73 @@
+"""What a consumer-protocol group sees of topics: ids of what it subscribes to, and their hash.
+
+Owns no state. Names that no topic has are left out everywhere, until there is one.
+
+Source: Kafka ``TopicIds.java``, ``Utils.computeGroupHash`` (KIP-1101).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping
+
+from aiokq.assign.server_model import TopicSpec
+from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
+from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
+from aiokq.broker.coordinator.group.topic_view import TopicView
+
+__all__ = ["Subscriptions", "metadata_hash"]
+
+
+class Subscriptions:
+    """Topics by id for one look at one group; members with equal subscriptions share the answer.
+
+    Attributes:
+        topics: all that were asked for so far.
+    """
+
+    def __init__(self, view: TopicView, regexes: Mapping[str, ResolvedRegex]) -> None:
+        self._view = view
+        self._regexes = regexes
+        self._known: dict[tuple[frozenset[str], str], frozenset[uuid.UUID]] = {}
+        self.topics: dict[uuid.UUID, TopicSpec] = {}
+
+    def of(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
+        """The ids of the existing topics that the member subscribes to, by name or expression."""
+        key = member.topic_names, member.topic_regex
+        ids = self._known.get(key)
+        if ids is None:
+            names = member.topic_names
+            resolved = self._regexes.get(member.topic_regex)
+            if resolved is not None:
+                names = names | resolved.topics
+            ids = self._known[key] = frozenset(self._ids(names))
+        return ids
+
+    def _ids(self, names: Iterable[str]) -> Iterable[uuid.UUID]:
+        for name in names:
+            topic = self._view.topic(name)
+            if topic is not None:
+                if topic.topic_id not in self.topics:
+                    self.topics[topic.topic_id] = TopicSpec(
+                        topic.name, topic.partitions, topic.racks
+                    )
+                yield topic.topic_id
+
+
+def metadata_hash(names: Iterable[str], view: TopicView) -> int:
+    """A signed 64-bit hash of id, name, partitions and racks of the topics there are.
+
+    Kafka uses XXH3 for it; the field is opaque: whoever reads a foreign hash computes the target
+    assignment once more.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    seen = False
+    for name in sorted(names):
+        topic = view.topic(name)
+        if topic is not None:
+            seen = True
+            digest.update(topic.topic_id.bytes)
+            racks = sorted((number, sorted(names)) for number, names in topic.racks.items())
+            digest.update(repr((topic.name, topic.partitions, racks)).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True) if seen else 0

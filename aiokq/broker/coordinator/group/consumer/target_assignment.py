@@ -1,0 +1,62 @@
+"""The target assignment of a group: the assignor asked, and the records of what it changed.
+
+Owns no state.
+
+Source: Kafka ``TargetAssignmentBuilder.java``, ``ConsumerGroup.computePreferredServerAssignor``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from aiokq.assign.server_model import GroupSpec, Partitions, ServerAssignor, ServerMember
+from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
+from aiokq.broker.coordinator.group.consumer.records import assignment_epoch_record, target_record
+from aiokq.broker.coordinator.group.consumer.subscribed_topics import Subscriptions
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+
+__all__ = ["preferred_assignor", "target_assignment"]
+
+
+def preferred_assignor(members: Iterable[ConsumerMember], assignors: Mapping[str, object]) -> str:
+    """The assignor that most members ask for; of several, and if nobody asks, the first there is.
+
+    One that a member asked another broker for and this one does not have is no candidate.
+    """
+    votes = Counter(member.server_assignor for member in members)
+    return max(assignors, key=lambda name: votes[name])
+
+
+def target_assignment(
+    group_id: str,
+    epoch: int,
+    members: Mapping[str, ConsumerMember],
+    targets: Mapping[str, Partitions],
+    subscriptions: Subscriptions,
+    assignor: ServerAssignor,
+) -> tuple[dict[str, Partitions], list[CoordinatorRecord]]:
+    """The new target of each member, and the records of those that differ and of the epoch.
+
+    Args:
+        epoch: the group epoch that it is for.
+        members: as they are from now on.
+        targets: what members shall have so far; one without an entry gets a record in any case.
+    """
+    specs = {
+        member_id: ServerMember(
+            topics=subscriptions.of(member),
+            assigned=targets.get(member_id, {}),
+            rack=member.rack_id,
+            instance_id=member.instance_id,
+        )
+        for member_id, member in members.items()
+    }
+    result: dict[str, Partitions] = dict(assignor.assign(GroupSpec(specs, subscriptions.topics)))
+    records = [
+        target_record(group_id, member_id, partitions)
+        for member_id, partitions in sorted(result.items())
+        if targets.get(member_id) != partitions
+    ]
+    records.append(assignment_epoch_record(group_id, epoch))
+    return result, records

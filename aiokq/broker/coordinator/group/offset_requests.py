@@ -1,0 +1,186 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
+
+Owns what these requests mean for a group that allows them; topics that do not exist are refused by
+the handlers, before.
+
+Source: Kafka ``OffsetMetadataManager.java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.coordinator.group.committed_offsets import NEVER, CommittedOffset, offset_record
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.core.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge, UnstableOffsetCommit
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aiokq.wire.offset_delete import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from aiokq.wire.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    import uuid
+
+    from aiokq.broker.coordinator.group.committed_offsets import OffsetStore
+    from aiokq.broker.coordinator.group.group import Group
+    from aiokq.broker.coordinator.group.topic_view import TopicView
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.wire.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
+    from aiokq.wire.offset_delete import OffsetDeleteRequest
+    from aiokq.wire.offset_fetch import OffsetFetchRequestGroup
+
+__all__ = ["commit", "delete", "fetch"]
+
+NO_OFFSET: Final = -1
+LONG_MAX: Final = 2**63 - 1
+
+
+def commit(
+    request: OffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
+) -> Outcome[OffsetCommitResponse]:
+    """Write the offsets; one whose metadata is too long is refused, the others are not."""
+    retention_ms = request.retention_time_ms
+    expires_ms = NEVER
+    if retention_ms != -1:
+        expires_ms = min(instant.timestamp_ms + retention_ms, LONG_MAX)
+    response = OffsetCommitResponse()
+    records = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = 0
+            if len(metadata) > metadata_max_bytes:
+                code = OffsetMetadataTooLarge.code
+            else:
+                committed = _committed(partition, topic.topic_id, instant, expires_ms)
+                records.append(
+                    offset_record(
+                        request.group_id, topic.name, partition.partition_index, committed
+                    )
+                )
+            answers.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
+    return Outcome(records, response)
+
+
+def _committed(
+    partition: OffsetCommitRequestPartition,
+    topic_id: uuid.UUID,
+    instant: Instant,
+    expires_ms: int,
+) -> CommittedOffset:
+    return CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        instant.timestamp_ms,
+        expires_ms,
+        # the version of the record that has an expiry has no topic id
+        topic_id if expires_ms == NEVER else ZERO_UUID,
+        record_offset=NO_OFFSET,
+    )
+
+
+def fetch(
+    store: OffsetStore,
+    topics: TopicView,
+    request: OffsetFetchRequestGroup,
+    *,
+    exists: bool,
+    require_stable: bool,
+) -> OffsetFetchResponseGroup:
+    """A group's offsets, those asked for or all; -1 where there is none.
+
+    Args:
+        exists: whether there is such a group; one that is not there has no offsets.
+        require_stable: refuse offsets that an open transaction may change (88).
+    """
+    group_id = request.group_id
+    answers = []
+    if request.topics is not None:
+        asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
+    else:
+        asked = [
+            (name, _id_of(topics, name), list(offsets))
+            for name, offsets in store.topics_of(group_id)
+        ]
+    for name, topic_id, indexes in asked:
+        partitions = []
+        for index in indexes:
+            unstable = require_stable and store.is_unstable(group_id, name, index)
+            offset = store.get(group_id, name, index) if exists and not unstable else None
+            if offset is not None and not offset.is_of(topic_id):
+                offset = None  # of a topic that had this name before
+            if offset is not None or request.topics is not None or unstable:
+                partitions.append(_fetched(index, offset, unstable))
+        if partitions or request.topics is not None:
+            answers.append(
+                OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+            )
+    return OffsetFetchResponseGroup(group_id=group_id, topics=answers)
+
+
+def _id_of(topics: TopicView, name: str) -> uuid.UUID:
+    topic = topics.topic(name)
+    return ZERO_UUID if topic is None else topic.topic_id
+
+
+def _fetched(
+    index: int, offset: CommittedOffset | None, unstable: bool
+) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=NO_OFFSET,
+            metadata="",
+            error_code=UnstableOffsetCommit.code if unstable else 0,
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def delete(
+    store: OffsetStore, group: Group, request: OffsetDeleteRequest
+) -> Outcome[OffsetDeleteResponse]:
+    """Remove a group's offsets in topics that no member is subscribed to (86).
+
+    Raises:
+        GroupNotEmpty, GroupIdNotFound: the group does not allow it.
+    """
+    group.validate_offset_delete()
+    response = OffsetDeleteResponse()
+    records = []
+    for topic in request.topics:
+        code = GroupSubscribedToTopic.code if group.is_subscribed_to(topic.name) else 0
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            tombstone = None if code else store.tombstone(request.group_id, topic.name, index)
+            if tombstone is not None:
+                records.append(tombstone)
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    return Outcome(records, response)

@@ -1,0 +1,262 @@
+"""A shard with one consumer-protocol group: topics from a dictionary, a log of bytes, a clock."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from aiokq.broker.coordinator.group.consumer.context import ConsumerContext
+from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
+from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_heartbeat
+from aiokq.broker.coordinator.group.consumer.regex import RegexCompiler
+from aiokq.broker.coordinator.group.group import Caller
+from aiokq.broker.coordinator.group.record_types import CoordinatorRecord, decode_record
+from aiokq.broker.coordinator.group.topic_view import ViewedTopic
+from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.timers import Instant, Timers
+from aiokq.broker.settings import broker_settings
+from aiokq.core.errors import GroupIdNotFound, InvalidRegularExpression
+from aiokq.wire.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+
+R = TypeVar("R")
+
+Names = Mapping[str, Iterable[int]]
+"""Partitions by topic name."""
+
+
+class Topics:
+    """A `TopicView` that tests change."""
+
+    def __init__(self, **partitions: int) -> None:
+        self._topics: dict[str, ViewedTopic] = {}
+        self._random = random.Random(7)
+        self.version = 0
+        for name, count in partitions.items():
+            self.create(name, count)
+
+    def create(self, name: str, partitions: int) -> uuid.UUID:
+        """A new topic, or a new incarnation of one that was deleted."""
+        topic_id = uuid.UUID(bytes=self._random.randbytes(16))
+        self._topics[name] = ViewedTopic(name, topic_id, partitions)
+        self.version += 1
+        return topic_id
+
+    def grow(self, name: str, partitions: int) -> None:
+        self._topics[name] = self._topics[name]._replace(partitions=partitions)
+        self.version += 1
+
+    def delete(self, name: str) -> None:
+        del self._topics[name]
+        self.version += 1
+
+    def topic(self, name: str) -> ViewedTopic | None:
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
+        return next((found for found in self._topics.values() if found.topic_id == topic_id), None)
+
+    def names(self) -> Iterable[str]:
+        return list(self._topics)
+
+    def id(self, name: str) -> uuid.UUID:
+        return self._topics[name].topic_id
+
+
+def compile_python(regex: str):
+    """Python's engine in the place of RE2, which need not be installed where tests run."""
+    try:
+        return re.compile(regex).fullmatch
+    except re.error as error:
+        raise InvalidRegularExpression(
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+        ) from None
+
+
+class World:
+    """One group `g`, its log, and the time."""
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        compile_regex: RegexCompiler = compile_python,
+        **topics: int,
+    ) -> None:
+        self.topics = Topics(**topics)
+        self.settings = broker_settings(settings)
+        self.now = 100.0
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self._compile_regex = compile_regex
+        self.written: list[CoordinatorRecord] = []
+        """The records of the last call."""
+        self.reload()
+
+    @property
+    def instant(self) -> Instant:
+        return Instant(self.now, 1_700_000_000_000 + int(self.now * 1000))
+
+    def reload(self, *, compacted: bool = False) -> None:
+        """Another node takes over: a new group from the log's bytes."""
+        self.timers = Timers()
+        self.context = ConsumerContext(
+            self.settings,
+            self.timers,
+            self.topics,
+            random.Random(3),
+            compile_regex=self._compile_regex,
+        )
+        self.group = ConsumerGroup("g", self.context)
+        if compacted:
+            last = {key: position for position, (key, _) in enumerate(self.log)}
+            self.log = [
+                (key, value)
+                for position, (key, value) in enumerate(self.log)
+                if last[key] == position and value is not None
+            ]
+        for key, value in self.log:
+            record = decode_record(key, value)
+            assert record is not None
+            self.group.replay(record)
+        self.group.loaded(self.instant)
+
+    def take(self, outcome: Outcome[R]) -> None:
+        """What the runtime does with an outcome."""
+        self.write(outcome.records)
+        if outcome.written is not None:
+            outcome.written(None)
+
+    def write(self, records: list[CoordinatorRecord]) -> None:
+        """Records, through their bytes, into the log and the group."""
+        self.written = records
+        for record in records:
+            key, value = record.encode()
+            self.log.append((key, value))
+            decoded = decode_record(key, value)
+            assert decoded == record
+            self.group.replay(decoded)
+
+    def send(
+        self, request: ConsumerGroupHeartbeatRequest, *, version: int = 1, client_id: str = "c"
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A request, as the shard handles it. Raises BrokerError."""
+        check_heartbeat(request, version)
+        if self.group.image.epoch == 0 and request.member_epoch != 0:
+            raise GroupIdNotFound("Group g not found.")
+        outcome = self.group.heartbeat(
+            request, Caller(client_id, "/127.0.0.1", version), self.instant
+        )
+        self.take(outcome)
+        assert outcome.response is not None
+        return outcome.response
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and run what is due meanwhile at its time."""
+        end = self.now + seconds
+        while (at := self.timers.next_at) is not None and at <= end:
+            self.now = max(self.now, at)
+            while (due := self.timers.take_due(self.now)) is not None:
+                outcome = due[1](self.instant)
+                if outcome is not None:
+                    self.take(outcome)
+        self.now = end
+
+    # Shorthands
+
+    def partitions(self, names: Names | None) -> list[ConsumerGroupHeartbeatTopicPartitions] | None:
+        if names is None:
+            return None
+        return [
+            ConsumerGroupHeartbeatTopicPartitions(
+                topic_id=self.topics.id(name), partitions=sorted(numbers)
+            )
+            for name, numbers in names.items()
+        ]
+
+    def join(
+        self,
+        member_id: str,
+        *topics: str,
+        regex: str | None = None,
+        instance: str | None = None,
+        assignor: str | None = None,
+        rebalance_timeout_ms: int = 10_000,
+        rack: str | None = None,
+        version: int = 1,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A full request with epoch 0."""
+        return self.send(
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=member_id,
+                member_epoch=0,
+                instance_id=instance,
+                rack_id=rack,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                subscribed_topic_names=list(topics),
+                subscribed_topic_regex=regex,
+                server_assignor=assignor,
+                topic_partitions=[],
+            ),
+            version=version,
+        )
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        owned: Names | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        regex: str | None = None,
+        instance: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        assignor: str | None = None,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A request of a member, with what changed."""
+        return self.send(
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=member_id,
+                member_epoch=epoch,
+                instance_id=instance,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                subscribed_topic_names=None if topics is None else list(topics),
+                subscribed_topic_regex=regex,
+                server_assignor=assignor,
+                topic_partitions=self.partitions(owned),
+            )
+        )
+
+    def leave(
+        self, member_id: str, *, instance: str | None = None, for_good: bool = True
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Epoch -1, or -2 for a while."""
+        return self.beat(member_id, -1 if for_good else -2, instance=instance)
+
+    def assigned(self, response: ConsumerGroupHeartbeatResponse) -> dict[str, set[int]] | None:
+        """A response's assignment by topic name; None if it has none."""
+        if response.assignment is None:
+            return None
+        shown: dict[str, set[int]] = {}
+        for part in response.assignment.topic_partitions:
+            topic = self.topics.by_id(part.topic_id)
+            shown["?" if topic is None else topic.name] = set(part.partitions)
+        return shown
+
+    def owners(self) -> dict[tuple[uuid.UUID, int], str]:
+        """Who has each partition, by the members' own states."""
+        owners: dict[tuple[uuid.UUID, int], str] = {}
+        for member in self.group.image.members.values():
+            for partitions in (member.assigned, member.pending_revocation):
+                for topic_id, numbers in partitions.items():
+                    for number in numbers:
+                        assert (topic_id, number) not in owners, "owned twice"
+                        owners[topic_id, number] = member.member_id
+        return owners
