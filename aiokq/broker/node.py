@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.coordinator.runtime import CoordinatorRuntime
+from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.handlers import advertised_versions
@@ -106,7 +106,7 @@ class BrokerNode:
         self._given_node_id = node_id
         self._advertise = advertise
         self._storage: Storage | None = None
-        self._coordinator: CoordinatorRuntime | None = None
+        self._group_coordinator: GroupCoordinator | None = None
         self._server: Server | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self.background = BackgroundWork(
@@ -163,6 +163,9 @@ class BrokerNode:
             )
         ]
 
+    def _racks(self) -> dict[int, str | None]:
+        return {broker.node_id: broker.rack for broker in self.brokers()}
+
     # what it has
 
     @property
@@ -192,15 +195,15 @@ class BrokerNode:
         )
 
     @property
-    def coordinator(self) -> CoordinatorRuntime:
+    def group_coordinator(self) -> GroupCoordinator:
         """The coordinator of groups.
 
         Raises:
             Closed: the node is not open.
         """
-        if self._coordinator is None:
+        if self._group_coordinator is None:
             raise Closed("this broker is not running")
-        return self._coordinator
+        return self._group_coordinator
 
     @property
     def group_configs(self) -> GroupConfigs:
@@ -249,18 +252,19 @@ class BrokerNode:
             self._deletion = FileDeletion(
                 self.environment.offload, self._supervisor, self.background
             )
-            self._coordinator = CoordinatorRuntime(
+            self._group_coordinator = GroupCoordinator(
                 settings=self.settings,
                 environment=self.environment,
                 topics=self.topics,
-                brokers=self.brokers,
+                racks=self._racks,
                 group_configs=self.group_configs,
                 cold_reads=self.cold_reads,
                 counters=self.counters,
                 background=self.background,
                 on_failure=self._fail,
             )
-            await self._coordinator.start()
+            self.leadership_listeners.append(self._group_coordinator)
+            await self._group_coordinator.start()
             Maintenance(self._supervisor, self.background).start(jobs(self))
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
@@ -349,8 +353,8 @@ class BrokerNode:
         if os.getpid() != self._pid:
             return
         self.purgatory.close()
-        if self._coordinator is not None:
-            self._coordinator.stop()  # joins that wait are work too, and may wait for minutes
+        if self._group_coordinator is not None:
+            self._group_coordinator.stop()  # joins that wait are work too, and may wait for minutes
         server, self._server = self._server, None
         try:
             if server is not None:
@@ -366,8 +370,8 @@ class BrokerNode:
         if self._deletion is not None:
             self._deletion.stop()
         await self._supervisor.close()
-        if self._coordinator is not None:
-            await self._coordinator.close()
+        if self._group_coordinator is not None:
+            await self._group_coordinator.close()
         if self._deletion is not None:
             await self._deletion.close()
         storage, self._storage = self._storage, None

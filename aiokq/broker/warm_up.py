@@ -79,6 +79,7 @@ MODULES: Final = (
     "aiokq.broker.coordinator.group.classic.roster",
     "aiokq.broker.coordinator.group.group",
     "aiokq.wire.consumer_group_records",
+    "aiokq.broker.coordinator.record",
     "aiokq.broker.coordinator.group.record_types",
     "aiokq.broker.coordinator.group.classic.group",
     "aiokq.broker.coordinator.group.classic.join",
@@ -92,6 +93,7 @@ MODULES: Final = (
     "aiokq.assign.server",
     "aiokq.broker.coordinator.group.consumer",
     "aiokq.broker.coordinator.group.consumer.regex",
+    "aiokq.broker.coordinator.timers",
     "aiokq.broker.coordinator.group.consumer.context",
     "aiokq.broker.coordinator.group.consumer.member",
     "aiokq.broker.coordinator.group.consumer.image",
@@ -185,6 +187,10 @@ MODULES: Final = (
     "aiokq.wire.describe_topic_partitions",
     "aiokq.broker.handlers.h75_describe_topic_partitions",
     "re2",
+    "aiokq.broker.coordinator.append_errors",
+    "aiokq.broker.coordinator.group.shard_factory",
+    "aiokq.broker.coordinator.instance",
+    "aiokq.broker.coordinator.shard_context",
 )
 """In this order no module imports another one of aiokq's."""
 

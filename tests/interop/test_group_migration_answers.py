@@ -21,8 +21,9 @@ from aiokq.assign.protocol import (
     encode_assignment,
     encode_subscription,
 )
+from aiokq.broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from aiokq.broker.coordinator.group.record_types import decode_record
-from aiokq.broker.coordinator.runtime import OFFSETS_TOPIC, partition_of
+from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
 from aiokq.core.types import TopicPartition
 from aiokq.wire import consumer_group_heartbeat as modern
@@ -241,7 +242,7 @@ class Script:
     async def log(self) -> list[Any]:
         """The group's records but for offsets; runs of one type by their keys."""
         found = []
-        tp = TopicPartition(OFFSETS_TOPIC, partition_of(self.group, 4))
+        tp = TopicPartition(OFFSETS_TOPIC, partition_by_hash(self.group, 4))
         async with aiokq.Consumer(
             bootstrap_servers=self.client._engine.settings.bootstrap_servers
         ) as consumer:

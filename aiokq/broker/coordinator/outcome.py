@@ -1,6 +1,4 @@
-"""What a machine's call came to: records to be written, and an answer, now or later.
-
-Owns the values only; writing them in order and before the answer is `runtime`'s.
+"""The result of a shard's operation: the records to append, and the answer, now or later.
 
 Source: Kafka ``CoordinatorResult.java``.
 """
@@ -12,19 +10,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.core.errors import KafkaError
 
-__all__ = ["Deferred", "Outcome"]
+__all__ = ["Deferred", "Outcome", "Written", "after_both"]
 
 R = TypeVar("R")
 
+Written = Callable[["KafkaError | None"], None]
+"""Called once after an outcome's records were written and replayed (None), or with the error."""
+
 
 class Deferred(Generic[R]):
-    """An answer that comes later: completed once by a machine, turned into a future by the runtime.
+    """An answer that a shard gives later, once.
 
     Attributes:
-        done: whether it has been completed; its `value` is there from then on.
+        done: whether it was given; `value` is set from then on.
     """
 
     __slots__ = ("_callbacks", "_value", "done")
@@ -36,11 +37,11 @@ class Deferred(Generic[R]):
 
     @property
     def value(self) -> R | None:
-        """The answer; None as long as it is not `done`."""
+        """The answer; None until it is `done`."""
         return self._value
 
     def complete(self, value: R) -> bool:
-        """Give the answer; False if it was given before, which then stays."""
+        """Give the answer; False if one was given before, which then stays."""
         if self.done:
             return False
         self.done = True
@@ -51,7 +52,7 @@ class Deferred(Generic[R]):
         return True
 
     def on_complete(self, callback: Callable[[R], None]) -> None:
-        """Call with the answer: at once if it is there, else in the turn that gives it."""
+        """Call back with the answer: at once if it is there, else from `complete`."""
         if self.done:
             callback(self._value)  # type: ignore[arg-type]  # done: it has its value
         else:
@@ -63,17 +64,18 @@ class Outcome(Generic[R]):
     """Records and an answer.
 
     The runtime appends the records as one batch, replays each through the shard, and only then
-    gives the response. If they cannot be written, nothing is replayed and the caller gets an error.
+    gives the response. If they cannot be appended, nothing is replayed and the caller gets an
+    error.
 
     Attributes:
-        records: what changes durable state, in order.
-        response: the answer; None where `deferred` gives it, or where nobody asked (timers).
+        records: the changes of durable state, in order.
+        response: the answer; None where `deferred` gives it, or where there is none (timers).
         deferred: the answer that comes later. It is awaited after the records are written.
-        atomic: all records or none; where False, a set too large for one batch may be split.
-        replay: whether the records are replayed after they were written. False where the machine
-            was brought into the state they describe already (classic groups), and `written` takes
-            that back if it must.
-        written: called once, after the records were written and replayed, or with the error.
+        atomic: all records in one batch or none; if False, they may be split over batches.
+        replay: whether the records are replayed after they were appended. False where the state
+            they describe has been reached already (classic groups): `written` then takes the
+            change back if the append failed.
+        written: told whether the records were written.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -81,4 +83,16 @@ class Outcome(Generic[R]):
     deferred: Deferred[R] | None = None
     atomic: bool = True
     replay: bool = True
-    written: Callable[[KafkaError | None], None] | None = None
+    written: Written | None = None
+
+
+def after_both(first: Written | None, second: Written) -> Written:
+    """One callback that calls two in order."""
+    if first is None:
+        return second
+
+    def written(error: KafkaError | None) -> None:
+        first(error)
+        second(error)
+
+    return written

@@ -1,7 +1,7 @@
-"""A batch of coordinator records: keys and values of one time, uncompressed. Owns only its bytes.
+"""Encodes a batch of coordinator records: one timestamp, uncompressed, no headers.
 
-What `records.record.encode_batch` does for any records, in a third of the time: every commit is
-such a batch.
+`records.record.encode_batch` does the same for any records and takes three times as long; every
+offset commit is such a batch.
 
 Tests: ``tests/unit/broker/coordinator/test_record_batch.py``.
 """
@@ -19,32 +19,39 @@ from aiokq.records.header import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     Checksum,
     pack_header,
 )
 from aiokq.records.varint import append_varint
 
-__all__ = ["encode_shard_batch"]
+__all__ = ["encode_record_batch"]
 
 _MAGIC: Final = 2
 _NULL: Final = b"\x01"  # the length -1
 _SHORT: Final = tuple(bytes((2 * value,)) for value in range(64))
 
 
-def encode_shard_batch(
-    pairs: Sequence[tuple[bytes, bytes | None]], *, now_ms: int, crc32c: Checksum
+def encode_record_batch(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    *,
+    now_ms: int,
+    crc32c: Checksum,
+    producer: tuple[int, int] | None = None,
 ) -> tuple[bytearray, BatchHeader]:
-    """One v2 batch from offset 0 on, and its header; None as a value is a tombstone.
+    """One v2 batch that begins at offset 0, and its header.
 
     Args:
-        now_ms: the time of all records.
+        pairs: key and value of each record; a value of None is a tombstone.
+        now_ms: the timestamp of all records.
+        producer: id and epoch of the producer in whose transaction the records are.
     """
     parts = []
     for index, (key, value) in enumerate(pairs):
         body = b"".join(
             (
-                b"\0\0",  # attributes, and the distance to the batch's time
+                b"\0\0",  # attributes, and the timestamp delta
                 _varint(index),
                 _varint(len(key)),
                 key,
@@ -58,15 +65,26 @@ def encode_shard_batch(
     content = b"".join(parts)
     count = len(pairs)
     length = HEADER_SIZE - LOG_OVERHEAD + len(content)
-    no_producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
-    behind_crc = (0, count - 1, now_ms, now_ms, *no_producer, count)
-    in_front = (0, length, NO_LEADER_EPOCH, _MAGIC)
-    data = bytearray(pack_header(BatchHeader._make((*in_front, 0, *behind_crc))))
+    attributes, producer_id, producer_epoch = 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if producer is not None:
+        attributes, (producer_id, producer_epoch) = TRANSACTIONAL_MASK, producer
+    after_crc = (
+        attributes,
+        count - 1,
+        now_ms,
+        now_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        count,
+    )
+    before_crc = (0, length, NO_LEADER_EPOCH, _MAGIC)
+    data = bytearray(pack_header(BatchHeader._make((*before_crc, 0, *after_crc))))
     data += content
     with memoryview(data) as view:
         crc = crc32c(view[ATTRIBUTES_OFFSET:])
     data[ATTRIBUTES_OFFSET - 4 : ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
-    return data, BatchHeader._make((*in_front, crc, *behind_crc))
+    return data, BatchHeader._make((*before_crc, crc, *after_crc))
 
 
 def _varint(value: int) -> bytes:

@@ -1,546 +1,387 @@
-"""The group coordinator of a node: which shard a group belongs to, and when a shard may be asked.
+"""A coordinator of a node: which shard serves a key, and whether requests may be given to it.
 
-Owns the shards of `__consumer_offsets`, their loading, their timers on the loop, and the order of
-every change: written, replayed, answered. What a request means is the shard's matter.
+Owns the shards of the partitions that this node leads, from election to resignation. What the
+coordinator is about is its instance's: topic, keys, records and shards.
 
-Source: Kafka ``GroupCoordinatorService.java``, ``CoordinatorRuntime.java``.
+Source: Kafka ``CoordinatorRuntime.java``.
+Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import logging
-from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aiokq.broker.coordinator.group.registry_topic_view import RegistryView
-from aiokq.broker.coordinator.slots import ShardState, Slot
-from aiokq.broker.coordinator.timers import Action, Instant, Timers
-from aiokq.broker.topic_layout import TopicSpec
+from aiokq.broker.coordinator.shard import Shard
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
-    CorruptRecord,
-    KafkaStorage,
     NotCoordinator,
-    NotEnoughReplicas,
-    NotLeaderOrFollower,
-    ProtocolError,
-    RecordBatchTooLarge,
-    RecordTooLarge,
-    RequestTimeout,
     TopicExists,
-    UnknownServer,
-    UnknownTopicOrPartition,
 )
-from aiokq.core.frozen import frozen
 from aiokq.core.supervisor import Supervisor
-from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from aiokq.broker.coordinator.group.group import Group
-    from aiokq.broker.coordinator.group.shard import GroupShard
+    from aiokq.broker.coordinator.instance import CoordinatorInstance, ShardFactory
     from aiokq.broker.coordinator.outcome import Outcome
-    from aiokq.broker.group_configs import GroupConfigs
+    from aiokq.broker.coordinator.shard import TransactionalProducer
+    from aiokq.broker.coordinator.shard_context import ShardContext
+    from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
-    from aiokq.broker.node import BrokerEndpoint
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.partitions import Partition
     from aiokq.broker.topics import Topic, TopicRegistry
-    from aiokq.core.background import BackgroundTask, BackgroundWork
-    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
+    from aiokq.records.control import EndTransactionMarker
 
-__all__ = ["OFFSETS_TOPIC", "CoordinatorRuntime", "partition_of"]
+__all__ = ["CoordinatorRuntime"]
 
-logger = logging.getLogger("aiokq.broker.coordinator")
-
+S = TypeVar("S", bound=Shard)
 R = TypeVar("R")
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-TIMERS_PER_TURN: Final = 64
-"""Timers that end in one turn of the loop; after a pause of the process it may be all of them."""
+class CoordinatorRuntime(Generic[S]):
+    """One coordinator of one node. Used from the node's loop only.
 
-_TIMERS: Final = "timers of groups"
-_LOAD: Final = "load groups"
-
-RETRY_SECONDS: Final = 0.5
-"""How long a timer whose records could not be written waits, as in Kafka."""
-
-
-def partition_of(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that a group's records are in.
-
-    Source: Kafka ``Utils.abs(groupId.hashCode()) % partitions``.
-    """
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    if value >= 2**31:
-        value -= 2**32
-    return 0 if value == -(2**31) else abs(value) % partitions
-
-
-@frozen
-class _Retry:
-    """The action of a timer that failed, and its pauses; a timer that is set anew has none."""
-
-    action: Action
-    task: BackgroundTask
-
-    def __call__(self, instant: Instant) -> Outcome[None] | None:
-        return self.action(instant)
-
-
-class CoordinatorRuntime:
-    """The group coordinator of one node. Used from the node's loop only.
+    It is a `LeadershipListener`: `elected` begins to load a partition, `resigned` unloads it.
 
     Args:
-        brokers: the live nodes, for the racks of partitions.
-        group_configs: the settings of single groups.
+        instance: what it coordinates.
+        topics: the topics of the node; the instance's topic is created here.
+        live_brokers: the number of brokers that replicas can be placed on.
         cold_reads: reads the logs that are loaded.
-        counters: what metrics show of the node.
-        background: told where timers and loading fail.
+        background: told of failures of loading and of timers.
         on_failure: told of a bug that stopped the loading.
     """
 
     def __init__(
         self,
+        instance: CoordinatorInstance[S],
         *,
-        settings: BrokerSettings,
         environment: Environment,
         topics: TopicRegistry,
-        brokers: Callable[[], Iterable[BrokerEndpoint]],
-        group_configs: GroupConfigs,
+        live_brokers: Callable[[], int],
         cold_reads: ColdReads,
-        counters: BrokerCounters,
         background: BackgroundWork,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._settings = settings
+        self._instance = instance
         self._clock = environment.clock
-        self._random = environment.random
         self._offload = environment.offload
         self._topics = topics
-        self._brokers = brokers
-        self._group_configs = group_configs
+        self._live_brokers = live_brokers
         self._cold_reads = cold_reads
-        self._counters = counters
         self._background = background
-        self._view = RegistryView(topics, brokers)
-        self._slots: dict[int, Slot] = {}
+        self._contexts: dict[int, ShardContext[S]] = {}
+        self._elected: dict[int, Partition] = {}
+        """Led by this node, and not loaded yet as the modules of shards are not imported."""
+        self._factory: ShardFactory[S] | None = None
+        self._importing = False
         self._partitions = 0
+        """Of the topic when it was first seen; 0 until then."""
         self._closed = False
-        self._supervisor = Supervisor("group coordinator", on_failure=on_failure)
+        self._supervisor = Supervisor(f"coordinator of {instance.entries}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
-        counters.groups.add_source(self._count_groups)
-        counters.group_members.add_source(self._count_members)
 
-    # its life
+    # --- start and stop
 
     async def start(self) -> None:
-        """Begin to load what the log has; requests are answered with 14 until that is done."""
+        """Begin to load what the node leads; requests are answered with 14 until that is done."""
         await self._supervisor.start()
-        topic = self._topics.get(OFFSETS_TOPIC)
+        topic = self._topics.get(self._instance.topic)
         if topic is not None:
-            self._partitions = len(topic.partitions)
-            self._supervisor.spawn(self._begin(topic), name="begin to load groups")
-
-    async def _begin(self, topic: Topic) -> None:
-        task = self._background.task(_LOAD)
-        while not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
-            try:
-                await self._offload.run(_import_machines)
-                if not self._closed and self._topics.get(OFFSETS_TOPIC) is topic:
-                    self._take_partitions(topic)
-                return
-            except Exception as error:  # noqa: BLE001 - such as an import without descriptors
-                await asyncio.sleep(task.failed(error))
+            self._topic_changed(topic)
+            for partition in topic.partitions:
+                if partition.is_online:
+                    self.elected(partition)
 
     def stop(self) -> None:
-        """Coordinate no longer: who waits is told to look for another coordinator (16)."""
+        """Resign everything: waiting requests are answered with 16, later ones with 15."""
         self._closed = True
-        for slot in self._slots.values():
-            slot.close()
-        self._slots.clear()
+        self._unload()
 
     async def close(self) -> None:
-        """`stop`, and wait for what still runs. Safe twice."""
+        """`stop`, and wait for background work to end. Safe twice."""
         self.stop()
         await self._supervisor.close()
 
-    # requests
+    def spawn(self, work: Coroutine[object, None, R], *, name: str) -> asyncio.Task[R]:
+        """Run work of the coordinator in the background, until it is closed.
+
+        Raises:
+            Closed: it is closed, or not started.
+        """
+        return self._supervisor.spawn(work, name=name)
+
+    # --- requests
 
     async def write(
-        self, group_id: str, operation: Callable[[GroupShard, Instant], Outcome[R]]
+        self,
+        key: str,
+        operation: Callable[[S, Instant], Outcome[R]],
+        *,
+        producer: TransactionalProducer | None = None,
+        leader_epoch: int | None = None,
     ) -> R:
-        """Ask the group's shard something that may change it; the answer, once that is written.
+        """Have the key's shard decide; append and replay its records; answer when committed.
+
+        Args:
+            operation: decides, by the shard as it is. It must not await or change durable state.
+            producer: the producer in whose transaction the records are written.
+            leader_epoch: what `leader_epoch` gave when the work of which this write is a part was
+                begun; with another leadership since then nothing is written.
 
         Raises:
-            BrokerError: 14, 15 or 16 if the shard cannot be asked, or -1 if the records are too
-                large or have no form in the log; what the operation raises.
+            BrokerError: 14 while the shard is loaded, 15 if it cannot be used, 16 if this node
+                does not coordinate the key or ceases to before the records are committed, -1 if
+                the records are too large or cannot be encoded; what the operation raises.
         """
-        slot = self._slot(group_id)
-        instant = self._instant()
-        try:
-            outcome = operation(slot.shard, instant)
-            try:
-                self._apply(slot, outcome, instant)
-            except BrokerError:
-                if outcome.deferred is None or not outcome.deferred.done:
-                    raise
-        finally:
-            self._wind(slot)
-        if outcome.records:
-            try:
-                await slot.log.durable()
-            except KafkaStorage as error:
-                raise _told(error) from error
-        if outcome.deferred is None:
-            assert outcome.response is not None
-            return outcome.response
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        context = self._context(key)
+        if leader_epoch is not None and leader_epoch != context.leader_epoch:
+            raise NotCoordinator(f"epoch {leader_epoch} of {context.log.name} is over")
+        outcome, end_offset = context.write(operation, producer)
+        return await context.answer(outcome, end_offset)
 
-        def give(response: R) -> None:
-            if not answer.done():  # a client that went away is not waited for
-                answer.set_result(response)
-
-        outcome.deferred.on_complete(give)
-        return await answer
-
-    def read(self, group_id: str, operation: Callable[[GroupShard], R]) -> R:
-        """Ask the group's shard something that changes nothing.
+    def read(self, key: str, operation: Callable[[S], R]) -> R:
+        """Ask the key's shard something that changes nothing.
 
         Raises:
-            BrokerError: 14, 15 or 16; what the operation raises.
+            BrokerError: 14, 15 or 16 as `write`; what the operation raises.
         """
-        return operation(self._slot(group_id).shard)
+        return operation(self._context(key).shard)
 
-    def read_all(self, operation: Callable[[GroupShard], list[R]]) -> list[R]:
-        """Ask every shard, and put their answers together.
+    async def write_all(
+        self, operation: Callable[[S, Instant], Outcome[R]]
+    ) -> dict[int, R | BrokerError]:
+        """Run a write on every shard that serves requests; the answers by partition.
+
+        All shards have written before the first one is waited for. Partitions that are not loaded
+        are left out: what the write is about must be recognisable when they are.
+        """
+        answers: dict[int, R | BrokerError] = {}
+        begun = []
+        for index, context in list(self._contexts.items()):
+            try:
+                context.check_active()
+                begun.append((index, context, *context.write(operation)))
+            except BrokerError as error:
+                if context.is_active:
+                    answers[index] = error
+        for index, context, outcome, end_offset in begun:
+            try:
+                answer = await context.answer(outcome, end_offset)
+            except BrokerError as error:
+                answers[index] = error
+            else:
+                answers[index] = answer
+        return answers
+
+    def read_all(self, operation: Callable[[S], list[R]]) -> list[R]:
+        """Ask every shard, and join their answers.
 
         Raises:
-            CoordinatorLoadInProgress: one is still loading.
-            CoordinatorNotAvailable: one cannot be loaded, or the node is closing.
+            CoordinatorLoadInProgress: one is still being loaded.
+            CoordinatorNotAvailable: one cannot be used, or the node is closing.
+            NotCoordinator: another node coordinates one of the partitions.
         """
         if self._closed:
             raise CoordinatorNotAvailable()
-        if len(self._slots) < self._partitions:
-            raise CoordinatorLoadInProgress()
-        answers = []
-        for slot in self._slots.values():
-            self._check(slot)
-            answers += operation(slot.shard)
+        answers: list[R] = []
+        for index in range(self._partitions):
+            answers += operation(self._context_of(index).shard)
         return answers
 
-    async def locate(self, group_id: str) -> int:
-        """The node that coordinates a group; makes `__consumer_offsets` if nobody has yet.
+    async def end_transaction(
+        self, partition: int, producer: TransactionalProducer, marker: EndTransactionMarker
+    ) -> None:
+        """Write the marker that ends a producer's transaction in a partition, and tell its shard.
+
+        Returns when the marker is committed.
 
         Raises:
-            CoordinatorNotAvailable: there is none at present; says why.
+            BrokerError: 14, 15 or 16 as `write`; 47 or 52 if the epoch of the producer or of the
+                transaction coordinator is older than one that has written there.
+        """
+        context = self._context_of(partition)
+        end_offset = context.end_transaction(producer, marker)
+        if not context.log.is_committed(end_offset):
+            await context.committed(end_offset)
+
+    def leader_epoch(self, key: str) -> int:
+        """The leader epoch under which this node coordinates a key.
+
+        Raises:
+            BrokerError: 14, 15 or 16 as `write`.
+        """
+        return self._context(key).leader_epoch
+
+    async def locate(self, key: str) -> int:
+        """The node that coordinates a key. Creates the topic if it does not exist yet.
+
+        Raises:
+            CoordinatorNotAvailable: no node does at present; says why.
         """
         await self._ensure_topic()
-        topic = self._topics.get(OFFSETS_TOPIC)
-        index = partition_of(group_id, self._partitions) if self._partitions else 0
+        name = self._instance.topic
+        topic = self._topics.get(name)
+        index = self._partition_of(key) if self._partitions else 0
         partition = None if topic is None else topic.partition(index)
-        slot = self._slots.get(index)
-        failed = slot is not None and slot.state is ShardState.FAILED
-        if partition is None or not partition.is_online or partition.log.failed or failed:
-            raise CoordinatorNotAvailable(f"partition {index} of {OFFSETS_TOPIC} is offline")
+        context = self._contexts.get(index)
+        if (
+            partition is None
+            or not partition.is_online
+            or (context is not None and context.is_unusable)
+        ):
+            raise CoordinatorNotAvailable(f"partition {index} of {name} is offline")
         return partition.leader
 
-    def _slot(self, group_id: str) -> Slot:
+    def active_shards(self) -> list[S]:
+        """The shards that serve requests now. May be called from any thread."""
+        return [context.shard for context in list(self._contexts.values()) if context.is_active]
+
+    def _partition_of(self, key: str) -> int:
+        return self._instance.partition_of(key, self._partitions)
+
+    def _context(self, key: str) -> ShardContext[S]:
+        """The context that serves a key now."""
         if self._closed:
             raise CoordinatorNotAvailable()
         if not self._partitions:
-            raise NotCoordinator()  # whoever asks for the coordinator makes it
-        if not self._slots:
-            raise CoordinatorLoadInProgress()  # it has not begun
-        index = partition_of(group_id, self._partitions)
-        slot = self._slots.get(index)
-        if slot is None:
-            partition = self._topics.partition(OFFSETS_TOPIC, index)
-            if partition is not None and partition.is_recovering:
-                raise CoordinatorLoadInProgress()
-            raise NotCoordinator()
-        self._check(slot)
-        return slot
+            raise NotCoordinator()  # the client asks for the coordinator, which creates the topic
+        return self._context_of(self._partition_of(key))
 
-    @staticmethod
-    def _check(slot: Slot) -> None:
-        if slot.state is ShardState.LOADING:
-            raise CoordinatorLoadInProgress()
-        if slot.state is ShardState.FAILED or slot.log.is_offline:
-            raise CoordinatorNotAvailable(f"the partition of {OFFSETS_TOPIC} is offline")
-        if slot.state is ShardState.CLOSED:
-            raise NotCoordinator()
+    def _context_of(self, index: int) -> ShardContext[S]:
+        """The context that serves a partition now."""
+        context = self._contexts.get(index)
+        if context is None:
+            raise self._why_absent(index)
+        context.check_active()
+        return context
 
-    # changes
+    def _why_absent(self, index: int) -> BrokerError:
+        if self._closed:
+            return CoordinatorNotAvailable()
+        if index in self._elected:
+            return CoordinatorLoadInProgress()
+        partition = self._topics.partition(self._instance.topic, index)
+        if partition is None:
+            return NotCoordinator()
+        if partition.is_recovering:
+            return CoordinatorLoadInProgress()
+        if not partition.is_online:
+            return CoordinatorNotAvailable(f"{partition.name} is offline")
+        return NotCoordinator()
 
-    def _instant(self) -> Instant:
-        return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
+    # --- leadership
 
-    def _apply(self, slot: Slot, outcome: Outcome[R], instant: Instant) -> None:
-        """Write an outcome's records and take them over, in this order.
+    def elected(self, partition: Partition) -> None:
+        """This node leads a partition: load its shard, if it is one of this coordinator's topic.
 
-        Raises:
-            BrokerError: they are not written, by the code that clients of a coordinator get.
+        The same or an older leader epoch changes nothing; a newer one replaces the shard.
         """
-        failure: BrokerError | None = None
-        if outcome.records:
+        if self._closed or partition.topic.name != self._instance.topic:
+            return
+        if self._factory is not None:
+            self._load(partition, self._factory)
+            return
+        self._elected[partition.index] = partition
+        if not self._importing:
+            self._importing = True
+            self._supervisor.spawn(
+                self._begin_to_load(), name=f"begin to load {self._instance.entries}"
+            )
+
+    def resigned(self, partition: Partition) -> None:
+        """This node leads a partition no longer: what was begun there fails with 16."""
+        index = partition.index
+        if self._elected.get(index) is partition:
+            del self._elected[index]
+        context = self._contexts.get(index)
+        if context is not None and context.log.partition is partition:
+            del self._contexts[index]
+            context.close()
+
+    async def _begin_to_load(self) -> None:
+        """Import the modules of shards, then load what was elected meanwhile."""
+        task = self._background.task(f"load {self._instance.entries}")
+        while not self._closed:
             try:
-                for offset, record in slot.log.append(
-                    outcome.records, atomic=outcome.atomic, now_ms=instant.timestamp_ms
-                ):
-                    if outcome.replay:
-                        slot.shard.replay(record, offset=offset)
-            except (BrokerError, ProtocolError) as error:
-                failure = _told(error)
-                # That a disk refuses the log has said, once for all that it refuses.
-                level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
-                logger.log(
-                    level,
-                    "records were not written: partition=%s records=%d error=%s",
-                    slot.partition.name,
-                    len(outcome.records),
-                    error,
-                )
-        if outcome.written is not None:
-            outcome.written(failure)
-        if failure is not None:
-            raise failure
+                await self._import()
+                break
+            except Exception as error:  # noqa: BLE001 - such as an import without descriptors
+                await asyncio.sleep(task.failed(error))
+        self._importing = False
 
-    # timers
+    async def _import(self) -> None:
+        factory = await self._offload.run(self._import_modules)
+        self._factory = factory
+        elected, self._elected = self._elected, {}
+        for partition in elected.values():
+            self._load(partition, factory)
 
-    def _wind(self, slot: Slot) -> None:
-        """Let the loop wake us for the shard's first timer."""
-        at = slot.timers.next_at
-        if slot.handle is not None:
-            if at is not None and slot.wakes_at <= at:
-                return  # early enough, and it winds anew
-            slot.handle.cancel()
-            slot.handle = None
-        if at is not None and slot.state is ShardState.ACTIVE:
-            delay = max(at - self._clock.monotonic(), 0.0)
-            slot.wakes_at = at
-            slot.handle = asyncio.get_running_loop().call_later(delay, self._run_timers, slot)
+    def _import_modules(self) -> ShardFactory[S]:
+        from aiokq.broker.coordinator import shard_context, shard_log  # noqa: F401
 
-    def _run_timers(self, slot: Slot) -> None:
-        slot.handle = None
-        instant = self._instant()
-        try:
-            for _ in range(TIMERS_PER_TURN):
-                due = slot.timers.take_due(instant.now)
-                if due is None:
-                    break
-                self._run_timer(slot, *due, instant)
-        finally:
-            self._wind(slot)  # a bug in one group's timer is not the end of all others'
+        return self._instance.shard_factory()
 
-    def _run_timer(self, slot: Slot, key: Hashable, action: Action, instant: Instant) -> None:
-        retry_in: float | None = None
-        task: BackgroundTask | None = None
-        if isinstance(action, _Retry):
-            task, action = action.task, action.action
-        again: Action = action
-        try:
-            outcome = action(instant)
-            try:
-                if outcome is not None:
-                    self._apply(slot, outcome, instant)
-            except BrokerError:
-                # A machine whose state comes from the log alone has not moved: run it again.
-                retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
-        except Exception as error:  # noqa: BLE001 - one group's; the others' timers go on
-            task = task or self._background.task(_TIMERS)
-            retry_in = task.failed(error)
-            again = _Retry(action, task)
-        if retry_in is not None and key not in slot.timers:
-            slot.timers.schedule(key, instant.now + retry_in, again)
+    def _load(self, partition: Partition, factory: ShardFactory[S]) -> None:
+        from aiokq.broker.coordinator.shard_context import ShardContext, ShardState
+        from aiokq.broker.coordinator.shard_log import ShardLog
 
-    # what metrics show of it, asked from any thread
+        index, epoch = partition.index, partition.leader_epoch
+        context = self._contexts.get(index)
+        if context is not None:
+            if context.log.partition is partition and context.leader_epoch >= epoch:
+                return
+            context.close()
+        log = ShardLog(partition, factory, self._cold_reads, epoch)
+        entries = self._instance.entries
+        context = ShardContext(log, factory, entries, self._clock, self._background)
+        self._contexts[index] = context
+        if log.is_offline:
+            context.state = ShardState.FAILED
+        elif log.is_empty:
+            context.activate()
+        else:
+            self._supervisor.spawn(context.load(), name=f"load {partition.name}")
 
-    def _count_groups(self) -> dict[tuple[str, ...], int]:
-        return Counter((group.type.value, group.state_name) for group in self._groups())
+    def _unload(self) -> None:
+        self._elected.clear()
+        contexts, self._contexts = self._contexts, {}
+        for context in contexts.values():
+            context.close()
 
-    def _count_members(self) -> dict[tuple[str, ...], int]:
-        members: Counter[tuple[str, ...]] = Counter()
-        for group in self._groups():
-            members[(group.type.value,)] += group.members_count
-        return members
-
-    def _groups(self) -> list[Group]:
-        return [
-            group
-            for slot in list(self._slots.values())
-            if slot.state is ShardState.ACTIVE
-            for group in list(slot.shard.groups.values())
-        ]
-
-    # the topic
+    # --- the topic
 
     async def _ensure_topic(self) -> None:
-        """Make `__consumer_offsets` if it is not there.
+        """Create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: it cannot be made.
+            CoordinatorNotAvailable: it cannot be created.
         """
         if self._closed:
             raise CoordinatorNotAvailable()
         if self._partitions:
             return
-        await self._offload.run(_import_machines)
-        settings = self._settings
-        spec = TopicSpec(
-            name=OFFSETS_TOPIC,
-            partitions=settings.offsets_topic_num_partitions,
-            replication_factor=min(settings.offsets_topic_replication_factor, self._live_brokers()),
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_topic_segment_bytes),
-            },
-        )
+        if self._factory is None:
+            await self._import()
+        name = self._instance.topic
         try:
-            await self._topics.create(spec)
+            await self._topics.create(self._instance.topic_spec(self._live_brokers()))
         except TopicExists:
-            pass  # somebody else asked at the same time
+            pass  # another request created it at the same time
         except BrokerError as error:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} cannot be made: {error}") from error
-
-    def _live_brokers(self) -> int:
-        return sum(1 for _ in self._brokers())
+            raise CoordinatorNotAvailable(f"{name} cannot be made: {error}") from error
 
     def _topic_changed(self, topic: Topic) -> None:
-        if self._closed:
+        if topic.name != self._instance.topic or self._closed:
             return
-        present = self._topics.get(topic.name) is topic
-        if topic.name == OFFSETS_TOPIC:
-            if present:
-                self._take_partitions(topic)
-            else:
-                self._let_go()
-        elif not present:
-            self._forget_offsets(topic)
-
-    def _take_partitions(self, topic: Topic) -> None:
-        """Coordinate the groups of each partition that we do not coordinate yet."""
-        from aiokq.broker.coordinator.shard_log import ShardLog
-
-        if not self._partitions:
-            # As in Kafka partitions that come later have no groups until all brokers were
-            # restarted: with another count every group would be somewhere else.
+        if self._topics.get(topic.name) is not topic:
+            self._partitions = 0
+            self._unload()
+        elif not self._partitions:
+            # As in Kafka, partitions that are added later coordinate nothing until all brokers are
+            # restarted: by another count every key would be in another partition.
             self._partitions = len(topic.partitions)
-        for partition in topic.partitions:
-            if partition.index in self._slots or partition.is_recovering:
-                continue  # told of again when it is recovered
-            timers = Timers()
-            slot = self._slots[partition.index] = Slot(
-                partition, ShardLog(partition, self._cold_reads), self._new_shard(timers), timers
-            )
-            if slot.log.is_offline:
-                slot.state = ShardState.FAILED
-            elif slot.log.is_empty:
-                self._activate(slot)
-            else:
-                self._supervisor.spawn(self._load(slot), name=f"load {partition.name}")
-
-    def _new_shard(self, timers: Timers) -> GroupShard:
-        """A shard of which nothing is loaded yet."""
-        from aiokq.broker.coordinator.group.shard import GroupShard
-
-        return GroupShard(
-            settings=self._settings,
-            timers=timers,
-            topics=self._view,
-            rng=self._random,
-            timeouts=self._group_configs,
-            rebalances=self._counters.group_rebalances,
-        )
-
-    async def _load(self, slot: Slot) -> None:
-        """Replay the log; after an error that may pass, replay it again from its start.
-
-        Errors that do not pass: the log is damaged, or offline until the node starts again.
-        """
-        task = self._background.task(_LOAD)
-        while True:
-            began = self._clock.monotonic()
-            try:
-                records = await slot.log.replay(slot.shard)
-                if slot.state is not ShardState.LOADING:
-                    return
-                self._activate(slot)
-                break
-            except Exception as error:  # noqa: BLE001 - the other shards go on
-                if slot.state is ShardState.CLOSED:
-                    return
-                slot.state = ShardState.FAILED
-                if isinstance(error, CorruptRecord | EOFError) or slot.log.is_offline:
-                    logger.error(
-                        "groups cannot be loaded: partition=%s: %s", slot.partition.name, error
-                    )
-                    return
-                await asyncio.sleep(task.failed(error))
-            if slot.state is ShardState.CLOSED:
-                return
-            slot.timers = Timers()
-            slot.shard = self._new_shard(slot.timers)
-            slot.state = ShardState.LOADING
-        logger.info(
-            "groups loaded: partition=%s records=%d groups=%d seconds=%.3f",
-            slot.partition.name,
-            records,
-            len(slot.shard.groups),
-            self._clock.monotonic() - began,
-        )
-
-    def _activate(self, slot: Slot) -> None:
-        slot.state = ShardState.ACTIVE
-        slot.shard.loaded(self._instant())
-        self._wind(slot)
-
-    def _let_go(self) -> None:
-        for slot in self._slots.values():
-            slot.close()
-        self._slots.clear()
-        self._partitions = 0
-
-    def _forget_offsets(self, topic: Topic) -> None:
-        """A topic was deleted: no group has offsets in it any more."""
-        gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
-        for slot in self._slots.values():
-            if slot.state is not ShardState.ACTIVE:
-                continue  # what it loads later is recognized by the topic's id
-            instant = self._instant()
-            try:
-                self._apply(slot, slot.shard.partitions_deleted(gone), instant)
-            except BrokerError as error:
-                logger.error("offsets of deleted topic=%s stay: %s", topic.name, error)
-
-
-def _import_machines() -> None:
-    """Import what coordinates groups: tens of milliseconds, which a broker without groups saves."""
-    importlib.import_module("aiokq.broker.coordinator.group.shard")
-    importlib.import_module("aiokq.broker.coordinator.shard_log")
-
-
-def _told(error: BrokerError | ProtocolError) -> BrokerError:
-    """What a client is told of a failed append.
-
-    Source: Kafka ``CoordinatorOperationExceptionHelper``: the codes that clients of a coordinator
-    know what to do about.
-    """
-    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
-        return CoordinatorNotAvailable(str(error))
-    if isinstance(error, NotLeaderOrFollower | KafkaStorage):
-        return NotCoordinator(str(error))
-    if isinstance(error, RecordTooLarge | RecordBatchTooLarge | ProtocolError):
-        return UnknownServer(str(error))
-    return error

@@ -1,9 +1,8 @@
-"""The log of one shard: outcomes appended as batches, and everything replayed at the start.
+"""The log of one shard: appends records as batches, and replays the whole log when it is loaded.
 
-Owns how records become batches and batches records; when that is done is `runtime`'s matter, what
-they mean the shard's.
+The only module of the coordinators that uses a partition's log.
 
-Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorRuntime.java``.
+Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorPartitionWriter.java``.
 """
 
 from __future__ import annotations
@@ -13,22 +12,29 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.coordinator.group.committed_offsets import NO_PRODUCER
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord, decode_record
-from aiokq.broker.coordinator.record_batch import encode_shard_batch
+from aiokq.broker.coordinator.record_batch import encode_record_batch
+from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
-from aiokq.core.errors import ProtocolError
+from aiokq.core.errors import NotLeaderOrFollower, ProtocolError
 from aiokq.fastpath import crc32c
-from aiokq.records.control import ControlType, read_control_type
-from aiokq.records.header import iter_headers
+from aiokq.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    encode_marker,
+    read_control_type,
+)
+from aiokq.records.header import iter_headers, read_header
 from aiokq.records.record import iter_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aiokq.broker.coordinator.group.shard import GroupShard
+    from aiokq.broker.coordinator.instance import ShardFactory
+    from aiokq.broker.coordinator.record import CoordinatorRecord
+    from aiokq.broker.coordinator.shard import Shard, TransactionalProducer
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.replica.partition import Partition
+    from aiokq.core.types import TopicPartition
     from aiokq.records.header import BatchHeader
     from aiokq.records.record import RawRecord
 
@@ -37,13 +43,13 @@ __all__ = ["ShardLog"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 READ_BYTES: Final = 256 * 1024
-"""Read at a time: enough to make reads rare, little enough to take no time itself."""
+"""Bytes per read: large enough that reads are few, small enough that one takes little time."""
 
 RECORDS_PER_TURN: Final = 64
-"""Records replayed in one turn of the loop: some two milliseconds."""
+"""Records replayed in one turn of the loop, which takes about two milliseconds."""
 
 RECORD_OVERHEAD: Final = 32
-"""More than a record of a batch is larger than its key and value."""
+"""Upper bound of what a record in a batch adds to the size of its key and value."""
 
 
 class _EncodedRecord(NamedTuple):
@@ -57,63 +63,132 @@ class _EncodedRecord(NamedTuple):
 
 
 class ShardLog:
-    """One partition of `__consumer_offsets` as its coordinator uses it."""
+    """One partition of a coordinator's topic, during one leadership of this node.
 
-    def __init__(self, partition: Partition, cold_reads: ColdReads) -> None:
-        self._partition = partition
+    Args:
+        factory: encodes and decodes the records.
+        leader_epoch: of this leadership; an append under a later one is refused.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        factory: ShardFactory[Shard],
+        cold_reads: ColdReads,
+        leader_epoch: int,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self._factory = factory
         self._cold_reads = cold_reads
+
+    @property
+    def name(self) -> TopicPartition:
+        """Topic and number of the partition."""
+        return self.partition.name
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to replay."""
-        log = self._partition.log
+        log = self.partition.log
         return log.log_start_offset == log.log_end_offset
 
     @property
     def is_offline(self) -> bool:
-        """Whether a failed disk keeps it from being written until the broker starts anew."""
-        return not self._partition.is_online or self._partition.log.failed
+        """Whether a failed disk prevents appends until the broker is restarted."""
+        return not self.partition.is_online or self.partition.log.failed
 
-    async def durable(self) -> None:
-        """Wait until what was appended is committed.
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.partition.log.log_end_offset
+
+    def is_committed(self, offset: int) -> bool:
+        """Whether the records before an offset are committed."""
+        return self.partition.high_watermark >= offset
+
+    async def committed(self, offset: int) -> None:
+        """Wait until the records before an offset are committed.
 
         Raises:
-            KafkaStorage: the disk refused.
+            KafkaStorage: the disk refused to sync them, or the log was closed.
         """
-        await self._partition.committed(self._partition.log.log_end_offset)
+        await self.partition.committed(offset)
 
-    # writing
+    # --- writing
 
     def append(
-        self, records: Sequence[CoordinatorRecord], *, atomic: bool, now_ms: int
+        self,
+        records: Sequence[CoordinatorRecord],
+        *,
+        atomic: bool,
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
     ) -> Iterator[tuple[int, CoordinatorRecord]]:
-        """Append records, and give each with its offset once its batch is in the log.
+        """Append records; yields each one with its offset once its batch is in the log.
 
         Args:
-            atomic: all in one batch; else in as many as the topic's max.message.bytes asks for.
+            atomic: all records in one batch; else in as many as max.message.bytes requires.
+            producer: the producer in whose transaction they are written.
 
         Raises:
-            KafkaStorage: the disk refused; what was given before is in the log.
-            RecordTooLarge: a batch has more than max.message.bytes.
+            NotLeaderOrFollower: this leadership is over.
+            KafkaStorage: the disk refused; the records yielded before are in the log.
+            RecordTooLarge: a batch is larger than max.message.bytes.
+            ProtocolError: a record cannot be encoded; nothing was appended.
         """
         for batch in self._batches(records, atomic):
-            data, header = encode_shard_batch(
-                [(encoded.key, encoded.value) for encoded in batch], now_ms=now_ms, crc32c=crc32c
+            data, header = encode_record_batch(
+                [(encoded.key, encoded.value) for encoded in batch],
+                now_ms=now_ms,
+                crc32c=crc32c,
+                producer=producer,
             )
-            result = self._partition.append(
-                memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
-            )
+            base_offset = self._append(data, header, now_ms)
             for index, encoded in enumerate(batch):
-                yield result.base_offset + index, encoded.record
+                yield base_offset + index, encoded.record
+
+    def append_marker(
+        self, producer: TransactionalProducer, marker: EndTransactionMarker, *, now_ms: int
+    ) -> None:
+        """Append the marker that ends a producer's transaction in this partition.
+
+        Raises:
+            NotLeaderOrFollower: this leadership is over.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch has written here.
+            KafkaStorage: the disk refused; nothing was appended.
+        """
+        data = encode_marker(
+            marker,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            timestamp_ms=now_ms,
+            crc32c=crc32c,
+        )
+        self._append(data, read_header(data), now_ms)
+
+    def _append(self, data: bytes | bytearray, header: BatchHeader, now_ms: int) -> int:
+        """Append one batch; its first offset."""
+        partition = self.partition
+        if partition.leader_epoch != self.leader_epoch:
+            raise NotLeaderOrFollower(
+                f"epoch {self.leader_epoch} of {partition.name} is over: it is at"
+                f" {partition.leader_epoch}"
+            )
+        result = partition.append(
+            memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
+        )
+        return result.base_offset
 
     def _batches(
         self, records: Sequence[CoordinatorRecord], atomic: bool
     ) -> Iterator[list[_EncodedRecord]]:
-        encoded = [_EncodedRecord(record, *record.encode()) for record in records]
+        encode = self._factory.encode
+        encoded = [_EncodedRecord(record, *encode(record)) for record in records]
         if atomic:
             yield encoded
             return
-        room = self._partition.topic.config.max_message_bytes
+        room = self.partition.topic.config.max_message_bytes
         batch: list[_EncodedRecord] = []
         size = RECORD_OVERHEAD * 2  # the batch's own header
         for one in encoded:
@@ -124,18 +199,18 @@ class ShardLog:
             size += one.size
         yield batch
 
-    # reading
+    # --- loading
 
-    async def replay(self, shard: GroupShard) -> int:
-        """Give the shard everything that is in the log; the number of records.
+    async def replay(self, shard: Shard) -> int:
+        """Replay the whole log into the shard; returns the number of records.
 
-        The loop has its turns in between. Nobody may append meanwhile.
+        The loop gets its turns in between. Nothing may be appended meanwhile.
 
         Raises:
             KafkaStorage: the log cannot be read.
             CorruptRecord: a batch is damaged.
         """
-        log = self._partition.log
+        log = self.partition.log
         offset, end = log.log_start_offset, log.log_end_offset
         count = 0
         while offset < end:
@@ -143,7 +218,7 @@ class ShardLog:
             read = await self._cold_reads.read(look)
             data = memoryview(await self._cold_reads.content(read.fragments))
             if not data:
-                break  # compaction has taken the last ones; their offsets are all that is left
+                break  # compaction removed the last records: only their offsets are left
             position = 0
             for header in iter_headers(data):
                 batch = data[position : position + header.size]
@@ -158,19 +233,19 @@ class ShardLog:
             await asyncio.sleep(0)
         return count
 
-    def _replay_one(self, shard: GroupShard, header: BatchHeader, record: RawRecord) -> None:
+    def _replay_one(self, shard: Shard, header: BatchHeader, record: RawRecord) -> None:
         if header.is_control:
             kind = read_control_type(record.key)
             if kind in (ControlType.ABORT, ControlType.COMMIT):
                 shard.end_transaction(header.producer_id, committed=kind == ControlType.COMMIT)
             return
         try:
-            decoded = decode_record(record.key, record.value)
+            decoded = self._factory.decode(record.key, record.value)
         except ProtocolError as error:
-            # One group's record, or one offset: worse than that would be no group at all.
+            # Skipping it loses one entry; refusing to load would lose the whole partition.
             logger.error(
                 "record is not readable and ignored: partition=%s offset=%d error=%s",
-                self._partition.name,
+                self.partition.name,
                 record.offset,
                 error,
             )

@@ -1,6 +1,6 @@
-"""Timers without a clock: machines say what is due when, whoever owns the clock takes what is due.
+"""Timers without a clock: a shard schedules actions, and the owner of the clock takes due ones.
 
-Owns deadlines by key. The runtime runs it on the loop, tests turn the time by hand.
+The runtime takes them on the loop; tests advance the time themselves.
 
 Source: Kafka ``CoordinatorTimer.java`` (a key has one timer; scheduling it anew replaces it).
 """
@@ -18,16 +18,16 @@ __all__ = ["Action", "Instant", "Timers"]
 
 
 class Instant(NamedTuple):
-    """The time of an input, on both clocks."""
+    """The time of a request or timer, on both clocks."""
 
     now: float
-    """Monotonic seconds: what timers and timeouts count in."""
+    """Monotonic seconds: the base of timers and timeouts."""
     timestamp_ms: int
-    """Wall clock in milliseconds: what records carry."""
+    """Wall clock in milliseconds: the timestamp of records."""
 
 
 Action = Callable[[Instant], "Outcome[None] | None"]
-"""What happens when a timer is due; its records are written as those of a request."""
+"""Called when a timer is due; the records of its outcome are written like those of a request."""
 
 
 class _Timer:
@@ -43,8 +43,8 @@ class _Timer:
 class Timers:
     """The timers of one shard.
 
-    Due ones come out by deadline, equal deadlines in the order they were scheduled: a simulation
-    repeats itself. To push a deadline back, as each heartbeat does, costs no sorting.
+    Due timers are taken by deadline, and in the order of scheduling where deadlines are equal, so
+    that a simulation is repeatable. Moving a deadline back, as each heartbeat does, sorts nothing.
     """
 
     def __init__(self) -> None:
@@ -59,19 +59,19 @@ class Timers:
         return key in self._timers
 
     def schedule(self, key: Hashable, at: float, action: Action) -> None:
-        """Have `action` called at `at` (monotonic seconds); replaces the key's earlier timer."""
+        """Call `action` at `at` (monotonic seconds); replaces the key's timer if it has one."""
         timer = self._timers.get(key)
         self._sequence += 1
         if timer is None or at < timer.queued_at:
             self._timers[key] = timer = _Timer(at, self._sequence, action)
             heapq.heappush(self._queue, (at, self._sequence, key))
             return
-        # Its entry in the queue comes up first and is put back then.
+        # Its entry stays in the queue; `take_due` queues it again for the later deadline.
         timer.at = at
         timer.action = action
 
     def cancel(self, key: Hashable) -> None:
-        """Forget the key's timer, if it has one."""
+        """Remove the key's timer, if it has one."""
         self._timers.pop(key, None)
         if len(self._queue) > 64 and len(self._queue) > 4 * len(self._timers):
             self._queue = [entry for entry in self._queue if self._is_current(entry)]
@@ -84,12 +84,12 @@ class Timers:
 
     @property
     def next_at(self) -> float | None:
-        """When somebody should ask again for what is due: at or before the first deadline."""
+        """When to call `take_due` next: at or before the first deadline; None without timers."""
         self._drop_stale()
         return self._queue[0][0] if self._queue else None
 
     def take_due(self, now: float) -> tuple[Hashable, Action] | None:
-        """Remove and give the first timer that is due; None if there is none."""
+        """Remove the first timer that is due and return it; None if none is."""
         while True:
             self._drop_stale()
             if not self._queue or self._queue[0][0] > now:

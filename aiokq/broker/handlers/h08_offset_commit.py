@@ -43,7 +43,7 @@ async def handle(
     request.topics = accepted
     if accepted or not refused:
         try:
-            response = await node.coordinator.write(
+            response = await node.group_coordinator.write(
                 request.group_id,
                 lambda shard, instant: shard.commit_offsets(request, call.version, instant),
             )

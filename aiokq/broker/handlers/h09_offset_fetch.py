@@ -90,7 +90,7 @@ def _fetch(
     by_id = version >= FIRST_WITH_TOPIC_IDS
     unknown = _name_topics(node, group, by_id=by_id)
     try:
-        answer = node.coordinator.read(
+        answer = node.group_coordinator.read(
             group.group_id,
             lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
         )

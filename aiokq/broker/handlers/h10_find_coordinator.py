@@ -58,7 +58,7 @@ async def _find(node: BrokerNode, key_type: int, key: str) -> Coordinator:
             raise TransactionalIdAuthorization("this broker coordinates no transactions")
         if key_type != GROUP:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
-        node_id = await node.coordinator.locate(key)
+        node_id = await node.group_coordinator.locate(key)
         for broker in node.brokers():
             if broker.node_id == node_id:
                 return Coordinator(

@@ -29,7 +29,7 @@ async def handle(node: BrokerNode, request: JoinGroupRequest, call: Call) -> Joi
     try:
         check_group_id(request.group_id)
         _check_session_timeout(node, request.session_timeout_ms)
-        response = await node.coordinator.write(
+        response = await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.join(request, caller, instant)
         )
     except BrokerError as error:

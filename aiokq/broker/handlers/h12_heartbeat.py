@@ -20,7 +20,7 @@ async def handle(node: BrokerNode, request: HeartbeatRequest, call: Call) -> Hea
     """Note the heartbeat; the answer says whether the member must join again."""
     try:
         check_group_id(request.group_id)
-        return await node.coordinator.write(
+        return await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
         )
     except CoordinatorLoadInProgress:

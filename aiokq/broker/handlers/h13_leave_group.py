@@ -30,7 +30,7 @@ async def handle(node: BrokerNode, request: LeaveGroupRequest, call: Call) -> Le
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
         check_group_id(request.group_id)
-        response = await node.coordinator.write(
+        response = await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.leave(request, instant)
         )
     except UnknownMemberId as error:

@@ -26,7 +26,7 @@ async def handle(node: BrokerNode, request: SyncGroupRequest, call: Call) -> Syn
             request.protocol_type is None or request.protocol_name is None
         ):
             raise InconsistentGroupProtocol("protocol type and name are required")
-        return await node.coordinator.write(
+        return await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.sync(request, instant)
         )
     except BrokerError as error:

@@ -36,7 +36,7 @@ async def handle(
 
 def _describe(node: BrokerNode, group_id: str, version: int) -> DescribedGroup:
     try:
-        return node.coordinator.read(
+        return node.group_coordinator.read(
             group_id, lambda shard: shard.describe_group(group_id, version)
         )
     except BrokerError as error:

@@ -20,7 +20,7 @@ async def handle(node: BrokerNode, request: ListGroupsRequest, call: Call) -> Li
     """All groups, or those in one of the states and of one of the types that are asked for."""
     try:
         return ListGroupsResponse(
-            groups=node.coordinator.read_all(
+            groups=node.group_coordinator.read_all(
                 lambda shard: shard.list_groups(request.states_filter, request.types_filter)
             )
         )

@@ -30,7 +30,7 @@ async def handle(
 
 async def _delete(node: BrokerNode, group_id: str) -> DeletableGroupResult:
     try:
-        return await node.coordinator.write(
+        return await node.group_coordinator.write(
             group_id, lambda shard, instant: shard.delete_group(group_id)
         )
     except BrokerError as error:

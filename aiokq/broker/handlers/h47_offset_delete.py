@@ -27,7 +27,7 @@ async def handle(
     request.topics = known
     try:
         check_group_id(request.group_id)
-        response = await node.coordinator.write(
+        response = await node.group_coordinator.write(
             request.group_id, lambda shard, instant: shard.delete_offsets(request)
         )
     except BrokerError as error:

@@ -25,7 +25,7 @@ async def handle(
     """Note the heartbeat; the answer says what the member shall own."""
     caller = caller_of(call)
     try:
-        return await node.coordinator.write(
+        return await node.group_coordinator.write(
             request.group_id,
             lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),
         )

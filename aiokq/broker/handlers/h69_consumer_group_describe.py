@@ -36,7 +36,7 @@ async def handle(
 def _describe(node: BrokerNode, group_id: str) -> ConsumerGroupDescribedGroup:
     try:
         check_group_id(group_id)
-        return node.coordinator.read(
+        return node.group_coordinator.read(
             group_id, lambda shard: shard.describe_consumer_group(group_id)
         )
     except BrokerError as error:

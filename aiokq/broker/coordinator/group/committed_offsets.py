@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.group_records import (
     LegacyOffsetCommitKey,
@@ -23,10 +24,7 @@ from aiokq.wire.group_records import (
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
-__all__ = ["NO_PRODUCER", "CommittedOffset", "OffsetStore", "offset_record"]
-
-NO_PRODUCER: Final = -1
-"""The producer id of a record that is in no transaction."""
+__all__ = ["CommittedOffset", "OffsetStore", "offset_record"]
 
 NEVER: Final = -1
 

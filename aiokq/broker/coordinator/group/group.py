@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
 
 __all__ = ["Caller", "Group", "GroupType"]

@@ -36,7 +36,7 @@ from aiokq.broker.coordinator.group.consumer.records import (
     target_record,
 )
 from aiokq.broker.coordinator.group.consumer.subscribed_topics import metadata_hash
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import GroupIdNotFound, ProtocolError
 from aiokq.core.types import TopicPartition
 from aiokq.wire.group_records import GroupMetadataKey, GroupMetadataValue

@@ -1,7 +1,4 @@
-"""Records of `__consumer_offsets`: typed keys and values, and their bytes.
-
-Owns which types there are and the version each value is written with. What they mean is the
-machines' matter.
+"""The types of records in `__consumer_offsets`, their encoding, and the versions written.
 
 Source: Kafka ``GroupCoordinatorRecordSerde.java``, ``GroupCoordinatorRecordHelpers.java`` (4.2).
 """
@@ -9,8 +6,9 @@ Source: Kafka ``GroupCoordinatorRecordSerde.java``, ``GroupCoordinatorRecordHelp
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import ProtocolError
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
 from aiokq.wire.consumer_group_records import (
@@ -42,19 +40,19 @@ if TYPE_CHECKING:
     from aiokq.core.types import Buffer
     from aiokq.wire.struct import Message
 
-__all__ = ["CoordinatorRecord", "decode_record"]
+__all__ = ["decode_record", "encode_record"]
 
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 GROUP_METADATA_VERSION: Final = 3
-"""Before version 4, which is flexible: Kafka still writes it so."""
+"""The last version that is not flexible; Kafka still writes it."""
 
 EXPIRING_OFFSET_VERSION: Final = 1
-"""The one version of an offset with an expiry of its own (the retention of OffsetCommit 2-4)."""
+"""The only version with an expiry time of its own (the retention time of OffsetCommit 2-4)."""
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
-    # A value may be newer or older than the schema at its key's number: version and type are two
-    # things. Type 0 is what Kafka wrote before 0.10, and is the same record as type 1.
+    # The number is the type in the key; the version of the value is independent of it.
+    # Type 0 is what Kafka wrote before 0.10, with the same meaning as type 1.
     0: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
@@ -70,25 +68,19 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
 _reported: set[int] = set()
 
 
-class CoordinatorRecord(NamedTuple):
-    """One record of the coordinator's log."""
-
-    key: Message
-    value: Message | None
-    """None is a tombstone: whatever the key names is gone."""
-
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """Key and value as Kafka writes them, each behind a 16-bit type or version."""
-        key = encode_prefixed(self.key, self.key.MIN_VERSION)
-        if self.value is None:
-            return key, None
-        return key, encode_prefixed(self.value, _version(self.value))
+def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as Kafka writes them, each after a 16-bit type or version."""
+    key, value = record
+    encoded_key = encode_prefixed(key, key.MIN_VERSION)
+    if value is None:
+        return encoded_key, None
+    return encoded_key, encode_prefixed(value, _version(value))
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
-    """A record from its bytes; None, and one line in the log, for a type that is not known.
+    """The record of a key and value; None, logged once, for a type that is not known.
 
-    Newer brokers write types of their own (share and streams groups), which do not concern us.
+    Newer brokers write further types (share and streams groups), which are ignored.
 
     Raises:
         ProtocolError: the bytes are no record of the type that they claim to be.

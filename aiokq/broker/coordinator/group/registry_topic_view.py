@@ -1,6 +1,6 @@
-"""The topics of a node as its coordinators see them. Owns a count of their changes.
+"""The topics of a node as its group coordinator sees them.
 
-Kept apart from `topic_view`, which machines and tests import without a registry.
+Kept apart from `topic_view`, which shards and their tests import without a registry.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from aiokq.broker.coordinator.group.topic_view import ViewedTopic
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from aiokq.broker.node import BrokerEndpoint
     from aiokq.broker.topics import Topic, TopicRegistry
 
-__all__ = ["RegistryView"]
+__all__ = ["RegistryTopicView"]
 
 
-class RegistryView:
-    """A `TopicView` of a registry."""
+class RegistryTopicView:
+    """A `TopicView` of a topic registry.
+
+    Args:
+        racks: the live nodes with their racks; None for a node without a rack.
+    """
 
     def __init__(
-        self, topics: TopicRegistry, brokers: Callable[[], Iterable[BrokerEndpoint]]
+        self, topics: TopicRegistry, racks: Callable[[], Mapping[int, str | None]]
     ) -> None:
         self._topics = topics
-        self._brokers = brokers
+        self._racks = racks
         self._version = 0
         topics.listeners.append(self._changed)
 
@@ -35,15 +38,15 @@ class RegistryView:
 
     @property
     def version(self) -> int:
-        """Grows whenever a topic is created, grown or deleted."""
+        """Incremented whenever a topic is created, grown or deleted."""
         return self._version
 
     def topic(self, name: str) -> ViewedTopic | None:
-        """The topic of this name, if there is one."""
+        """The topic of this name; None if there is none."""
         return self._view(self._topics.get(name))
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        """The topic of this id, if there is one."""
+        """The topic of this id; None if there is none."""
         return self._view(self._topics.by_id(topic_id))
 
     def names(self) -> Iterable[str]:
@@ -53,11 +56,11 @@ class RegistryView:
     def _view(self, topic: Topic | None) -> ViewedTopic | None:
         if topic is None:
             return None
-        racks = {broker.node_id: broker.rack for broker in self._brokers() if broker.rack}
-        where = {}
+        racks = {node: rack for node, rack in self._racks().items() if rack}
+        partition_racks = {}
         if racks:
             for partition in topic.partitions:
                 found = frozenset(racks[node] for node in partition.replicas if node in racks)
                 if found:
-                    where[partition.index] = found
-        return ViewedTopic(topic.name, topic.topic_id, len(topic.partitions), where)
+                    partition_racks[partition.index] = found
+        return ViewedTopic(topic.name, topic.topic_id, len(topic.partitions), partition_racks)

@@ -17,12 +17,13 @@ from aiokq.broker.coordinator.group.classic import join as classic_join
 from aiokq.broker.coordinator.group.classic import session as classic_session
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.classic.states import ClassicState
-from aiokq.broker.coordinator.group.committed_offsets import NO_PRODUCER, OffsetStore
+from aiokq.broker.coordinator.group.committed_offsets import OffsetStore
 from aiokq.broker.coordinator.group.consumer import classic_members
 from aiokq.broker.coordinator.group.consumer.context import ConsumerContext, server_assignors
 from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
 from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_heartbeat
-from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.outcome import Outcome, after_both
+from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     GroupIdNotFound,
@@ -47,12 +48,12 @@ from aiokq.wire.list_groups import ListedGroup
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
     from aiokq.broker.coordinator.group.group import Caller, Group
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
     from aiokq.broker.coordinator.group.topic_view import TopicView
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
     from aiokq.broker.settings import BrokerSettings
     from aiokq.core.types import TopicPartition
@@ -126,6 +127,9 @@ class GroupShard:
         )
         self._aside: dict[str, ConsumerGroup] = {}
 
+    def __len__(self) -> int:
+        return len(self.groups)
+
     # the classic protocol
 
     def join(
@@ -166,14 +170,14 @@ class GroupShard:
         def written(error: KafkaError | None) -> None:
             if error is not None:
                 group.unloaded()
-                del self.groups[group_id]
+                self.groups.pop(group_id, None)  # it is gone if the shard was unloaded
                 if replaced is not None:
                     self.groups[group_id] = replaced
             elif replaced is not None:
                 replaced.unloaded()
 
         outcome.records, outcome.replay = records, False
-        outcome.written = _both(outcome.written, written)
+        outcome.written = after_both(outcome.written, written)
         return outcome
 
     def sync(self, request: SyncGroupRequest, instant: Instant) -> Outcome[SyncGroupResponse]:
@@ -266,7 +270,7 @@ class GroupShard:
             else:
                 created.loaded(instant)  # the sessions of members that it has taken over
 
-        outcome.written = _both(outcome.written, written)
+        outcome.written = after_both(outcome.written, written)
         return outcome
 
     # offsets
@@ -494,15 +498,3 @@ class GroupShard:
         if group.is_gone:
             del self.groups[group_id]
             group.unloaded()
-
-
-def _both(
-    first: Callable[[KafkaError | None], None] | None,
-    second: Callable[[KafkaError | None], None],
-) -> Callable[[KafkaError | None], None]:
-    def written(error: KafkaError | None) -> None:
-        if first is not None:
-            first(error)
-        second(error)
-
-    return written

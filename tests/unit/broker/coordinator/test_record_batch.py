@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokq.broker.coordinator.record_batch import encode_shard_batch
+from aiokq.broker.coordinator.record_batch import encode_record_batch
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
 from aiokq.records.record import RawRecord, encode_batch
@@ -19,7 +19,7 @@ PAIRS = st.tuples(
 @given(st.lists(PAIRS, min_size=1, max_size=5), st.integers(0, 2**62))
 def test_it_is_the_batch_that_any_encoder_makes(pairs, now_ms):
     """A byte of difference, and the group is gone with the next start."""
-    data, header = encode_shard_batch(pairs, now_ms=now_ms, crc32c=crc32c)
+    data, header = encode_record_batch(pairs, now_ms=now_ms, crc32c=crc32c)
     records = [RawRecord(n, now_ms, key, value) for n, (key, value) in enumerate(pairs)]
     assert data == encode_batch(records, crc32c=crc32c)
     assert header == read_header(data)
@@ -28,6 +28,6 @@ def test_it_is_the_batch_that_any_encoder_makes(pairs, now_ms):
 def test_many_records_have_long_offset_deltas():
     """The tombstones of a group's offsets are thousands."""
     pairs = [(b"k", None)] * 9000
-    data, _ = encode_shard_batch(pairs, now_ms=5, crc32c=crc32c)
+    data, _ = encode_record_batch(pairs, now_ms=5, crc32c=crc32c)
     records = [RawRecord(n, 5, b"k", None) for n in range(9000)]
     assert data == encode_batch(records, crc32c=crc32c)

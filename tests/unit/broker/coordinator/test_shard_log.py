@@ -34,4 +34,4 @@ class OnePartition:
 async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
     """The load asked for them for ever, and its groups were answered with 14 for ever."""
     async with asyncio.timeout(5):
-        assert await ShardLog(OnePartition(), ColdReads(InlineOffload())).replay(shard=None) == 0
+        assert await ShardLog(OnePartition(), None, ColdReads(InlineOffload()), 0).replay(None) == 0

@@ -9,6 +9,7 @@ import struct
 import pytest
 
 from aiokq import wire
+from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
 from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.broker.log import names
 from aiokq.broker.log.cold import ColdRead, Load
@@ -494,5 +495,6 @@ async def test_groups_are_loaded_off_the_loop():
     async with Broker(files) as broker:
         log_of(broker).delete_records(3)
         chilled(broker)
-        log = ShardLog(broker.node.topics.partition("t", 0), broker.node.cold_reads)
-        assert await log.replay(shard=None) == 100
+        partition = broker.node.topics.partition("t", 0)
+        log = ShardLog(partition, GroupShardFactory, broker.node.cold_reads, 0)
+        assert await log.replay(None) == 100

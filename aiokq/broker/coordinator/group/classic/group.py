@@ -17,7 +17,7 @@ from aiokq.broker.coordinator.group.classic.rebalance import ClassicRebalance
 from aiokq.broker.coordinator.group.classic.roster import ClassicRoster
 from aiokq.broker.coordinator.group.classic.states import MOVES, ClassicState
 from aiokq.broker.coordinator.group.group import GroupType
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     CoordinatorNotAvailable,

@@ -26,7 +26,7 @@ from aiokq.wire.join_group import JoinGroupResponse
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.group.classic.group import ClassicGroup
     from aiokq.broker.coordinator.group.group import Caller
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.core.errors import KafkaError
     from aiokq.wire.join_group import JoinGroupRequest

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.coordinator.group.classic.group import ClassicGroup
     from aiokq.broker.coordinator.group.classic.member import ClassicMember
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
     from aiokq.core.errors import KafkaError
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aiokq.assign.server_model import Partitions
     from aiokq.broker.coordinator.group.consumer.context import ConsumerContext
     from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
-    from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+    from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.core.errors import KafkaError
     from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup

@@ -22,7 +22,7 @@ from aiokq.broker.coordinator.group.consumer.member import (
     partitions_of,
 )
 from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import UnknownMemberId
 from aiokq.wire.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -37,7 +37,7 @@ from aiokq.broker.coordinator.group.consumer.target_assignment import (
     target_assignment,
 )
 from aiokq.broker.coordinator.group.group import GroupType
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import GroupMaxSizeReached, InvalidRegularExpression
 
 __all__ = ["MemberChange", "new_member_id"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from aiokq.assign.server_model import Partitions
 from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember
 from aiokq.broker.coordinator.group.consumer.regex import ResolvedRegex
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.wire.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,

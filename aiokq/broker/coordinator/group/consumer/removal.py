@@ -22,8 +22,8 @@ from aiokq.broker.coordinator.group.consumer.records import (
     regex_tombstone,
 )
 from aiokq.broker.coordinator.group.consumer.subscribed_topics import metadata_hash
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
 from aiokq.broker.coordinator.group.topic_view import TopicView
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import FencedInstanceId, UnknownMemberId
 
 __all__ = [

@@ -14,7 +14,7 @@ from aiokq.assign.server_model import GroupSpec, Partitions, ServerAssignor, Ser
 from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
 from aiokq.broker.coordinator.group.consumer.records import assignment_epoch_record, target_record
 from aiokq.broker.coordinator.group.consumer.subscribed_topics import Subscriptions
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 
 __all__ = ["preferred_assignor", "target_assignment"]
 

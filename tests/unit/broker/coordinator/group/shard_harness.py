@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
-from aiokq.broker.coordinator.group.committed_offsets import NO_PRODUCER
 from aiokq.broker.coordinator.group.group import Caller
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord, decode_record
+from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
 from aiokq.broker.coordinator.group.shard import GroupShard
 from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.coordinator.timers import Instant, Timers
 from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import BrokerError, NotCoordinator
@@ -91,7 +92,7 @@ class ShardWorld:
         failure = self.refuse_writes if outcome.records else None
         if failure is None:
             for record in outcome.records:
-                key, value = record.encode()
+                key, value = encode_record(record)
                 offset = len(self.log)
                 self.log.append((key, value))
                 assert decode_record(key, value) == record

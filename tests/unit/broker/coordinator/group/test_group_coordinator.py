@@ -11,11 +11,12 @@ import uuid
 import pytest
 
 from aiokq import wire
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.group.coordinator import OFFSETS_TOPIC
+from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.outcome import Outcome
-from aiokq.broker.coordinator.runtime import OFFSETS_TOPIC, partition_of
+from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.shard_context import ShardState
 from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN
-from aiokq.broker.coordinator.slots import ShardState
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import KafkaError, UnknownServer
 from aiokq.fastpath import crc32c
@@ -133,7 +134,7 @@ async def until_loaded(broker, group="g"):
 )
 def test_a_groups_partition_is_javas(group, partition):
     """A directory that moves between brokers keeps its groups; the last one hashes to -2^31."""
-    assert partition_of(group, 50) == partition
+    assert partition_by_hash(group, 50) == partition
 
 
 async def test_the_first_question_makes_the_offsets_topic():
@@ -190,7 +191,7 @@ async def test_offsets_and_members_are_there_after_a_kill():
     assert (await killed.sync(member.member_id, 1)).assignment == b"all"
     committed = await killed.commit(5, member_id=member.member_id, generation_id_or_member_epoch=1)
     assert committed == 0
-    killed.node.coordinator.stop()
+    killed.node.group_coordinator.stop()
     killed.files.crash()
     async with GroupBroker(killed.files) as broker:
         await until_loaded(broker)
@@ -239,7 +240,7 @@ async def test_closing_answers_who_waits():
         pending = (await broker.join()).member_id
         waiting = asyncio.gather(broker.join(pending))
         await asyncio.sleep(0)
-        broker.node.coordinator.stop()
+        broker.node.group_coordinator.stop()
         [answer] = await waiting
         assert answer.error_code == 16
         assert (await broker.join()).error_code == 15
@@ -513,7 +514,7 @@ async def test_the_timeouts_of_a_group_hold_from_the_next_heartbeat_on():
         await broker.node.group_configs.alter("g", lambda _: settings)
         told = await broker.ask(consumer_heartbeat(epoch=joined.member_epoch), 1)
         assert told.heartbeat_interval_ms == 7000
-        timers = broker.node.coordinator._slots[0].timers
+        timers = broker.node.group_coordinator._contexts[0].timers
         left = timers.deadline(("session", "g", "m")) - broker.clock.monotonic()
         assert left == pytest.approx(50, abs=1)
         other = await broker.ask(consumer_heartbeat(group="other"), 1)
@@ -553,7 +554,7 @@ async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
         )
         outcome = Outcome([record], response=1, written=told.append)
         with pytest.raises(UnknownServer):
-            await broker.node.coordinator.write("g", lambda shard, instant: outcome)
+            await broker.node.group_coordinator.write("g", lambda shard, instant: outcome)
         assert [error.code for error in told] == [-1]
 
 
@@ -603,11 +604,11 @@ def test_partitions_that_could_not_be_loaded_for_a_moment_are_loaded_a_second_la
         monkeypatch.setattr(ShardLog, "replay", fails_once)
         async with GroupBroker(broker.files, offsets_topic_num_partitions=50) as again:
             await asyncio.sleep(0.5)
-            slots = again.node.coordinator._slots.values()
-            assert {slot.state for slot in slots} == {ShardState.FAILED}
+            contexts = again.node.group_coordinator._contexts.values()
+            assert {context.state for context in contexts} == {ShardState.FAILED}
             assert len(failed) == 50
             await asyncio.sleep(1)
-            assert {slot.state for slot in slots} == {ShardState.ACTIVE}
+            assert {context.state for context in contexts} == {ShardState.ACTIVE}
 
     run(1, main)
 
@@ -622,8 +623,7 @@ def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
 
         async with GroupBroker() as broker:
             await broker.find()
-            coordinator = broker.node.coordinator
-            slot = coordinator._slots[0]
+            context = broker.node.group_coordinator._contexts[0]
             begin = loop.time()
 
             def run_timer(key, instant):
@@ -634,10 +634,10 @@ def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
                     raise ZeroDivisionError
 
             def set_timer(key, seconds):
-                slot.timers.schedule(
+                context.timers.schedule(
                     key, broker.clock.monotonic() + seconds, functools.partial(run_timer, key)
                 )
-                coordinator._wind(slot)
+                context.arm()
 
             set_timer("broken", 0)
             set_timer("sound", 1)

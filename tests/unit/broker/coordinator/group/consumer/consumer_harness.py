@@ -13,9 +13,10 @@ from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
 from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_heartbeat
 from aiokq.broker.coordinator.group.consumer.regex import RegexCompiler
 from aiokq.broker.coordinator.group.group import Caller
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord, decode_record
+from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
 from aiokq.broker.coordinator.group.topic_view import ViewedTopic
 from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.timers import Instant, Timers
 from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import GroupIdNotFound, InvalidRegularExpression
@@ -136,7 +137,7 @@ class World:
         """Records, through their bytes, into the log and the group."""
         self.written = records
         for record in records:
-            key, value = record.encode()
+            key, value = encode_record(record)
             self.log.append((key, value))
             decoded = decode_record(key, value)
             assert decoded == record

@@ -8,7 +8,7 @@ import pytest
 
 from aiokq.broker.coordinator.group.consumer.member import MemberState
 from aiokq.broker.coordinator.group.group import Caller
-from aiokq.broker.coordinator.group.record_types import CoordinatorRecord
+from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.core.errors import (
     BrokerError,
     FencedInstanceId,

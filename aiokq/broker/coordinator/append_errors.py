@@ -1,0 +1,34 @@
+"""The error codes by which clients of a coordinator learn that its log refused an append.
+
+Source: Kafka ``CoordinatorOperationExceptionHelper.java``.
+"""
+
+from __future__ import annotations
+
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    KafkaStorage,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProtocolError,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    RequestTimeout,
+    UnknownServer,
+    UnknownTopicOrPartition,
+)
+
+__all__ = ["coordinator_error"]
+
+
+def coordinator_error(error: BrokerError | ProtocolError) -> BrokerError:
+    """The error of the log as one that clients of a coordinator know how to handle."""
+    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
+        return CoordinatorNotAvailable(str(error))
+    if isinstance(error, NotLeaderOrFollower | KafkaStorage):
+        return NotCoordinator(str(error))
+    if isinstance(error, RecordTooLarge | RecordBatchTooLarge | ProtocolError):
+        return UnknownServer(str(error))
+    return error

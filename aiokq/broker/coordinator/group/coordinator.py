@@ -1,0 +1,171 @@
+"""The group coordinator of a node: the coordinator runtime on `__consumer_offsets`.
+
+Source: Kafka ``GroupCoordinatorService.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
+from aiokq.broker.coordinator.key_hash import partition_by_hash
+from aiokq.broker.coordinator.runtime import CoordinatorRuntime
+from aiokq.broker.topic_layout import TopicSpec
+from aiokq.core.errors import BrokerError
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    import random
+
+    from aiokq.broker.coordinator.group.group import Group
+    from aiokq.broker.coordinator.group.shard import GroupShard
+    from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
+    from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.coordinator.timers import Instant
+    from aiokq.broker.group_configs import GroupConfigs
+    from aiokq.broker.log.cold_reads import ColdReads
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.topics import Topic, TopicRegistry
+    from aiokq.core.background import BackgroundWork
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.environment import Environment
+
+__all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class _GroupInstance:
+    """The `CoordinatorInstance` of groups."""
+
+    topic: Final = OFFSETS_TOPIC
+    entries: Final = "groups"
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        rng: random.Random,
+        topics: RegistryTopicView,
+        group_configs: GroupConfigs,
+        counters: BrokerCounters,
+    ) -> None:
+        self._settings = settings
+        self._random = rng
+        self._topics = topics
+        self._group_configs = group_configs
+        self._counters = counters
+
+    def topic_spec(self, live_brokers: int) -> TopicSpec:
+        settings = self._settings
+        return TopicSpec(
+            name=self.topic,
+            partitions=settings.offsets_topic_num_partitions,
+            replication_factor=min(settings.offsets_topic_replication_factor, live_brokers),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        )
+
+    def partition_of(self, key: str, partitions: int) -> int:
+        return partition_by_hash(key, partitions)
+
+    def shard_factory(self) -> GroupShardFactory:
+        # The import takes tens of milliseconds, which a broker without groups need not spend.
+        from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
+
+        return GroupShardFactory(
+            self._settings,
+            self._random,
+            self._topics,
+            self._group_configs,
+            self._counters.group_rebalances,
+        )
+
+
+class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
+    """Coordinates the groups of one node, and drops their offsets in topics that are deleted.
+
+    Args:
+        racks: the live nodes with their racks; None for a node without a rack.
+        group_configs: the settings of single groups.
+        counters: where metrics find the numbers of groups and members.
+
+    The other arguments are those of `CoordinatorRuntime`.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        environment: Environment,
+        topics: TopicRegistry,
+        racks: Callable[[], Mapping[int, str | None]],
+        group_configs: GroupConfigs,
+        cold_reads: ColdReads,
+        counters: BrokerCounters,
+        background: BackgroundWork,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        view = RegistryTopicView(topics, racks)
+        super().__init__(
+            _GroupInstance(settings, environment.random, view, group_configs, counters),
+            environment=environment,
+            topics=topics,
+            live_brokers=lambda: len(racks()),
+            cold_reads=cold_reads,
+            background=background,
+            on_failure=on_failure,
+        )
+        self._registry = topics
+        topics.listeners.append(self._drop_offsets_if_deleted)
+        counters.groups.add_source(self._count_groups)
+        counters.group_members.add_source(self._count_members)
+
+    # --- topics
+
+    def _drop_offsets_if_deleted(self, topic: Topic) -> None:
+        if self._registry.get(topic.name) is topic or not self.active_shards():
+            return
+        self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
+
+    async def _drop_offsets(self, topic: Topic) -> None:
+        """Have every shard remove the offsets committed for a deleted topic.
+
+        A shard that is not loaded yet recognises them later by the topic's id.
+        """
+        gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
+
+        def drop(shard: GroupShard, instant: Instant) -> Outcome[None]:
+            return shard.partitions_deleted(gone)
+
+        answers = await self.write_all(drop)
+        for partition, error in answers.items():
+            if isinstance(error, BrokerError):
+                logger.error(
+                    "offsets of a deleted topic stay: topic=%s partition=%d error=%s",
+                    topic.name,
+                    partition,
+                    error,
+                )
+
+    # --- metrics, asked for from any thread
+
+    def _count_groups(self) -> dict[tuple[str, ...], int]:
+        return Counter((group.type.value, group.state_name) for group in self._groups())
+
+    def _count_members(self) -> dict[tuple[str, ...], int]:
+        members: Counter[tuple[str, ...]] = Counter()
+        for group in self._groups():
+            members[(group.type.value,)] += group.members_count
+        return members
+
+    def _groups(self) -> Iterator[Group]:
+        for shard in self.active_shards():
+            yield from list(shard.groups.values())

@@ -1,0 +1,56 @@
+"""Makes the shards of the group coordinator, with all that they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
+from aiokq.broker.coordinator.group.shard import GroupShard
+
+if TYPE_CHECKING:
+    import random
+
+    from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
+    from aiokq.broker.coordinator.group.topic_view import TopicView
+    from aiokq.broker.coordinator.timers import Timers
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.core.counters import CounterBy
+
+__all__ = ["GroupShardFactory"]
+
+
+class GroupShardFactory:
+    """A `ShardFactory`.
+
+    Args:
+        timeouts: those that may differ between groups.
+        rebalances: counts rebalances by the name of the group protocol.
+    """
+
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        rng: random.Random,
+        topics: TopicView,
+        timeouts: GroupTimeouts,
+        rebalances: CounterBy,
+    ) -> None:
+        self._settings = settings
+        self._random = rng
+        self._topics = topics
+        self._timeouts = timeouts
+        self._rebalances = rebalances
+
+    def new_shard(self, timers: Timers, leader_epoch: int) -> GroupShard:
+        """An empty shard; groups have no use for the leader epoch."""
+        return GroupShard(
+            settings=self._settings,
+            timers=timers,
+            topics=self._topics,
+            rng=self._random,
+            timeouts=self._timeouts,
+            rebalances=self._rebalances,
+        )

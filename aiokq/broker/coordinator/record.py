@@ -1,0 +1,18 @@
+"""A record of a coordinator's log as the runtime and its shards exchange it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.wire.struct import Message
+
+__all__ = ["CoordinatorRecord"]
+
+
+class CoordinatorRecord(NamedTuple):
+    """A key and a value; how they are encoded is the instance's (`CoordinatorInstance.encode`)."""
+
+    key: Message
+    value: Message | None
+    """None is a tombstone: it removes what the key names."""

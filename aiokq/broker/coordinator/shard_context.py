@@ -1,0 +1,405 @@
+"""One shard during one leadership of its partition: its state, its writes and its timers.
+
+When the leadership ends the context is closed for good, and a later leadership gets a new context
+with a new shard. So nothing that was begun under one leadership can take effect under the next.
+
+Source: Kafka ``CoordinatorRuntime.CoordinatorContext``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from aiokq.broker.coordinator.append_errors import coordinator_error
+from aiokq.broker.coordinator.shard import Shard
+from aiokq.broker.coordinator.timers import Action, Instant, Timers
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptRecord,
+    KafkaStorage,
+    NotCoordinator,
+    ProtocolError,
+)
+from aiokq.core.frozen import frozen
+from aiokq.records.control import ControlType
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from aiokq.broker.coordinator.instance import ShardFactory
+    from aiokq.broker.coordinator.outcome import Deferred, Outcome
+    from aiokq.broker.coordinator.shard import TransactionalProducer
+    from aiokq.broker.coordinator.shard_log import ShardLog
+    from aiokq.core.background import BackgroundTask, BackgroundWork
+    from aiokq.core.clock import Clock
+    from aiokq.records.control import EndTransactionMarker
+
+__all__ = ["ShardContext", "ShardState"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
+
+S = TypeVar("S", bound=Shard)
+R = TypeVar("R")
+
+TIMERS_PER_TURN: Final = 64
+"""Timers run in one turn of the loop. After a pause of the process all of them may be due."""
+
+RETRY_SECONDS: Final = 0.5
+"""Seconds until a timer whose records could not be written runs again, as in Kafka."""
+
+
+class ShardState(Enum):
+    """Whether requests may be given to a shard."""
+
+    LOADING = "its log is being replayed"
+    ACTIVE = "it serves requests"
+    FAILED = "its log cannot be read"
+    CLOSED = "this leadership of its partition is over"
+
+
+@frozen
+class _Retry:
+    """The action of a timer that failed, with the backoff of its failures.
+
+    Scheduling the timer's key anew replaces it, and with it the backoff.
+    """
+
+    action: Action
+    task: BackgroundTask
+
+    def __call__(self, instant: Instant) -> Outcome[None] | None:
+        return self.action(instant)
+
+
+class ShardContext(Generic[S]):
+    """One shard during one leadership. Used from the node's loop only.
+
+    Args:
+        entries: what the shard is made of, for log lines and background tasks.
+
+    Attributes:
+        shard: replaced when a failed load begins again; so are `timers`.
+        log: of the shard's partition.
+        state: whether requests may be given to the shard.
+    """
+
+    def __init__(
+        self,
+        log: ShardLog,
+        factory: ShardFactory[S],
+        entries: str,
+        clock: Clock,
+        background: BackgroundWork,
+    ) -> None:
+        self.log = log
+        self.state = ShardState.LOADING
+        self._factory = factory
+        self._entries = entries
+        self._clock = clock
+        self._background = background
+        self._reset()
+        self._wakeup: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        self._answers: set[asyncio.Future[object]] = set()
+
+    def _reset(self) -> None:
+        self.timers = Timers()
+        self.shard = self._factory.new_shard(self.timers, self.log.leader_epoch)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the partition in this leadership."""
+        return self.log.leader_epoch
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the shard serves requests."""
+        return self.state is ShardState.ACTIVE
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether its log cannot be read or written until the node is restarted."""
+        return self.state is ShardState.FAILED or self.log.is_offline
+
+    def check_active(self) -> None:
+        """Refuse a request that the shard cannot serve.
+
+        Raises:
+            CoordinatorLoadInProgress: it is being loaded.
+            CoordinatorNotAvailable: its log cannot be read or written.
+            NotCoordinator: the leadership is over.
+        """
+        if self.state is ShardState.LOADING:
+            raise CoordinatorLoadInProgress()
+        if self.state is ShardState.CLOSED:
+            raise NotCoordinator()
+        if self.is_unusable:
+            raise CoordinatorNotAvailable(f"{self.log.name} is offline")
+
+    def instant(self) -> Instant:
+        """Now."""
+        return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
+
+    # --- loading and unloading
+
+    async def load(self) -> None:
+        """Replay the log, then serve requests. An error that may pass leads to another attempt.
+
+        A damaged log, and one that is offline until the node restarts, are not tried again.
+        """
+        entries = self._entries
+        task = self._background.task(f"load {entries}")
+        while True:
+            began = self._clock.monotonic()
+            try:
+                records = await self.log.replay(self.shard)
+                if self.state is not ShardState.LOADING:
+                    return
+                self.activate()
+                break
+            except Exception as error:  # noqa: BLE001 - the other shards are loaded all the same
+                if self.state is ShardState.CLOSED:
+                    return
+                self.state = ShardState.FAILED
+                if isinstance(error, CorruptRecord | EOFError) or self.log.is_offline:
+                    logger.error(
+                        "%s cannot be loaded: partition=%s: %s", entries, self.log.name, error
+                    )
+                    return
+                await asyncio.sleep(task.failed(error))
+            if self.state is ShardState.CLOSED:
+                return
+            self._reset()
+            self.state = ShardState.LOADING
+        logger.info(
+            "%s loaded: partition=%s records=%d %s=%d seconds=%.3f",
+            entries,
+            self.log.name,
+            records,
+            entries,
+            len(self.shard),
+            self._clock.monotonic() - began,
+        )
+
+    def activate(self) -> None:
+        """The log has been replayed: serve requests."""
+        self.state = ShardState.ACTIVE
+        self.shard.loaded(self.instant())
+        self.arm()
+
+    def close(self) -> None:
+        """The leadership is over: requests that wait for an answer fail with NOT_COORDINATOR."""
+        was_active = self.state is ShardState.ACTIVE
+        self.state = ShardState.CLOSED
+        if self._wakeup is not None:
+            self._wakeup.cancel()
+            self._wakeup = None
+        try:
+            if was_active:
+                self.shard.unloaded()
+        finally:
+            for answer in self._answers:
+                if not answer.done():
+                    answer.set_exception(NotCoordinator())
+
+    # --- writes
+
+    def write(
+        self,
+        operation: Callable[[S, Instant], Outcome[R]],
+        producer: TransactionalProducer | None = None,
+    ) -> tuple[Outcome[R], int | None]:
+        """Run an operation, append the records it decides on, and replay them.
+
+        Awaits nothing, so that no other operation sees the shard in between.
+
+        Returns:
+            The outcome, and the log's end behind its records; None where it has none.
+
+        Raises:
+            BrokerError: what the operation raises, or why the records were not appended.
+        """
+        instant = self.instant()
+        try:
+            outcome = operation(self.shard, instant)
+            try:
+                self._apply(outcome, instant, producer)
+            except BrokerError:
+                if outcome.deferred is None or not outcome.deferred.done:
+                    raise
+                return outcome, None
+        finally:
+            self.arm()
+        return outcome, self.log.end_offset if outcome.records else None
+
+    async def answer(self, outcome: Outcome[R], end_offset: int | None) -> R:
+        """The response of a write, once its records are committed and the shard has given it.
+
+        Raises:
+            NotCoordinator: the records may not survive, or the leadership ended meanwhile.
+        """
+        if end_offset is not None and not self.log.is_committed(end_offset):
+            await self.committed(end_offset)
+        deferred = outcome.deferred
+        if deferred is None:
+            return outcome.response  # type: ignore[return-value]  # None where R is
+        return await self._deferred(deferred)
+
+    async def committed(self, end_offset: int) -> None:
+        """Wait until the records before an offset are committed under this leadership.
+
+        Raises:
+            NotCoordinator: they may not survive, or the leadership ended meanwhile.
+        """
+        try:
+            await self.log.committed(end_offset)
+        except KafkaStorage as error:
+            raise coordinator_error(error) from error
+        if self.state is ShardState.CLOSED:
+            raise NotCoordinator()
+
+    async def _deferred(self, deferred: Deferred[R]) -> R:
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def give(response: R) -> None:
+            if not answer.done():  # it is where the request was cancelled
+                answer.set_result(response)
+
+        deferred.on_complete(give)
+        if not answer.done():
+            if self.state is ShardState.CLOSED:
+                raise NotCoordinator()
+            self._answers.add(answer)  # type: ignore[arg-type]  # futures are invariant
+            answer.add_done_callback(self._answers.discard)
+        return await answer
+
+    def end_transaction(self, producer: TransactionalProducer, marker: EndTransactionMarker) -> int:
+        """Append the marker that ends a producer's transaction here, and tell the shard.
+
+        Returns:
+            The log's end behind the marker.
+
+        Raises:
+            BrokerError: the marker was not appended.
+        """
+        self._check_not_closed()
+        instant = self.instant()
+        try:
+            self.log.append_marker(producer, marker, now_ms=instant.timestamp_ms)
+            committed = marker.type is ControlType.COMMIT
+            self.shard.end_transaction(producer.producer_id, committed=committed)
+        except BrokerError as error:
+            raise coordinator_error(error) from error
+        finally:
+            self.arm()
+        return self.log.end_offset
+
+    def _check_not_closed(self) -> None:
+        if self.state is ShardState.CLOSED:
+            raise NotCoordinator()
+
+    def _apply(
+        self,
+        outcome: Outcome[R],
+        instant: Instant,
+        producer: TransactionalProducer | None = None,
+    ) -> None:
+        """Append an outcome's records, then replay them.
+
+        Raises:
+            BrokerError: they were not appended; its code is one that clients of a coordinator know.
+        """
+        failure: BrokerError | None = None
+        try:
+            self._check_not_closed()  # the operation itself may have ended the leadership
+            if outcome.records:
+                self._append(outcome, instant, producer)
+        except (BrokerError, ProtocolError) as error:
+            failure = coordinator_error(error)
+            # The log reports a disk that refuses, once for all its appends.
+            level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
+            if outcome.records:
+                logger.log(
+                    level,
+                    "records were not written: partition=%s records=%d error=%s",
+                    self.log.name,
+                    len(outcome.records),
+                    error,
+                )
+        if outcome.written is not None:
+            outcome.written(failure)
+        if failure is not None:
+            raise failure
+
+    def _append(
+        self, outcome: Outcome[R], instant: Instant, producer: TransactionalProducer | None
+    ) -> None:
+        appended = self.log.append(
+            outcome.records,
+            atomic=outcome.atomic,
+            now_ms=instant.timestamp_ms,
+            producer=producer,
+        )
+        if producer is not None:
+            producer_id = producer.producer_id
+            for offset, record in appended:
+                self.shard.replay(record, offset=offset, producer_id=producer_id)
+        else:
+            replay = outcome.replay
+            for offset, record in appended:
+                if replay:
+                    self.shard.replay(record, offset=offset)
+
+    # --- timers
+
+    def arm(self) -> None:
+        """Have the loop run the timers when the first one is due."""
+        at = self.timers.next_at
+        if self._wakeup is not None:
+            if at is not None and self._wakes_at <= at:
+                return  # it comes early enough, and arms itself again
+            self._wakeup.cancel()
+            self._wakeup = None
+        if at is not None and self.state is ShardState.ACTIVE:
+            delay = max(at - self._clock.monotonic(), 0.0)
+            self._wakes_at = at
+            self._wakeup = asyncio.get_running_loop().call_later(delay, self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._wakeup = None
+        instant = self.instant()
+        try:
+            for _ in range(TIMERS_PER_TURN):
+                due = self.timers.take_due(instant.now)
+                if due is None:
+                    break
+                self._run_timer(*due, instant)
+        finally:
+            self.arm()  # a bug in one timer must not stop the others
+
+    def _run_timer(self, key: Hashable, action: Action, instant: Instant) -> None:
+        retry_in: float | None = None
+        task: BackgroundTask | None = None
+        if isinstance(action, _Retry):
+            task, action = action.task, action.action
+        again: Action = action
+        try:
+            outcome = action(instant)
+            try:
+                if outcome is not None:
+                    self._apply(outcome, instant)
+            except BrokerError:
+                # A shard that changes by replay alone has not changed: run the timer again.
+                retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
+        except Exception as error:  # noqa: BLE001 - of one timer; the others run on
+            task = task or self._background.task(f"timers of {self._entries}")
+            retry_in = task.failed(error)
+            again = _Retry(action, task)
+        if retry_in is not None and key not in self.timers:
+            self.timers.schedule(key, instant.now + retry_in, again)
