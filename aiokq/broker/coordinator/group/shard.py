@@ -1,27 +1,28 @@
-"""All groups and offsets of one partition of `__consumer_offsets`, each request to its machine.
+"""The shard of the group coordinator: all groups and offsets of a `__consumer_offsets` partition.
 
-Owns the map of groups, what they are made for and when they go; what happens inside a group is its
-machine's matter. Knows no log: the runtime writes what calls give, and replays it here.
+Owns which group a request is given to, and which groups are created and replaced. What happens
+inside a group is in `classic` and `consumer`.
 
 Source: Kafka ``GroupCoordinatorShard.java``, ``GroupMetadataManager.java``.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.coordinator.group import migration, offset_requests
+from aiokq.broker.coordinator.group import offset_requests
 from aiokq.broker.coordinator.group.classic import join as classic_join
 from aiokq.broker.coordinator.group.classic import session as classic_session
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.classic.states import ClassicState
 from aiokq.broker.coordinator.group.committed_offsets import OffsetStore
 from aiokq.broker.coordinator.group.consumer import classic_members
-from aiokq.broker.coordinator.group.consumer.context import ConsumerContext, server_assignors
 from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
 from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_heartbeat
+from aiokq.broker.coordinator.group.group_map import GroupMap
+from aiokq.broker.coordinator.group.migration.upgrade import upgrade
+from aiokq.broker.coordinator.group.offset_expiry import OffsetExpiry
 from aiokq.broker.coordinator.outcome import Outcome, after_both
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.core.counters import CounterBy
@@ -29,7 +30,6 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     IllegalGeneration,
     KafkaError,
-    RebalanceInProgress,
     UnknownMemberId,
 )
 from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
@@ -84,18 +84,17 @@ _JOIN_EPOCH: Final = 0
 
 
 class GroupShard:
-    """The groups of one partition.
+    """A `Shard`: the groups of one partition.
 
-    Requests give an `Outcome`, or raise the `BrokerError` that answers them. Nothing else may be
-    asked of the shard before an outcome's records are replayed, or have failed.
+    Requests return an `Outcome`, or raise the `BrokerError` that answers them.
 
     Args:
-        timeouts: those of single groups, where they are not the broker's.
-        rebalances: counts them by the protocol's name.
+        timeouts: of single groups, where they differ from the broker's.
+        rebalances: counts rebalances by the name of the group protocol.
 
     Attributes:
         groups: by group id, of both protocols.
-        offsets: what they have committed.
+        offsets: the committed offsets of all groups.
     """
 
     def __init__(
@@ -108,29 +107,24 @@ class GroupShard:
         timeouts: GroupTimeouts | None = None,
         rebalances: CounterBy | None = None,
     ) -> None:
-        self.groups: dict[str, Group] = {}
+        self._groups = GroupMap(
+            settings=settings,
+            timers=timers,
+            topics=topics,
+            rng=rng,
+            timeouts=timeouts,
+            rebalances=rebalances,
+        )
+        self.groups = self._groups.by_id
         self.offsets = OffsetStore()
         self._settings = settings
-        self._timers = timers
         self._topics = topics
-        self._random = rng
-        self._rebalances = CounterBy() if rebalances is None else rebalances
-        self._consumers = ConsumerContext(
-            settings,
-            timers,
-            topics,
-            rng,
-            assignors=server_assignors(settings),
-            timeouts=timeouts,
-            rebalances=self._rebalances,
-            classic_group=self._classic,
-        )
-        self._aside: dict[str, ConsumerGroup] = {}
+        self._expiry = OffsetExpiry(settings, timers, self._groups, self.offsets)
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    # the classic protocol
+    # --- the classic protocol
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, instant: Instant
@@ -158,21 +152,19 @@ class GroupShard:
     ) -> Outcome[JoinGroupResponse]:
         """Make a classic group, in the place of an empty consumer group if there is one."""
         group_id = request.group_id
-        group = self._new_classic(group_id, instant.timestamp_ms)
+        group = self._groups.new_classic(group_id, instant.timestamp_ms)
         outcome = classic_join.join(group, request, caller, instant)
         records = [] if replaced is None else replaced.tombstones()
-        # The group is there from now on, though it has no generation yet: so says the log.
+        # The group exists from now on, and in the log too, though it has no generation yet.
         records += outcome.records or [group.empty_record()]
-        self.groups[group_id] = group
+        self._groups.put(group)
         if replaced is not None:
             logger.info("empty consumer group becomes a classic one: group=%s", group_id)
 
         def written(error: KafkaError | None) -> None:
             if error is not None:
                 group.unloaded()
-                self.groups.pop(group_id, None)  # it is gone if the shard was unloaded
-                if replaced is not None:
-                    self.groups[group_id] = replaced
+                self._groups.take_back(group, replaced)
             elif replaced is not None:
                 replaced.unloaded()
 
@@ -189,7 +181,7 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return classic_members.sync(group, request, instant)
-        return classic_session.sync(self._classic(request.group_id), request, instant)
+        return classic_session.sync(self._groups.classic(request.group_id), request, instant)
 
     def heartbeat(self, request: HeartbeatRequest, instant: Instant) -> Outcome[HeartbeatResponse]:
         """Heartbeat.
@@ -200,7 +192,7 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return classic_members.heartbeat(group, request, instant)
-        return classic_session.heartbeat(self._classic(request.group_id), request, instant)
+        return classic_session.heartbeat(self._groups.classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
         """LeaveGroup, of members or of an admin that removes them.
@@ -212,25 +204,9 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group.remove(request, instant)
-        return classic_session.leave(self._classic(request.group_id), request, instant)
+        return classic_session.leave(self._groups.classic(request.group_id), request, instant)
 
-    def _classic(self, group_id: str) -> ClassicGroup:
-        group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
-            raise UnknownMemberId()
-        return group
-
-    def _new_classic(self, group_id: str, timestamp_ms: int | None) -> ClassicGroup:
-        return ClassicGroup(
-            group_id,
-            settings=self._settings,
-            timers=self._timers,
-            rng=self._random,
-            rebalances=self._rebalances,
-            timestamp_ms=timestamp_ms,
-        )
-
-    # the consumer protocol
+    # --- the consumer protocol
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
@@ -241,7 +217,7 @@ class GroupShard:
             GroupIdNotFound: there is no such group, or it is a classic one that is not upgraded.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
-        check_heartbeat(request, caller.version, self._consumers.assignors)
+        check_heartbeat(request, caller.version, self._groups.assignors)
         group_id = request.group_id
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -250,10 +226,10 @@ class GroupShard:
             raise GroupIdNotFound(f"Group {group_id} not found.")
         if request.member_epoch != _JOIN_EPOCH:
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-        created = ConsumerGroup(group_id, self._consumers)
+        created = self._groups.new_consumer(group_id)
         records: list[CoordinatorRecord] = []
         if isinstance(group, ClassicGroup) and not group.is_empty:
-            records = migration.upgrade(group, self._settings, self._topics)
+            records = upgrade(group, self._settings, self._topics)
             for record in records:
                 created.replay(record)
         elif group is not None:
@@ -261,19 +237,19 @@ class GroupShard:
             records = group.tombstones()
         outcome = created.heartbeat(request, caller, instant)
         outcome.records = records + outcome.records
-        self._aside[group_id] = created
+        self._groups.begin_upgrade(created)
 
         def written(error: KafkaError | None) -> None:
-            self._aside.pop(group_id, None)
+            self._groups.end_upgrade(group_id)
             if error is not None:
                 created.unloaded()
             else:
-                created.loaded(instant)  # the sessions of members that it has taken over
+                created.loaded(instant)  # starts the sessions of members it has taken over
 
         outcome.written = after_both(outcome.written, written)
         return outcome
 
-    # offsets
+    # --- offsets
 
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
@@ -323,13 +299,15 @@ class GroupShard:
         Raises:
             BrokerError: 69 where there is no such group, 68 where it may not be.
         """
-        return offset_requests.delete(self.offsets, self._existing(request.group_id), request)
+        return offset_requests.delete(
+            self.offsets, self._groups.existing(request.group_id), request
+        )
 
     def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> Outcome[None]:
         """Partitions are gone for good: so are the offsets in them."""
         return Outcome(self.offsets.tombstones_of_partitions(partitions), atomic=False)
 
-    # administration
+    # --- administration
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """The groups in one of these states and of one of these types; none given means any."""
@@ -368,7 +346,7 @@ class GroupShard:
         Raises:
             GroupIdNotFound: there is none, or it is a classic one.
         """
-        group = self._existing(group_id)
+        group = self._groups.existing(group_id)
         if not isinstance(group, ConsumerGroup):
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return group.describe()
@@ -379,7 +357,7 @@ class GroupShard:
         Raises:
             BrokerError: 69 where there is no such group, 68 where it has members.
         """
-        group = self._existing(group_id)
+        group = self._groups.existing(group_id)
         group.validate_delete()
         logger.info("group is deleted: group=%s", group_id)
         return Outcome(
@@ -388,113 +366,34 @@ class GroupShard:
             atomic=False,
         )
 
-    def _existing(self, group_id: str) -> Group:
-        group = self.groups.get(group_id)
-        if group is None:
-            raise GroupIdNotFound(f"Group {group_id} not found.")
-        return group
-
-    # expiry
-
-    def _expire(self, instant: Instant) -> Outcome[None]:
-        """Begin to look for what expires, a few groups at a time."""
-        self._schedule_expiry(instant)
-        return self._expire_some(list(self.groups), instant)
-
-    def _expire_some(self, left: list[str], instant: Instant) -> Outcome[None]:
-        """Remove offsets that nobody has come back for, and groups that have nothing left."""
-        records: list[CoordinatorRecord] = []
-        retention_ms = self._settings.offsets_retention_minutes * 60_000
-        looked_at = 0
-        while left and looked_at < _EXPIRED_PER_TURN and len(records) < _EXPIRED_PER_TURN:
-            group = self.groups.get(left.pop())
-            if group is None:
-                continue
-            looked_at += 1
-            base_ms = group.offset_expiry_base()
-            if base_ms == _OFFSETS_STAY:
-                continue
-            expired, none_left = self.offsets.expired(
-                group.group_id, base_ms, retention_ms, instant.timestamp_ms, group.is_subscribed_to
-            )
-            records += expired
-            if none_left and group.is_empty:
-                records += group.tombstones()
-        if records:
-            logger.info("offsets and groups expire: records=%d", len(records))
-        if left:
-            rest = functools.partial(self._expire_some, left)
-            self._timers.schedule(_EXPIRY_REST_KEY, instant.now, rest)
-        return Outcome(records, atomic=False)
-
-    def _schedule_expiry(self, instant: Instant) -> None:
-        interval = self._settings.offsets_retention_check_interval_ms / 1000
-        self._timers.schedule(_EXPIRY_KEY, instant.now + interval, self._expire)
-
-    # the log
+    # --- the log
 
     def loaded(self, instant: Instant) -> None:
-        """The whole log has been replayed, and this node coordinates these groups from now on."""
-        for group in list(self.groups.values()):
-            group.loaded(instant)
-        self._schedule_expiry(instant)
+        """Start the timers of all groups, and the expiry of offsets."""
+        self._groups.loaded(instant)
+        self._expiry.schedule(instant)
 
     def unloaded(self) -> None:
-        """This node coordinates these groups no longer."""
-        self._timers.cancel(_EXPIRY_KEY)
-        self._timers.cancel(_EXPIRY_REST_KEY)
-        for group in self.groups.values():
-            group.unloaded()
-        self.groups.clear()
+        """Cancel all timers; members that wait for an answer are told to look elsewhere (16)."""
+        self._expiry.cancel()
+        self._groups.unloaded()
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
-        """Take over a record that is in the log.
-
-        Args:
-            offset: of the record.
-            producer_id: of its transaction.
-        """
+        """Apply a record that is in the log; see `Shard.replay`."""
         key, value = record
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
             self.offsets.replay(key, value, offset=offset, producer_id=producer_id)
-            if value is not None and key.group not in self.groups:
-                # Somebody who is no member keeps offsets here: an empty group without a record.
-                self.groups[key.group] = self._new_classic(key.group, None)
+            if value is not None:
+                self._groups.ensure(key.group)
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
-            self._replay_classic(key.group, value)
+            self._groups.replay_classic(key.group, value)
         else:
-            self._replay_consumer(record)
+            self._groups.replay_consumer(record)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The log has the end of a transaction."""
+        """Apply or drop the offsets that a producer's transaction would commit."""
         self.offsets.end_transaction(producer_id, committed=committed)
-
-    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        present = self.groups.pop(group_id, None)
-        if isinstance(present, ClassicGroup) and group_id in self._aside:
-            present.unloaded(RebalanceInProgress.code)  # upgraded: who waits joins the other group
-        elif present is not None:
-            present.unloaded()
-        if value is not None:
-            group = self._new_classic(group_id, None)
-            group.restore(value)
-            self.groups[group_id] = group
-
-    def _replay_consumer(self, record: CoordinatorRecord) -> None:
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # all of them have it
-        group = self.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            if record.value is None:
-                return
-            if group is not None:
-                group.unloaded()
-            group = self._aside.pop(group_id, None) or ConsumerGroup(group_id, self._consumers)
-            self.groups[group_id] = group
-        group.replay(record)
-        if group.is_gone:
-            del self.groups[group_id]
-            group.unloaded()

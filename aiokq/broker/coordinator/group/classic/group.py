@@ -1,23 +1,18 @@
-"""A classic group: its state and generation, what it refuses, and how the log keeps it.
-
-Owns these; its members are `classic_roster`'s, the course of a rebalance `classic_rebalance`'s, and
-what requests do is in `classic_join` and `classic_session`.
+"""A classic group: what it refuses, and its loading and unloading on this node.
 
 Source: Kafka ``ClassicGroup.java``.
 """
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.coordinator.group.classic.member import ClassicMember, Protocol
+from aiokq.broker.coordinator.group.classic.group_state import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroupState,
+)
 from aiokq.broker.coordinator.group.classic.rebalance import ClassicRebalance
-from aiokq.broker.coordinator.group.classic.roster import ClassicRoster
-from aiokq.broker.coordinator.group.classic.states import MOVES, ClassicState
-from aiokq.broker.coordinator.group.group import GroupType
-from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.group.classic.states import ClassicState
 from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     CoordinatorNotAvailable,
@@ -28,29 +23,18 @@ from aiokq.core.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from aiokq.wire.describe_groups import DescribedGroup
-from aiokq.wire.group_records import GroupMetadataKey, GroupMetadataValue
-from aiokq.wire.join_group import JoinGroupResponse, JoinGroupResponseMember
+from aiokq.wire.join_group import JoinGroupResponse
 from aiokq.wire.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping
 
     from aiokq.broker.coordinator.timers import Instant, Timers
     from aiokq.broker.settings import BrokerSettings
 
-__all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup"]
+__all__ = ["ClassicGroup"]
 
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of consumers, whose subscriptions the broker can read."""
-
-NO_TIMESTAMP: Final = -1
-STAYS: Final = -1
-
-MAX_CALLED: Final = 1000
-"""Characters of its client's name in a member id. A longer id than a string of the protocol may
-be would be told to nobody, and the group with that member could not be written."""
+OFFSETS_STAY: Final = -1
 
 _WITH_MEMBERS: Final = (
     ClassicState.STABLE,
@@ -59,18 +43,11 @@ _WITH_MEMBERS: Final = (
 )
 
 
-class ClassicGroup:
-    """One group of the classic protocol; it is a `Group`.
+class ClassicGroup(ClassicGroupState):
+    """One group of the classic protocol; implements `Group`.
 
     Attributes:
-        state: where it is; `previous_state` where it came from, `state_timestamp_ms` since when
-            (None in groups of old brokers).
-        generation: counts rebalances; commits and heartbeats name it.
-        protocol_type_or_none: what its members are; None for a simple group, which only has
-            offsets.
-        protocol_name: the assignor that was elected.
-        roster: its members.
-        rebalance: moves it from one generation to the next.
+        rebalance: takes the group from one generation to the next.
     """
 
     def __init__(
@@ -83,48 +60,14 @@ class ClassicGroup:
         rebalances: CounterBy | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        self.group_id = group_id
-        self.settings = settings
-        self.state = ClassicState.EMPTY
-        self.previous_state = ClassicState.DEAD
-        self.state_timestamp_ms = timestamp_ms
-        self.generation = 0
-        self.protocol_type_or_none: str | None = None
-        self.protocol_name: str | None = None
-        self.roster = ClassicRoster(group_id)
+        super().__init__(
+            group_id,
+            settings=settings,
+            rng=rng,
+            rebalances=rebalances,
+            timestamp_ms=timestamp_ms,
+        )
         self.rebalance = ClassicRebalance(self, timers)
-        self._random = rng
-        self._rebalances = CounterBy() if rebalances is None else rebalances
-        self._subscribed: frozenset[str] | None = None
-        self._logged: GroupMetadataValue | None = None
-
-    # what it is
-
-    @property
-    def type(self) -> GroupType:
-        return GroupType.CLASSIC
-
-    @property
-    def protocol_type(self) -> str:
-        return self.protocol_type_or_none or ""
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def is_empty(self) -> bool:
-        return self.state is ClassicState.EMPTY
-
-    @property
-    def members_count(self) -> int:
-        return len(self.roster)
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants this topic; with subscriptions that cannot be read, any topic."""
-        if self._subscribed is None:
-            return self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE
-        return topic in self._subscribed
 
     def offset_expiry_base(self) -> int | None:
         """From when on retention counts; see `Group.offset_expiry_base`."""
@@ -134,80 +77,9 @@ class ClassicGroup:
             return self.state_timestamp_ms
         if self.state is ClassicState.STABLE and self._subscribed is not None:
             return None  # those of topics that no member wants any more
-        return STAYS
+        return OFFSETS_STAY
 
-    # its state
-
-    def move_to(self, state: ClassicState, timestamp_ms: int) -> None:
-        """Change the state.
-
-        Raises:
-            RuntimeError: the table of moves does not have this one: a bug.
-        """
-        if state not in MOVES[self.state]:
-            raise RuntimeError(
-                f"group {self.group_id}: {self.state.name} may not become {state.name}"
-            )
-        self.previous_state, self.state = self.state, state
-        self.state_timestamp_ms = timestamp_ms
-
-    def begin_generation(self, timestamp_ms: int) -> None:
-        """Count up, elect the protocol that all members support, and note their topics."""
-        self.generation += 1
-        self.roster.pending_syncs.clear()
-        if len(self.roster):
-            self._rebalances[self.type.value] += 1
-            self.protocol_name = self.roster.elect_protocol()
-            self.move_to(ClassicState.COMPLETING_REBALANCE, timestamp_ms)
-        else:
-            self.protocol_name = None
-            self.move_to(ClassicState.EMPTY, timestamp_ms)
-        self.note_subscriptions()
-
-    def note_subscriptions(self) -> None:
-        """Take note of the topics that the members want, as far as the broker can read that."""
-        self._subscribed = None
-        if self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE:
-            self._subscribed = self.roster.subscribed_topics(self.protocol_name)
-
-    # its members
-
-    def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Whether somebody with these protocols could be a member."""
-        if self.is_empty:
-            return bool(protocol_type) and any(True for _ in protocols)
-        return self.protocol_type_or_none == protocol_type and self.roster.share_a_protocol(
-            protocols
-        )
-
-    def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """An id for a member that has none: what it is called, and something unique."""
-        unique = uuid.UUID(int=self._random.getrandbits(128), version=4)
-        called = client_id if group_instance_id is None else group_instance_id
-        return f"{called[:MAX_CALLED]}-{unique}"
-
-    def joined(self, member_id: str) -> JoinGroupResponse:
-        """What a member is told when it is in: the leader also whom to assign to."""
-        members = []
-        if self.roster.is_leader(member_id):
-            members = [
-                JoinGroupResponseMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    metadata=member.metadata(self.protocol_name),
-                )
-                for member in self.roster
-            ]
-        return JoinGroupResponse(
-            generation_id=self.generation,
-            protocol_type=self.protocol_type_or_none,
-            protocol_name=self.protocol_name,
-            leader=self.roster.leader_id or "",
-            member_id=member_id,
-            members=members,
-        )
-
-    # what it refuses
+    # --- validation
 
     def validate_offset_commit(
         self,
@@ -276,7 +148,7 @@ class ClassicGroup:
         if self.state is ClassicState.DEAD:
             raise GroupIdNotFound(f"group {self.group_id} is dead")
 
-    # its life on this node
+    # --- loading and unloading
 
     def loaded(self, instant: Instant) -> None:
         """Give each member of the log a session to heartbeat in."""
@@ -295,101 +167,3 @@ class ClassicGroup:
             )
             self.roster.complete_sync(member, SyncGroupResponse(error_code=code))
         self.previous_state, self.state = self.state, ClassicState.DEAD
-
-    # what others see of it, and the log keeps
-
-    def describe(self) -> DescribedGroup:
-        """Itself as DescribeGroups shows it; subscriptions only where they are settled."""
-        stable = self.state is ClassicState.STABLE
-        return DescribedGroup(
-            group_id=self.group_id,
-            group_state=self.state.value,
-            protocol_type=self.protocol_type,
-            protocol_data=self.protocol_name or "" if stable else "",
-            members=[
-                member.described(self.protocol_name if stable else None) for member in self.roster
-            ],
-        )
-
-    def record(self, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-        """The group as it is, with these assignments by member id."""
-        return self._stored(
-            GroupMetadataValue(
-                protocol_type=self.protocol_type,
-                generation=self.generation,
-                protocol=self.protocol_name,
-                leader=self.roster.leader_id,
-                members=[
-                    member.stored(self.protocol_name, assignments.get(member.member_id, b""))
-                    for member in self.roster
-                ],
-            )
-        )
-
-    def logged(self, record: CoordinatorRecord) -> None:
-        """Take note that one of its records was written: it is what the log now has."""
-        assert isinstance(record.value, GroupMetadataValue)
-        self._logged = record.value
-
-    def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
-        """What the log has, but for the member id of a static member; None if it has none such.
-
-        For states in which there is nothing new to be written: another coordinator must not take
-        the member for its own predecessor, and fence it.
-        """
-        value = self._logged
-        if value is None or all(member.member_id != old_member_id for member in value.members):
-            return None
-        renamed = replace(
-            value,
-            leader=new_member_id if value.leader == old_member_id else value.leader,
-            members=[
-                replace(member, member_id=new_member_id)
-                if member.member_id == old_member_id
-                else member
-                for member in value.members
-            ],
-        )
-        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), renamed)
-
-    def empty_record(self) -> CoordinatorRecord:
-        """The record of a group that has just been made, and has no generation yet."""
-        return self._stored(
-            GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None)
-        )
-
-    def _stored(self, value: GroupMetadataValue) -> CoordinatorRecord:
-        since = self.state_timestamp_ms
-        value.current_state_timestamp = NO_TIMESTAMP if since is None else since
-        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value)
-
-    def tombstones(self) -> list[CoordinatorRecord]:
-        """The record that removes it from the log."""
-        return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
-
-    def restore(self, value: GroupMetadataValue) -> None:
-        """Become what a record of the log says; for a group that has just been made."""
-        self._logged = value
-        self.generation = value.generation
-        self.protocol_name = value.protocol
-        since = value.current_state_timestamp
-        self.state_timestamp_ms = None if since == NO_TIMESTAMP else since
-        for stored in value.members:
-            timeout_ms = stored.rebalance_timeout
-            member = ClassicMember(
-                stored.member_id,
-                stored.group_instance_id,
-                stored.client_id,
-                stored.client_host,
-                stored.session_timeout if timeout_ms == -1 else timeout_ms,
-                stored.session_timeout,
-                value.protocol_type,
-                (Protocol(value.protocol or "", stored.subscription),),
-                assignment=stored.assignment,
-            )
-            self.roster.add(member, None)
-        self.roster.leader_id = value.leader
-        self.protocol_type_or_none = value.protocol_type or None
-        # Where the log says that a group has members, their assignment is settled.
-        self.state = ClassicState.STABLE if value.members else ClassicState.EMPTY
-        self.note_subscriptions()

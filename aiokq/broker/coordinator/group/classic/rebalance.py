@@ -21,7 +21,7 @@ from aiokq.wire.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+    from aiokq.broker.coordinator.group.classic.group_state import ClassicGroupState
     from aiokq.broker.coordinator.group.classic.member import ClassicMember
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
@@ -49,7 +49,7 @@ class ClassicRebalance:
         member_added: somebody joined since the initial rebalance was last put off.
     """
 
-    def __init__(self, group: ClassicGroup, timers: Timers) -> None:
+    def __init__(self, group: ClassicGroupState, timers: Timers) -> None:
         self.member_added = False
         self._group = group
         self._timers = timers

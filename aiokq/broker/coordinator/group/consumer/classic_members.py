@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.assign.protocol import PROTOCOL_TYPE, decode_subscription
 from aiokq.broker.coordinator.group.classic.member import Protocol, protocols_of
+from aiokq.broker.coordinator.group.consumer.classic_assignment import (
+    assignment_bytes,
+    partitions_by_id,
+)
 from aiokq.broker.coordinator.group.consumer.member import ClassicSide, ConsumerMember, MemberState
 from aiokq.broker.coordinator.group.consumer.member_change import new_member_id
 from aiokq.broker.coordinator.group.consumer.removal import named_member, static_member_or_fenced
-from aiokq.broker.coordinator.group.migration import assigned_bytes, may_downgrade, topic_ids
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.core.errors import (
     IllegalGeneration,
@@ -90,7 +93,7 @@ def join(
     change.update(member, _updated(member, request, protocols, subscription, caller))
     if existing is not None and existing.classic is None:
         others = [one for one in image.members.values() if one is not existing]
-        if may_downgrade(group.group_id, [*others, change.member], group.context.settings):
+        if group.context.downgrades.is_due(group.group_id, [*others, change.member]):
             return _come_back(group, change, existing, others, subscription, instant)
     return _go_on(group, change, subscription, request, instant)
 
@@ -103,7 +106,7 @@ def _go_on(
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
     """The group stays one of the consumer protocol."""
-    change.reconcile(topic_ids(subscription.owned, group.context.topics))
+    change.reconcile(partitions_by_id(subscription.owned, group.context.topics))
     outcome = group.take(change, _joined(change.member), instant)
     changed = outcome.written
 
@@ -135,7 +138,7 @@ def _come_back(
     epoch = image.assignment_epoch
     steady = change.epoch == epoch and all(one.is_reconciled_to(epoch) for one in others)
     if steady:
-        change.reconcile(topic_ids(subscription.owned, group.context.topics))
+        change.reconcile(partitions_by_id(subscription.owned, group.context.topics))
         steady = change.member.is_reconciled_to(epoch)
     targets = {one.member_id: image.target(one.member_id) for one in others}
     targets[change.member.member_id] = image.target(existing.member_id)
@@ -245,7 +248,7 @@ def sync(
         response=SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=assigned_bytes(member.assigned, group.context.topics, protocol.metadata),
+            assignment=assignment_bytes(member.assigned, group.context.topics, protocol.metadata),
         )
     )
 

@@ -1,9 +1,9 @@
-"""What the consumer-protocol groups of one shard share. Owns nothing of any group."""
+"""What the consumer-protocol groups of one shard share: settings, timers, topics, downgrades."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,13 @@ from aiokq.broker.settings import BrokerSettings
 from aiokq.core.counters import CounterBy
 
 if TYPE_CHECKING:
-    from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+    from collections.abc import Collection
+
+    from aiokq.assign.server_model import Partitions
+    from aiokq.broker.coordinator.group.consumer.image import GroupImage
+    from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
+    from aiokq.broker.coordinator.record import CoordinatorRecord
+    from aiokq.broker.coordinator.timers import Instant
 
 __all__ = ["ConsumerContext", "GroupTimeouts", "server_assignors"]
 
@@ -29,8 +35,48 @@ class GroupTimeouts(Protocol):
     def heartbeat_interval_ms(self, group_id: str) -> int: ...
 
 
+class Downgrade(Protocol):
+    """The change of one group to the classic protocol."""
+
+    @property
+    def records(self) -> list[CoordinatorRecord]: ...
+
+    def complete(self, reason: str | None, instant: Instant) -> None:
+        """Let the classic group begin, once the records are replayed.
+
+        Args:
+            reason: why the members have to join again; None if the assignment stays.
+        """
+        ...
+
+
+class Downgrades(Protocol):
+    """When and how groups become classic ones, which this package knows nothing of."""
+
+    def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
+        """Whether a group with these members left becomes a classic one."""
+        ...
+
+    def plan(
+        self,
+        image: GroupImage,
+        members: Collection[ConsumerMember],
+        targets: Mapping[str, Partitions],
+        timestamp_ms: int,
+        replaced: str | None,
+    ) -> Downgrade | None:
+        """The downgrade of a group to these members; None if it is not possible.
+
+        Args:
+            members: all use the classic protocol.
+            targets: the target assignment of each.
+            replaced: a member id whose tombstones precede these records.
+        """
+        ...
+
+
 def server_assignors(settings: BrokerSettings) -> Mapping[str, ServerAssignor]:
-    """The assignors that group.consumer.assignors names, by name, in its order."""
+    """The assignors listed in group.consumer.assignors, by name, in that order."""
     names = (name.strip() for name in settings.group_consumer_assignors.split(","))
     return {name: SERVER_ASSIGNORS[name] for name in names}
 
@@ -40,23 +86,23 @@ class ConsumerContext:
     """Settings, timers and topics of a shard.
 
     Attributes:
-        random: where member ids come from that the broker makes (heartbeat version 0).
-        assignors: by name; the first is used where no member asks for one.
-        compile_regex: how expressions are compiled.
-        timeouts: those of single groups; None where all have the broker's.
-        rebalances: counts the changes that made a group compute its assignment anew.
-        classic_group: gives the classic group of an id, which one of these groups has become.
+        random: the source of member ids that the broker generates (heartbeat version 0).
+        downgrades: turns groups into classic ones.
+        assignors: by name; the first is the default.
+        compile_regex: compiles the regular expressions of subscriptions.
+        timeouts: of single groups; None if all groups have the broker's.
+        rebalances: counts computations of a target assignment.
     """
 
     settings: BrokerSettings
     timers: Timers
     topics: TopicView
     random: random.Random
+    downgrades: Downgrades
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     compile_regex: RegexCompiler = compile_re2
     timeouts: GroupTimeouts | None = None
     rebalances: CounterBy = field(default_factory=CounterBy)
-    classic_group: Callable[[str], ClassicGroup] | None = None
 
     def session_timeout(self, group_id: str) -> float:
         """Seconds without a heartbeat after which a member of the group is fenced."""
@@ -65,7 +111,7 @@ class ConsumerContext:
         return self.settings.group_consumer_session_timeout_ms / 1000
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members of the group shall send heartbeats."""
+        """The interval at which members of the group are to send heartbeats."""
         if self.timeouts is not None:
             return self.timeouts.heartbeat_interval_ms(group_id)
         return self.settings.group_consumer_heartbeat_interval_ms

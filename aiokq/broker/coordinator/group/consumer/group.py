@@ -29,7 +29,6 @@ from aiokq.broker.coordinator.group.consumer.removal import (
     removed_member,
 )
 from aiokq.broker.coordinator.group.group import Caller, GroupType
-from aiokq.broker.coordinator.group.migration import downgrade, may_downgrade, resume
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.core.errors import (
     BrokerError,
@@ -233,7 +232,7 @@ class ConsumerGroup:
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
-        if may_downgrade(self.group_id, left, self.context.settings):
+        if self.context.downgrades.is_due(self.group_id, left):
             reason = "the last member of the consumer protocol left"
             targets = {one.member_id: self.image.target(one.member_id) for one in left}
             outcome = self.downgrade(left, targets, response, reason, instant)
@@ -265,10 +264,10 @@ class ConsumerGroup:
             change: of the member whose coming back is the reason; its records come first.
         """
         replaced = None if change is None else change.replaced
-        found = downgrade(
-            self.image, members, targets, self.context.topics, instant.timestamp_ms, replaced
+        planned = self.context.downgrades.plan(
+            self.image, members, targets, instant.timestamp_ms, replaced
         )
-        if found is None:
+        if planned is None:
             return None
         timed = [*self.image.members]
 
@@ -276,11 +275,10 @@ class ConsumerGroup:
             if error is None:
                 for member_id in timed:
                     self.timers.cancel(member_id)
-                assert self.context.classic_group is not None
-                resume(self.context.classic_group(self.group_id), found.roster, reason, instant)
+                planned.complete(reason, instant)
 
         before = [] if change is None else change.records
-        return Outcome([*before, *found.records], response, written=written)
+        return Outcome([*before, *planned.records], response, written=written)
 
     # Timers
 

@@ -8,11 +8,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.consumer.context import ConsumerContext
 from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
 from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_heartbeat
 from aiokq.broker.coordinator.group.consumer.regex import RegexCompiler
 from aiokq.broker.coordinator.group.group import Caller
+from aiokq.broker.coordinator.group.migration.downgrade import OnlineDowngrades
 from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
 from aiokq.broker.coordinator.group.topic_view import ViewedTopic
 from aiokq.broker.coordinator.outcome import Outcome
@@ -111,6 +113,7 @@ class World:
             self.timers,
             self.topics,
             random.Random(3),
+            OnlineDowngrades(self.settings, self.topics, self.classic_group),
             compile_regex=self._compile_regex,
         )
         self.group = ConsumerGroup("g", self.context)
@@ -126,6 +129,11 @@ class World:
             assert record is not None
             self.group.replay(record)
         self.group.loaded(self.instant)
+
+    @staticmethod
+    def classic_group(group_id: str) -> ClassicGroup:
+        """Groups stay what they are here; `test_migration` has those that change."""
+        raise AssertionError(group_id)
 
     def take(self, outcome: Outcome[R]) -> None:
         """What the runtime does with an outcome."""

@@ -1,0 +1,45 @@
+"""Assignments of members that use the classic protocol: topic names in bytes, and topic ids.
+
+Source: Kafka ``GroupMetadataManager.java``, ``ConsumerProtocol.java`` (4.2).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiokq.assign.model import Assignment
+from aiokq.assign.protocol import encode_assignment, version_of
+from aiokq.broker.coordinator.group.consumer.records import sorted_partitions
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.assign.server_model import Partitions
+    from aiokq.broker.coordinator.group.topic_view import TopicView
+
+__all__ = ["assignment_bytes", "partitions_by_id"]
+
+
+def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) -> Partitions:
+    """Partitions by topic id, without those of topics that no longer exist."""
+    found: dict[uuid.UUID, frozenset[int]] = {}
+    for name, number in partitions:
+        topic = topics.topic(name)
+        if topic is not None:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | {number}
+    return found
+
+
+def assignment_bytes(partitions: Partitions, topics: TopicView, subscription: bytes) -> bytes:
+    """An assignment as a classic member reads it, in the version of its subscription.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
+    named = []
+    for topic_id, numbers in sorted_partitions(partitions):
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            named += [TopicPartition(topic.name, number) for number in numbers]
+    return encode_assignment(Assignment(tuple(named)), version_of(subscription))

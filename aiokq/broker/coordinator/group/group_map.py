@@ -1,0 +1,186 @@
+"""The groups of one shard by group id: made, replayed, replaced by the other protocol, removed.
+
+Source: Kafka ``GroupMetadataManager.java`` (``replay`` methods).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.coordinator.group.classic.group import ClassicGroup
+from aiokq.broker.coordinator.group.consumer.context import ConsumerContext, server_assignors
+from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
+from aiokq.broker.coordinator.group.migration.downgrade import OnlineDowngrades
+from aiokq.core.counters import CounterBy
+from aiokq.core.errors import GroupIdNotFound, RebalanceInProgress, UnknownMemberId
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from aiokq.assign.server_model import ServerAssignor
+    from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
+    from aiokq.broker.coordinator.group.group import Group
+    from aiokq.broker.coordinator.group.topic_view import TopicView
+    from aiokq.broker.coordinator.record import CoordinatorRecord
+    from aiokq.broker.coordinator.timers import Instant, Timers
+    from aiokq.broker.settings import BrokerSettings
+    from aiokq.wire.group_records import GroupMetadataValue
+
+__all__ = ["GroupMap"]
+
+
+class GroupMap:
+    """The groups of both protocols.
+
+    Args:
+        timeouts: of single groups, where they differ from the broker's.
+        rebalances: counts rebalances by the name of the group protocol.
+
+    Attributes:
+        by_id: the groups. Only `replay` methods and `put` change it.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        timers: Timers,
+        topics: TopicView,
+        rng: random.Random,
+        timeouts: GroupTimeouts | None = None,
+        rebalances: CounterBy | None = None,
+    ) -> None:
+        self.by_id: dict[str, Group] = {}
+        self._settings = settings
+        self._timers = timers
+        self._random = rng
+        self._rebalances = CounterBy() if rebalances is None else rebalances
+        self._consumer_context = ConsumerContext(
+            settings,
+            timers,
+            topics,
+            rng,
+            OnlineDowngrades(settings, topics, self.classic),
+            assignors=server_assignors(settings),
+            timeouts=timeouts,
+            rebalances=self._rebalances,
+        )
+        self._upgrading: dict[str, ConsumerGroup] = {}
+
+    @property
+    def assignors(self) -> Mapping[str, ServerAssignor]:
+        """The assignors of the consumer protocol by name."""
+        return self._consumer_context.assignors
+
+    # --- lookup
+
+    def get(self, group_id: str) -> Group | None:
+        """The group of this id; None if there is none."""
+        return self.by_id.get(group_id)
+
+    def existing(self, group_id: str) -> Group:
+        """The group of this id.
+
+        Raises:
+            GroupIdNotFound: there is none.
+        """
+        group = self.by_id.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return group
+
+    def classic(self, group_id: str) -> ClassicGroup:
+        """The classic group of this id.
+
+        Raises:
+            UnknownMemberId: there is none, so nobody is a member of it.
+        """
+        group = self.by_id.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberId()
+        return group
+
+    # --- new groups
+
+    def new_classic(self, group_id: str, timestamp_ms: int | None) -> ClassicGroup:
+        """A classic group that is not in the map yet."""
+        return ClassicGroup(
+            group_id,
+            settings=self._settings,
+            timers=self._timers,
+            rng=self._random,
+            rebalances=self._rebalances,
+            timestamp_ms=timestamp_ms,
+        )
+
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
+        """A group of the consumer protocol that is not in the map yet."""
+        return ConsumerGroup(group_id, self._consumer_context)
+
+    def put(self, group: Group) -> None:
+        """Add a group whose state precedes its records (classic groups)."""
+        self.by_id[group.group_id] = group
+
+    def take_back(self, group: Group, replaced: Group | None) -> None:
+        """Undo `put`: the group's records were not written."""
+        group_id = group.group_id
+        if self.by_id.pop(group_id, None) is group and replaced is not None:
+            self.by_id[group_id] = replaced
+
+    def begin_upgrade(self, group: ConsumerGroup) -> None:
+        """Have the replay of this group's first records put it into the map."""
+        self._upgrading[group.group_id] = group
+
+    def end_upgrade(self, group_id: str) -> None:
+        """The group's records were written, or refused."""
+        self._upgrading.pop(group_id, None)
+
+    # --- replay
+
+    def ensure(self, group_id: str) -> None:
+        """A group with committed offsets exists, if only as an empty group without a record."""
+        if group_id not in self.by_id:
+            self.by_id[group_id] = self.new_classic(group_id, None)
+
+    def replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        """Apply the record of a classic group."""
+        present = self.by_id.pop(group_id, None)
+        if isinstance(present, ClassicGroup) and group_id in self._upgrading:
+            # Members that wait for an answer join again, and find the upgraded group.
+            present.unloaded(RebalanceInProgress.code)
+        elif present is not None:
+            present.unloaded()
+        if value is not None:
+            group = self.new_classic(group_id, None)
+            group.restore(value)
+            self.by_id[group_id] = group
+
+    def replay_consumer(self, record: CoordinatorRecord) -> None:
+        """Apply a record of a group of the consumer protocol."""
+        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # all of them have it
+        group = self.by_id.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            if group is not None:
+                group.unloaded()
+            group = self._upgrading.pop(group_id, None) or self.new_consumer(group_id)
+            self.by_id[group_id] = group
+        group.replay(record)
+        if group.is_gone:
+            del self.by_id[group_id]
+            group.unloaded()
+
+    # --- loading and unloading
+
+    def loaded(self, instant: Instant) -> None:
+        """Start the timers of all groups."""
+        for group in list(self.by_id.values()):
+            group.loaded(instant)
+
+    def unloaded(self) -> None:
+        """Cancel the timers of all groups, answer waiting members, and forget the groups."""
+        for group in self.by_id.values():
+            group.unloaded()
+        self.by_id.clear()
