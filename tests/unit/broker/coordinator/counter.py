@@ -1,0 +1,234 @@
+"""A small coordinator on the runtime: counters by name, in the records of `__transaction_state`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokq.broker.coordinator.key_hash import partition_by_hash
+from aiokq.broker.coordinator.outcome import Deferred, Outcome
+from aiokq.broker.coordinator.record import CoordinatorRecord
+from aiokq.broker.coordinator.runtime import CoordinatorRuntime
+from aiokq.broker.coordinator.shard import NO_PRODUCER
+from aiokq.broker.coordinator.timers import Instant, Timers
+from aiokq.broker.topic_layout import TopicSpec
+from aiokq.core.errors import BrokerError, InvalidRequest
+from aiokq.wire.codec import decode_prefixed, encode_prefixed
+from aiokq.wire.transaction_records import TransactionLogKey, TransactionLogValue
+from tests.unit.broker.harness import Broker
+
+TOPIC = "__transaction_state"
+
+
+def record(name: str, value: int | None) -> CoordinatorRecord:
+    """The record that sets a counter, or removes it."""
+    return CoordinatorRecord(
+        TransactionLogKey(transactional_id=name),
+        None if value is None else TransactionLogValue(producer_id=value),
+    )
+
+
+class CounterShard:
+    """A `Shard`.
+
+    Attributes:
+        life: what the runtime told it.
+    """
+
+    def __init__(self, timers: Timers, leader_epoch: int) -> None:
+        self.values: dict[str, int] = {}
+        self.pending: dict[int, list[tuple[str, int]]] = {}
+        self.life: list[str] = []
+        self.leader_epoch = leader_epoch
+        self._timers = timers
+        self._waiting: list[tuple[str, int, Deferred[int]]] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    # requests
+
+    def add(self, name: str, amount: int) -> Outcome[int]:
+        """Count up; the new value."""
+        if amount < 0:
+            raise InvalidRequest("counters count up")
+        value = self.values.get(name, 0) + amount
+        return Outcome([record(name, value)], value)
+
+    def remove_all(self) -> Outcome[int]:
+        """Remove all counters; how many there were."""
+        return Outcome([record(name, None) for name in self.values], len(self.values))
+
+    def reach(self, name: str, value: int) -> Outcome[int]:
+        """The value of a counter once it is at least `value`."""
+        deferred: Deferred[int] = Deferred()
+        self._waiting.append((name, value, deferred))
+        return Outcome(deferred=deferred)
+
+    def reset_later(self, name: str, seconds: float, instant: Instant) -> Outcome[int]:
+        """Set a counter to zero after a while."""
+
+        def expire(now: Instant) -> Outcome[None]:
+            self.life.append(f"expired {name}")
+            return Outcome([record(name, 0)])
+
+        self._timers.schedule(name, instant.now + seconds, expire)
+        return Outcome(response=0)
+
+    # the runtime's calls
+
+    def replay(
+        self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
+    ) -> None:
+        assert isinstance(record.key, TransactionLogKey)
+        name = record.key.transactional_id
+        if record.value is None:
+            self.values.pop(name, None)
+            return
+        assert isinstance(record.value, TransactionLogValue)
+        value = record.value.producer_id
+        if producer_id == NO_PRODUCER:
+            self._set(name, value)
+        else:
+            self.pending.setdefault(producer_id, []).append((name, value))
+
+    def _set(self, name: str, value: int) -> None:
+        self.values[name] = value
+        for waited, least, deferred in self._waiting:
+            if waited == name and value >= least:
+                deferred.complete(value)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        for name, value in self.pending.pop(producer_id, []):
+            if committed:
+                self._set(name, value)
+
+    def loaded(self, instant: Instant) -> None:
+        self.life.append("loaded")
+
+    def unloaded(self) -> None:
+        """It leaves requests that wait to the runtime."""
+        self.life.append("unloaded")
+
+
+class CounterInstance:
+    """A `CoordinatorInstance` and its `ShardFactory`."""
+
+    topic = TOPIC
+    entries = "counters"
+
+    def __init__(self, partitions: int, topic_configs: dict[str, str]) -> None:
+        self._partitions = partitions
+        self._topic_configs = topic_configs
+        self.shards: list[CounterShard] = []
+        """All that were made, the newest last."""
+
+    def topic_spec(self, live_brokers: int) -> TopicSpec:
+        return TopicSpec(
+            name=self.topic,
+            partitions=self._partitions,
+            replication_factor=min(3, live_brokers),
+            configs={"cleanup.policy": "compact", **self._topic_configs},
+        )
+
+    def partition_of(self, key: str, partitions: int) -> int:
+        return partition_by_hash(key, partitions)
+
+    def shard_factory(self) -> CounterInstance:
+        return self
+
+    def new_shard(self, timers: Timers, leader_epoch: int) -> CounterShard:
+        shard = CounterShard(timers, leader_epoch)
+        self.shards.append(shard)
+        return shard
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        value = None if record.value is None else encode_prefixed(record.value, 0)
+        return encode_prefixed(record.key, 0), value
+
+    def decode(self, key, value) -> CoordinatorRecord:
+        return CoordinatorRecord(
+            decode_prefixed(TransactionLogKey, key),
+            None if value is None else decode_prefixed(TransactionLogValue, value),
+        )
+
+
+class CounterBroker(Broker):
+    """A node with a coordinator of counters beside that of groups."""
+
+    def __init__(self, files=None, *, partitions=1, topic_configs=None, **settings) -> None:
+        super().__init__(files, profile="dev", **settings)
+        self.instance = CounterInstance(partitions, topic_configs or {})
+        self.failures: list[BaseException] = []
+        self.runtime: CoordinatorRuntime[CounterShard]
+
+    async def __aenter__(self) -> CounterBroker:
+        await super().__aenter__()
+        node = self.node
+        self.runtime = CoordinatorRuntime(
+            self.instance,
+            environment=node.environment,
+            topics=node.topics,
+            live_brokers=lambda: 1,
+            cold_reads=node.cold_reads,
+            background=node.background,
+            on_failure=self.failures.append,
+        )
+        node.leadership_listeners.append(self.runtime)
+        await self.runtime.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.runtime.close()
+        await super().__aexit__(*exc_info)
+        assert self.failures == []
+
+    def partition(self, index: int = 0):
+        """A partition of the counters' topic."""
+        return self.node.topics.partition(TOPIC, index)
+
+    @property
+    def shard(self) -> CounterShard:
+        """The newest shard."""
+        return self.instance.shards[-1]
+
+    async def add(self, name: str, amount: int = 1, **options) -> int:
+        return await self.runtime.write(name, lambda shard, _: shard.add(name, amount), **options)
+
+    def value(self, name: str) -> int | None:
+        return self.runtime.read(name, lambda shard: shard.values.get(name))
+
+    async def limit_batches(self, size: int) -> None:
+        """Have the log refuse batches that are larger."""
+        topics = self.node.topics
+        await topics.alter_configs(
+            topics.get(TOPIC), lambda configs: {**configs, "max.message.bytes": str(size)}
+        )
+
+    def resign(self, index: int = 0) -> None:
+        """Another node leads the partition."""
+        partition = self.partition(index)
+        self.runtime.resigned(partition)
+        partition.leader_epoch += 1
+
+    def elect(self, index: int = 0) -> None:
+        """This node leads the partition again, in one more epoch."""
+        partition = self.partition(index)
+        partition.leader_epoch += 1
+        self.runtime.elected(partition)
+
+    async def loaded(self, name: str = "a") -> None:
+        """Wait until the shard of a counter is loaded."""
+        for _ in range(10_000):
+            if await code(self.add(name, 0)) != 14:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("still loading")
+
+
+async def code(answer) -> int:
+    """The error code of an answer; 0 for none."""
+    try:
+        await answer
+    except BrokerError as error:
+        return error.code
+    return 0
