@@ -1,6 +1,6 @@
-"""The offsets that groups have committed, and those that open transactions may commit.
+"""The committed offsets of a shard's groups, and the pending offsets of open transactions.
 
-Owns the values and how long they live; who may commit is the groups' matter.
+Whether a member may commit is decided by its group.
 
 Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
 """
@@ -30,22 +30,22 @@ NEVER: Final = -1
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group wants to go on in a partition."""
+    """The position of a group in a partition."""
 
     offset: int
     leader_epoch: int
-    """Of the record before it; -1 where the client did not say."""
+    """The leader epoch of the record before it; -1 if the client gave none."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int
-    """When it expires by itself; -1 where the group's retention decides."""
+    """The time at which it expires; -1 if the retention of the group applies."""
     topic_id: uuid.UUID
-    """Of the topic it was committed for; zero where that is not known."""
+    """The id of the topic it was committed for; zero if unknown."""
     record_offset: int
-    """Where in the log its record is: of two commits the later one counts."""
+    """The offset of its record in the log: of two commits the later record counts."""
 
     def is_of(self, topic_id: uuid.UUID) -> bool:
-        """Whether it is an offset in this topic, and not in one of the same name before it."""
+        """Whether it was committed for this topic, not for an earlier one of the same name."""
         return topic_id == self.topic_id or ZERO_UUID in (topic_id, self.topic_id)
 
 
@@ -60,40 +60,40 @@ class OffsetStore:
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
         self._writers: dict[str, dict[tuple[str, int], set[int]]] = {}
-        # One object for each topic's id: a hundred thousand of them cost the collector its time.
+        # One object per topic id: equal ids of 100,000 offsets would slow down the collector.
         self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
 
-    # what is asked of it
+    # --- lookup
 
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """The committed offset, if there is one."""
+        """The committed offset; None if there is none."""
         return self._offsets.get(group, {}).get(topic, {}).get(partition)
 
     def topics_of(self, group: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
-        """The group's topics with their offsets by partition."""
+        """The topics of a group with their offsets by partition."""
         return iter(self._offsets.get(group, {}).items())
 
     def has_offsets(self, group: str) -> bool:
-        """Whether the group has committed anything, or may yet by an open transaction."""
+        """Whether the group has committed offsets, or pending ones in an open transaction."""
         return group in self._offsets or group in self._writers
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may change this offset (KIP-447)."""
+        """Whether an open transaction has a pending offset for the partition (KIP-447)."""
         return (topic, partition) in self._writers.get(group, ())
 
     def __len__(self) -> int:
         return sum(len(ps) for topics in self._offsets.values() for ps in topics.values())
 
-    # records that remove offsets
+    # --- tombstones
 
     def tombstones(self, group: str) -> list[CoordinatorRecord]:
-        """Records that remove all offsets of a group, those of open transactions too."""
+        """The records that remove all offsets of a group, pending ones too."""
         places = {(topic, p): None for topic, ps in self.topics_of(group) for p in ps}
         places.update(dict.fromkeys(self._writers.get(group, ())))
         return [_tombstone(group, topic, partition) for topic, partition in places]
 
     def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
-        """The record that removes one offset; None if there is nothing to remove."""
+        """The record that removes one offset; None if there is none."""
         if self.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):
@@ -103,7 +103,7 @@ class OffsetStore:
     def tombstones_of_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[CoordinatorRecord]:
-        """Records that remove what any group has committed for partitions that are gone."""
+        """The records that remove the offsets of all groups in deleted partitions."""
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)
@@ -126,11 +126,11 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Records that remove what has expired, and whether that leaves the group without offsets.
+        """The records that remove expired offsets, and whether the group then has none left.
 
         Args:
-            base_ms: when retention began; None takes each commit's own time.
-            is_kept: whether a topic's offsets stay, as members are subscribed to it.
+            base_ms: the time from which retention counts; None for each commit's own time.
+            is_kept: whether the offsets of a topic are kept, as members subscribe to it.
         """
         records = []
         all_expire = group not in self._writers
@@ -150,7 +150,7 @@ class OffsetStore:
                     all_expire = False
         return records, all_expire
 
-    # what the log says
+    # --- replay
 
     def replay(
         self,
@@ -160,11 +160,11 @@ class OffsetStore:
         offset: int,
         producer_id: int = NO_PRODUCER,
     ) -> None:
-        """Take over a record of the log.
+        """Apply a record of the log.
 
         Args:
-            offset: of the record.
-            producer_id: of its transaction, whose end decides whether the offset counts.
+            offset: the record's offset.
+            producer_id: of the transaction that the record is part of; its offset is pending.
         """
         place = (key.group, key.topic, key.partition)
         if value is None:
@@ -179,12 +179,12 @@ class OffsetStore:
         writers.setdefault((key.topic, key.partition), set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The log has the end of a transaction: its offsets count, or never did."""
+        """Commit or drop the pending offsets of a producer's transaction."""
         for place, offset in self._pending.pop(producer_id, {}).items():
             self._close_writer(place, producer_id)
             if committed:
                 present = self.get(*place)
-                # What was committed beside the transaction, and after it, stays.
+                # A commit outside the transaction whose record is later takes precedence.
                 if present is None or offset.record_offset > present.record_offset:
                     self._put(place, offset)
 
@@ -240,7 +240,7 @@ class OffsetStore:
 def offset_record(
     group: str, topic: str, partition: int, committed: CommittedOffset
 ) -> CoordinatorRecord:
-    """The record of a commit."""
+    """The record that commits an offset."""
     return CoordinatorRecord(
         OffsetCommitKey(group=group, topic=topic, partition=partition),
         OffsetCommitValue(

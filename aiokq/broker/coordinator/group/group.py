@@ -1,6 +1,4 @@
-"""What the shard asks of any group, whatever its protocol: an interface, and the values it takes.
-
-Owns nothing; `classic_group` and `consumer_group` have it.
+"""The interface that groups of both protocols implement, and the types of its arguments.
 
 Source: Kafka ``Group.java``.
 """
@@ -18,23 +16,23 @@ __all__ = ["Caller", "Group", "GroupType"]
 
 
 class GroupType(Enum):
-    """The protocol that a group's members speak, by the name ListGroups has for it."""
+    """The protocol of a group, by its name in ListGroups."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class Caller(NamedTuple):
-    """Who sent a request, and in which version."""
+    """The sender of a request, and the request's version."""
 
     client_id: str
     client_host: str
-    """As Kafka writes it: "/" and the address."""
+    """In Kafka's form: "/" and the address."""
     version: int
 
 
 class Group(Protocol):
-    """One group. Errors are raised as `BrokerError` of the code that the client gets."""
+    """One group. Methods raise the `BrokerError` whose code the client gets."""
 
     @property
     def group_id(self) -> str: ...
@@ -49,25 +47,25 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """The state by the name that ListGroups has for it (`Stable`, `PreparingRebalance` ...)."""
+        """The state by its name in ListGroups (`Stable`, `PreparingRebalance` ...)."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members (pending ones do not count)."""
+        """Whether it has no members; member ids that have not joined yet do not count."""
         ...
 
     @property
     def members_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
         ...
 
     def loaded(self, instant: Instant) -> None:
-        """The log has been replayed, and this node coordinates from now on: start its timers."""
+        """The log has been replayed and requests follow: start the timers."""
         ...
 
     def unloaded(self) -> None:
-        """This node coordinates no longer: cancel its timers, answer who waits with 16."""
+        """This node no longer coordinates the group: cancel timers, answer requests with 16."""
         ...
 
     def validate_offset_commit(
@@ -80,17 +78,17 @@ class Group(Protocol):
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit of somebody who is no member now, or not of this generation or epoch.
+        """Refuse a commit unless it is from a current member with the current generation or epoch.
 
-        A commit of a classic member counts as its heartbeat.
+        A commit of a classic member also counts as its heartbeat.
 
         Raises:
-            BrokerError: 25, 22, 82, 113, 27 or 16... as `Group.validateOffsetCommit`.
+            BrokerError: 15, 22, 25, 27, 35, 82 or 113, as Kafka's `Group.validateOffsetCommit`.
         """
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a fetch of offsets by somebody who says a wrong epoch.
+        """Refuse a fetch of offsets that carries a wrong member id or epoch.
 
         Raises:
             BrokerError: 25 or 113.
@@ -98,15 +96,15 @@ class Group(Protocol):
         ...
 
     def validate_delete(self) -> None:
-        """Refuse to be deleted.
+        """Refuse DeleteGroups.
 
         Raises:
-            BrokerError: 68 where it has members.
+            BrokerError: 68 if the group has members, 69 if it is dead.
         """
         ...
 
     def validate_offset_delete(self) -> None:
-        """Refuse that offsets are deleted while it is in a state where that may not be.
+        """Refuse OffsetDelete in a state that does not permit it.
 
         Raises:
             BrokerError: 68 or 69.
@@ -114,16 +112,16 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants this topic, so that its offsets must stay."""
+        """Whether a member subscribes to the topic, so that its offsets are kept."""
         ...
 
     def offset_expiry_base(self) -> int | None:
-        """What offsets expire by: None, their own commit timestamp; -1, nothing, they stay.
+        """The time from which the retention of offsets counts, in milliseconds since 1970.
 
-        Otherwise the time in milliseconds since the epoch from which retention counts.
+        None for each offset's own commit timestamp; -1 if offsets do not expire at present.
         """
         ...
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The records that remove the group from the log; not its offsets."""
+        """The records that remove the group, but not its offsets."""
         ...

@@ -1,7 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-Owns what these requests mean for a group that allows them; topics that do not exist are refused by
-the handlers, before.
+The group has permitted the request before; topics that do not exist are refused by the handlers.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
@@ -50,7 +49,7 @@ LONG_MAX: Final = 2**63 - 1
 def commit(
     request: OffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
 ) -> Outcome[OffsetCommitResponse]:
-    """Write the offsets; one whose metadata is too long is refused, the others are not."""
+    """Commit offsets; those whose metadata is too long are refused one by one (12)."""
     retention_ms = request.retention_time_ms
     expires_ms = NEVER
     if retention_ms != -1:
@@ -94,7 +93,7 @@ def _committed(
         partition.committed_metadata or "",
         instant.timestamp_ms,
         expires_ms,
-        # the version of the record that has an expiry has no topic id
+        # the record version that has an expiry time has no topic id
         topic_id if expires_ms == NEVER else ZERO_UUID,
         record_offset=NO_OFFSET,
     )
@@ -108,11 +107,11 @@ def fetch(
     exists: bool,
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """A group's offsets, those asked for or all; -1 where there is none.
+    """The offsets of a group, the requested ones or all; -1 where none is committed.
 
     Args:
-        exists: whether there is such a group; one that is not there has no offsets.
-        require_stable: refuse offsets that an open transaction may change (88).
+        exists: whether the group exists; one that does not has no offsets.
+        require_stable: answer 88 for offsets that an open transaction may change.
     """
     group_id = request.group_id
     answers = []
@@ -129,7 +128,7 @@ def fetch(
             unstable = require_stable and store.is_unstable(group_id, name, index)
             offset = store.get(group_id, name, index) if exists and not unstable else None
             if offset is not None and not offset.is_of(topic_id):
-                offset = None  # of a topic that had this name before
+                offset = None  # of an earlier topic of this name
             if offset is not None or request.topics is not None or unstable:
                 partitions.append(_fetched(index, offset, unstable))
         if partitions or request.topics is not None:
@@ -165,10 +164,10 @@ def _fetched(
 def delete(
     store: OffsetStore, group: Group, request: OffsetDeleteRequest
 ) -> Outcome[OffsetDeleteResponse]:
-    """Remove a group's offsets in topics that no member is subscribed to (86).
+    """Remove offsets of a group; topics that a member subscribes to are refused (86).
 
     Raises:
-        GroupNotEmpty, GroupIdNotFound: the group does not allow it.
+        GroupNotEmpty, GroupIdNotFound: the group does not permit it.
     """
     group.validate_offset_delete()
     response = OffsetDeleteResponse()

@@ -129,7 +129,7 @@ class GroupShard:
     def join(
         self, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
-        """JoinGroup: the group is made for its first member, and only by one without an id.
+        """JoinGroup; creates the group for a first member, which must not have a member id yet.
 
         Raises:
             BrokerError: as `classic_members.join`.
@@ -150,7 +150,7 @@ class GroupShard:
     def _join_new_group(
         self, replaced: Group | None, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
-        """Make a classic group, in the place of an empty consumer group if there is one."""
+        """Create a classic group, which replaces an empty group of the consumer protocol."""
         group_id = request.group_id
         group = self._groups.new_classic(group_id, instant.timestamp_ms)
         outcome = classic_join.join(group, request, caller, instant)
@@ -195,7 +195,7 @@ class GroupShard:
         return classic_session.heartbeat(self._groups.classic(request.group_id), request, instant)
 
     def leave(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """LeaveGroup, of members or of an admin that removes them.
+        """LeaveGroup, of members or of an admin client that removes them.
 
         Raises:
             UnknownMemberId: there is no such group.
@@ -211,10 +211,10 @@ class GroupShard:
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat: a group is made for who joins, or a classic one is upgraded.
+        """ConsumerGroupHeartbeat; a join creates the group, or upgrades a classic one.
 
         Raises:
-            GroupIdNotFound: there is no such group, or it is a classic one that is not upgraded.
+            GroupIdNotFound: there is no such group, or it is a classic one and not upgraded.
             BrokerError: as `ConsumerGroup.heartbeat` and `check_heartbeat`.
         """
         check_heartbeat(request, caller.version, self._groups.assignors)
@@ -254,11 +254,11 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
     ) -> Outcome[OffsetCommitResponse]:
-        """OffsetCommit of a member; without generation, of anybody while the group is empty.
+        """OffsetCommit of a member, or without generation while the group is empty.
 
         Raises:
-            BrokerError: as `Group.validate_offset_commit`; 22 or, from version 9 on, 69 where there
-                is no group.
+            BrokerError: as `Group.validate_offset_commit`; if there is no group, 22, or 69 from
+                version 9 on.
         """
         group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -297,20 +297,20 @@ class GroupShard:
         """OffsetDelete.
 
         Raises:
-            BrokerError: 69 where there is no such group, 68 where it may not be.
+            BrokerError: 69 if there is no such group, 68 if its state does not permit it.
         """
         return offset_requests.delete(
             self.offsets, self._groups.existing(request.group_id), request
         )
 
     def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> Outcome[None]:
-        """Partitions are gone for good: so are the offsets in them."""
+        """Remove the offsets committed for deleted partitions."""
         return Outcome(self.offsets.tombstones_of_partitions(partitions), atomic=False)
 
     # --- administration
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types; none given means any."""
+        """The groups in one of these states and of one of these types; empty means any."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {name.lower() for name in types}
         return [
@@ -326,7 +326,7 @@ class GroupShard:
         ]
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
-        """DescribeGroups of one classic group; others are dead to it, or 69 from version 6 on."""
+        """DescribeGroups of one group. Not a classic one: dead, from version 6 on with 69."""
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group.describe()
@@ -352,10 +352,10 @@ class GroupShard:
         return group.describe()
 
     def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        """DeleteGroups of one group: it goes, and its offsets.
+        """DeleteGroups of one group: removes the group and its offsets.
 
         Raises:
-            BrokerError: 69 where there is no such group, 68 where it has members.
+            BrokerError: 69 if there is no such group, 68 if it has members.
         """
         group = self._groups.existing(group_id)
         group.validate_delete()

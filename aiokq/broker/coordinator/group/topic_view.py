@@ -1,6 +1,6 @@
-"""What coordinators may know of topics: an interface, and the value it gives.
+"""The topics as a shard of the group coordinator sees them: an interface.
 
-Owns nothing; `runtime` gives the view of the node's topics, tests one of a dictionary.
+`RegistryTopicView` implements it for a node; tests implement it with a dictionary.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ __all__ = ["TopicView", "ViewedTopic"]
 
 
 class ViewedTopic(NamedTuple):
-    """A topic that exists."""
+    """An existing topic."""
 
     name: str
     topic_id: uuid.UUID
     partitions: int
     racks: Mapping[int, frozenset[str]] = {}
-    """By partition, the racks that have a replica; without those that have none."""
+    """The racks of the replicas by partition; partitions without any are left out."""
 
 
 class TopicView(Protocol):
-    """The topics of the cluster as they are now."""
+    """The current topics of the cluster."""
 
     @property
     def version(self) -> int:
-        """Grows whenever a topic is created, grown or deleted."""
+        """Incremented whenever a topic is created, grown or deleted."""
         ...
 
     def topic(self, name: str) -> ViewedTopic | None:
-        """The topic of this name, if there is one."""
+        """The topic of this name; None if there is none."""
         ...
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        """The topic of this id, if there is one."""
+        """The topic of this id; None if there is none."""
         ...
 
     def names(self) -> Iterable[str]:

@@ -70,13 +70,13 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance = ClassicRebalance(self, timers)
 
     def offset_expiry_base(self) -> int | None:
-        """From when on retention counts; see `Group.offset_expiry_base`."""
+        """The time from which retention counts; see `Group.offset_expiry_base`."""
         if self.protocol_type_or_none is None:
             return None
         if self.is_empty:
             return self.state_timestamp_ms
         if self.state is ClassicState.STABLE and self._subscribed is not None:
-            return None  # those of topics that no member wants any more
+            return None  # offsets in topics that no member subscribes to expire
         return OFFSETS_STAY
 
     # --- validation
@@ -91,7 +91,7 @@ class ClassicGroup(ClassicGroupState):
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit that is not of this generation; see `Group.validate_offset_commit`.
+        """Refuse a commit of another generation; see `Group.validate_offset_commit`.
 
         Raises:
             CoordinatorNotAvailable, UnknownMemberId, FencedInstanceId, IllegalGeneration,
@@ -100,24 +100,24 @@ class ClassicGroup(ClassicGroupState):
         if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailable()
         if generation_or_epoch < 0 and self.is_empty:
-            return  # an admin, or a consumer that assigns itself
+            return  # from an admin client, or a consumer with partitions assigned by hand
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
             member = self.roster.named(member_id, group_instance_id)
             if generation_or_epoch != self.generation:
                 raise IllegalGeneration()
         elif transactional:
-            return  # old clients send these without saying who they are
+            return  # old clients name no member in TxnOffsetCommit
         else:
             raise UnknownMemberId()
         if transactional:
             return
         if self.state is ClassicState.COMPLETING_REBALANCE:
-            # It knows the generation, so it has joined: it may commit once it has its assignment.
+            # The member has joined this generation, and may commit once it has its assignment.
             raise RebalanceInProgress()
         self.rebalance.heard_from(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse nothing: classic members say no epoch when they fetch.
+        """Permit any fetch: OffsetFetch of classic members carries no generation.
 
         Raises:
             GroupIdNotFound: the group is dead.
@@ -125,7 +125,7 @@ class ClassicGroup(ClassicGroupState):
         self._check_alive()
 
     def validate_offset_delete(self) -> None:
-        """Refuse where members may use offsets of topics that the broker cannot know.
+        """Refuse if there are members whose subscriptions the broker cannot read.
 
         Raises:
             GroupIdNotFound, GroupNotEmpty.
@@ -135,7 +135,7 @@ class ClassicGroup(ClassicGroupState):
             raise GroupNotEmpty()
 
     def validate_delete(self) -> None:
-        """Refuse as long as it has members.
+        """Refuse while there are members.
 
         Raises:
             GroupIdNotFound, GroupNotEmpty.
@@ -151,14 +151,14 @@ class ClassicGroup(ClassicGroupState):
     # --- loading and unloading
 
     def loaded(self, instant: Instant) -> None:
-        """Give each member of the log a session to heartbeat in."""
+        """Start the session of each member."""
         for member in self.roster:
             self.rebalance.heard_from(member, instant)
         if len(self.roster) > self.settings.group_max_size:
             self.rebalance.prepare("it has more members than group.max.size", instant)
 
     def unloaded(self, code: int = NotCoordinator.code) -> None:
-        """Let go: no timer fires any more, and who waits is told so; by 16 to look elsewhere."""
+        """Cancel all timers and answer all waiting requests with a code: 16 to look elsewhere."""
         self.rebalance.cancel_timers()
         for member in self.roster:
             self.roster.complete_join(

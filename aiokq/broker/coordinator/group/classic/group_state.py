@@ -94,7 +94,7 @@ class ClassicGroupState:
         return len(self.roster)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants this topic; with subscriptions that cannot be read, any topic."""
+        """Whether a member subscribes to the topic; True if subscriptions cannot be read."""
         if self._subscribed is None:
             return self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE
         return topic in self._subscribed
@@ -105,7 +105,7 @@ class ClassicGroupState:
         """Change the state.
 
         Raises:
-            RuntimeError: the table of moves does not have this one: a bug.
+            RuntimeError: the transition is not permitted, which is a bug.
         """
         if state not in MOVES[self.state]:
             raise RuntimeError(
@@ -115,7 +115,7 @@ class ClassicGroupState:
         self.state_timestamp_ms = timestamp_ms
 
     def begin_generation(self, timestamp_ms: int) -> None:
-        """Count up, elect the protocol that all members support, and note their topics."""
+        """Increment the generation, elect a protocol, and read the subscriptions."""
         self.generation += 1
         self.roster.pending_syncs.clear()
         if len(self.roster):
@@ -128,7 +128,7 @@ class ClassicGroupState:
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
-        """Take note of the topics that the members want, as far as the broker can read that."""
+        """Read the topics that members subscribe to, if they are consumers."""
         self._subscribed = None
         if self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE:
             self._subscribed = self.roster.subscribed_topics(self.protocol_name)
@@ -136,7 +136,7 @@ class ClassicGroupState:
     # --- members
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Whether somebody with these protocols could be a member."""
+        """Whether a member with these protocols can join."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in protocols)
         return self.protocol_type_or_none == protocol_type and self.roster.share_a_protocol(
@@ -144,13 +144,13 @@ class ClassicGroupState:
         )
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """An id for a member that has none: what it is called, and something unique."""
+        """A new member id: client id or instance id, and a UUID."""
         unique = uuid.UUID(int=self._random.getrandbits(128), version=4)
         called = client_id if group_instance_id is None else group_instance_id
         return f"{called[:MAX_NAME_IN_MEMBER_ID]}-{unique}"
 
     def joined(self, member_id: str) -> JoinGroupResponse:
-        """What a member is told when it is in: the leader also whom to assign to."""
+        """The answer to the JoinGroup of a member; the leader also gets the list of members."""
         members = []
         if self.roster.is_leader(member_id):
             members = [
@@ -173,7 +173,7 @@ class ClassicGroupState:
     # --- description and log records
 
     def describe(self) -> DescribedGroup:
-        """Itself as DescribeGroups shows it; subscriptions only where they are settled."""
+        """The group for DescribeGroups; subscriptions are shown while it is stable."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,
@@ -186,7 +186,7 @@ class ClassicGroupState:
         )
 
     def record(self, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-        """The group as it is, with these assignments by member id."""
+        """The record of the group as it is, with these assignments by member id."""
         return self._stored(
             GroupMetadataValue(
                 protocol_type=self.protocol_type,
@@ -201,15 +201,17 @@ class ClassicGroupState:
         )
 
     def logged(self, record: CoordinatorRecord) -> None:
-        """Take note that one of its records was written: it is what the log now has."""
+        """Remember a record of the group that was written: the newest one in the log."""
         assert isinstance(record.value, GroupMetadataValue)
         self._logged = record.value
 
     def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
-        """What the log has, but for the member id of a static member; None if it has none such.
+        """The newest record in the log with the member id of a static member replaced.
 
-        For states in which there is nothing new to be written: another coordinator must not take
-        the member for its own predecessor, and fence it.
+        None if that record does not have the old member id.
+
+        For states whose content is not written yet: a coordinator that loads the log must know the
+        new member id, or it would fence the member.
         """
         value = self._logged
         if value is None or all(member.member_id != old_member_id for member in value.members):
@@ -227,7 +229,7 @@ class ClassicGroupState:
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), renamed)
 
     def empty_record(self) -> CoordinatorRecord:
-        """The record of a group that has just been made, and has no generation yet."""
+        """The record of a new group, before its first generation."""
         return self._stored(
             GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None)
         )
@@ -238,11 +240,11 @@ class ClassicGroupState:
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The record that removes it from the log."""
+        """The record that removes the group."""
         return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what a record of the log says; for a group that has just been made."""
+        """Set the state of a new group from a record."""
         self._logged = value
         self.generation = value.generation
         self.protocol_name = value.protocol
@@ -264,6 +266,6 @@ class ClassicGroupState:
             self.roster.add(member, None)
         self.roster.leader_id = value.leader
         self.protocol_type_or_none = value.protocol_type or None
-        # Where the log says that a group has members, their assignment is settled.
+        # A record with members is written only when their assignment is complete.
         self.state = ClassicState.STABLE if value.members else ClassicState.EMPTY
         self.note_subscriptions()

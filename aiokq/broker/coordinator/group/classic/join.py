@@ -1,6 +1,4 @@
-"""JoinGroup in a classic group: who is let in, under which id, and whether the group rebalances.
-
-Owns the rules of joining; the course of the rebalance is `classic_rebalance`'s.
+"""JoinGroup in a classic group: which members are admitted, and whether the group rebalances.
 
 Source: Kafka ``GroupMetadataManager.java`` (classicGroupJoin ...); KIP-345, KIP-394, KIP-814.
 """
@@ -42,12 +40,12 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 def join(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Let somebody in; the answer comes at once, or with the next generation."""
+    """JoinGroup; the answer comes at once, or with the next generation."""
     member_id = request.member_id
     if not _has_room(group, member_id):
         group.roster.remove(member_id)
         group.rebalance.end_session(member_id)
-        outcome = group.rebalance.complete_if_joined(instant)  # the others need not wait for it
+        outcome = group.rebalance.complete_if_joined(instant)  # others no longer wait for it
         return _refused(GroupMaxSizeReached, "", outcome)
     if group.state is ClassicState.DEAD:
         return _refused(CoordinatorNotAvailable, member_id)
@@ -61,10 +59,10 @@ def join(
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Whether one more may join.
+    """Whether a member may join under `group.max.size`.
 
-    While the group prepares a rebalance those count who have joined: it may have become too large,
-    and this way those go who come last.
+    While the group prepares a rebalance only the members that have joined count. So if the group is
+    too large, for instance as the limit was lowered, the members that join last are refused.
     """
     roster, most = group.roster, group.settings.group_max_size
     member = roster.members.get(member_id)
@@ -78,7 +76,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 def _join_unknown(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Somebody without a member id: new, or a static member that has started anew."""
+    """A join without member id, of a new member or of a restarted static member."""
     instance = request.group_instance_id
     member_id = group.new_member_id(caller.client_id, instance)
     if instance is not None:
@@ -87,8 +85,8 @@ def _join_unknown(
         return _add(group, request, caller, member_id, instant)
     if caller.version < FIRST_WITH_REQUIRED_MEMBER_ID:
         return _add(group, request, caller, member_id, instant)
-    # A client that gave up before it was answered leaves no member behind: it has to come again
-    # with the id it is given (KIP-394).
+    # The client has to join again with this member id (KIP-394), so that one that gave up before
+    # it got the answer leaves no member behind.
     group.rebalance.await_pending(member_id, request.session_timeout_ms, instant)
     return _refused(MemberIdRequired, member_id)
 
@@ -100,7 +98,7 @@ def _add(
     member_id: str,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """Take in a member that the group did not have."""
+    """Add a new member."""
     member = ClassicMember(
         member_id,
         request.group_instance_id,
@@ -129,7 +127,7 @@ def _add(
 def _join_again(
     group: ClassicGroup, request: JoinGroupRequest, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """A member that has been told to, or that wants something else than before."""
+    """A member joins again: as it was told to, or with other protocols."""
     member_id = request.member_id
     try:
         member = group.roster.named(member_id, request.group_instance_id)
@@ -137,9 +135,9 @@ def _join_again(
         return _refused(type(error), member_id)
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
-        return _refused(UnknownMemberId, member_id)  # it has a member and yet is empty: a bug
-    # The answer of the present generation may have been lost; a leader that is settled asks for
-    # a rebalance this way, as it alone notices that topics have changed.
+        return _refused(UnknownMemberId, member_id)  # an empty group with a member: a bug
+    # The answer of this generation may have been lost. A leader that joins again in a stable group
+    # wants a rebalance: it alone notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
     )
@@ -158,7 +156,7 @@ def _replace_static(
     member_id: str,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """A static member is back under a new member id: if it can, the group stays as it is."""
+    """A static member was restarted: it gets a new member id, without a rebalance if possible."""
     roster, instance = group.roster, request.group_instance_id
     assert instance is not None
     old_member_id = roster.static_members[instance]
@@ -183,7 +181,7 @@ def _replace_static(
         if group.state is ClassicState.PREPARING_REBALANCE:
             outcome = group.rebalance.complete_if_joined(instant)
         else:
-            # While it is completed: the leader may be assigning to the old member id.
+            # In CompletingRebalance the leader may be assigning to the old member id.
             outcome = group.rebalance.prepare(reason, instant)
         return _waiting(outcome if renamed is None else _with(group, renamed, outcome), joining)
 
@@ -194,7 +192,7 @@ def _replace_static(
         if error is None:
             group.logged(record)
         if roster.members.get(member_id) is not member or member.joining is not joining:
-            return  # it has gone, or come again, meanwhile
+            return  # it left or joined again meanwhile
         if error is not None:
             roster.update(member, *before, None)
             roster.replace_static(instance, old_member_id)
@@ -205,7 +203,7 @@ def _replace_static(
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
             response.skip_assignment = roster.is_leader(member_id)
         else:
-            # It must not assign, as nobody else joins: so it is not told that it leads.
+            # It must not compute an assignment, as nobody else joins: name another leader.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)
@@ -214,7 +212,7 @@ def _replace_static(
 
 
 def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
-    """The outcome, after the record that tells the log the new id of a static member."""
+    """The outcome, preceded by the record with the new member id of a static member."""
 
     def written(error: KafkaError | None) -> None:
         if error is None:
@@ -259,7 +257,7 @@ def _refused(
 def _waiting(
     outcome: Outcome[None], joining: Deferred[JoinGroupResponse]
 ) -> Outcome[JoinGroupResponse]:
-    """The rebalance's records, with an answer that comes when it is done."""
+    """The records of a rebalance, with the answer that comes when it completes."""
     return Outcome(
         outcome.records, deferred=joining, replay=outcome.replay, written=outcome.written
     )

@@ -1,6 +1,4 @@
-"""One member of a classic group: who it is, what it supports, and which answers it waits for.
-
-Owns nothing of the group.
+"""One member of a classic group: its identity, its protocols, and the answers it waits for.
 
 Source: Kafka ``ClassicGroupMember.java``.
 """
@@ -23,14 +21,14 @@ __all__ = ["ClassicMember", "Protocol", "protocols_of"]
 
 
 class Protocol(NamedTuple):
-    """An assignor that a member supports, with what it says to it: its subscription."""
+    """An assignor that a member supports, and the member's subscription in that assignor's form."""
 
     name: str
     metadata: bytes
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> tuple[Protocol, ...]:
-    """The protocols of a request in the member's order of preference, each name once."""
+    """The protocols of a JoinGroup in order of preference, without repeated names."""
     by_name: dict[str, Protocol] = {}
     for protocol in requested:
         by_name.setdefault(protocol.name, Protocol(protocol.name, protocol.metadata))
@@ -42,11 +40,11 @@ class ClassicMember:
     """One member.
 
     Attributes:
-        group_instance_id: its lasting name, if it is a static member (KIP-345).
-        protocols: what it supports, most wanted first.
-        assignment: what the leader gave it in the generation that is stable.
-        joining: the answer its JoinGroup waits for; `syncing` its SyncGroup.
-        is_new: it has never been told of a generation, so it cannot heartbeat yet.
+        group_instance_id: the instance id of a static member (KIP-345).
+        protocols: in order of preference.
+        assignment: from the leader, in the current stable generation.
+        joining: the pending answer to its JoinGroup; `syncing` to its SyncGroup.
+        is_new: its first JoinGroup has not been answered, so it cannot send heartbeats yet.
     """
 
     member_id: str
@@ -68,17 +66,17 @@ class ClassicMember:
 
     @property
     def lives_without_heartbeat(self) -> bool:
-        """Whether it may be silent: its connection waits for an answer of ours.
+        """Whether its session does not expire, as it waits for an answer.
 
-        A new member's join is not proof enough, as nobody notices when its client leaves.
+        The first join of a new member does not count: its client may have gone unnoticed.
         """
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says to a protocol that it supports.
+        """The subscription for a protocol.
 
         Raises:
-            KeyError: it does not support it, which an elected protocol rules out.
+            KeyError: the member does not support it, which an elected protocol rules out.
         """
         for protocol in self.protocols:
             if protocol.name == protocol_name:
@@ -86,11 +84,11 @@ class ClassicMember:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate it wants most."""
+        """The candidate it prefers."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> MemberMetadata:
-        """Itself as the log keeps it."""
+        """The member in the form of the log record."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -103,7 +101,7 @@ class ClassicMember:
         )
 
     def described(self, protocol_name: str | None) -> DescribedGroupMember:
-        """Itself as DescribeGroups shows it; without subscription where no protocol is elected."""
+        """The member for DescribeGroups; without subscription if no protocol is elected."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

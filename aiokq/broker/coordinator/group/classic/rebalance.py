@@ -1,7 +1,6 @@
-"""How a classic group gets from one generation to the next: who is waited for, and how long.
+"""The rebalances of a classic group: which members are waited for, and how long.
 
-Owns the timers of a group (sessions, joins, syncs) and what happens when they end. Members and
-state are the group's.
+Owns the timers of the group: sessions, joins and syncs.
 
 Source: Kafka ``GroupMetadataManager.java`` (prepareRebalance, completeClassicGroupJoin ...).
 """
@@ -32,21 +31,21 @@ __all__ = ["ClassicRebalance"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
-"""Seconds that a new member's join may wait, as in Kafka. It cannot heartbeat before it knows its
-member id, and nobody notices when its client leaves: one that is still there asks again."""
+"""Seconds that the first JoinGroup of a member may wait, as in Kafka. Until it is answered the
+member cannot send heartbeats, so a client that has gone would not be noticed; others retry."""
 
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds at least until a rebalance that nobody has joined looks for members again."""
+"""The minimum of seconds until a rebalance that no member has joined is examined again."""
 
 
 class ClassicRebalance:
     """The rebalances of one group.
 
-    Calls that may end a rebalance give an Outcome: a group that became empty is written.
+    Methods that may complete a rebalance return an Outcome: a group that became empty is written.
 
     Attributes:
-        member_added: somebody joined since the initial rebalance was last put off.
+        member_added: a member joined since the initial rebalance was last delayed.
     """
 
     def __init__(self, group: ClassicGroupState, timers: Timers) -> None:
@@ -56,16 +55,16 @@ class ClassicRebalance:
         self._join_key = (group.group_id, "classic join")
         self._sync_key = (group.group_id, "classic sync")
 
-    # the course of a rebalance
+    # --- phases
 
     def prepare_or_complete(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance; where one is being prepared, see whether it can go on."""
+        """Begin a rebalance, or complete the one that is being prepared if all have joined."""
         if self._group.state is ClassicState.PREPARING_REBALANCE:
             return self.complete_if_joined(instant)
         return self.prepare(reason, instant)
 
     def prepare(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Ask all members to join again, by the answers to their heartbeats and syncs."""
+        """Begin a rebalance: heartbeats and syncs are answered so that members join again."""
         group = self._group
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.propagate({}, RebalanceInProgress.code, instant)
@@ -80,7 +79,7 @@ class ClassicRebalance:
             reason,
         )
         if initial:
-            # The first member is seldom the only one: its companions are given time to come.
+            # Other members usually follow the first one, and are given time to join.
             delay = group.settings.group_initial_rebalance_delay_ms / 1000
             remaining = max(group.roster.rebalance_timeout - delay, 0.0)
             self._schedule_initial(delay, remaining, instant)
@@ -91,7 +90,7 @@ class ClassicRebalance:
         return Outcome()
 
     def complete_if_joined(self, instant: Instant) -> Outcome[None]:
-        """End the preparation if nobody is missing; an initial rebalance waits for its delay."""
+        """Complete the preparation if all have joined; an initial rebalance waits for its delay."""
         group = self._group
         if (
             group.state is not ClassicState.PREPARING_REBALANCE
@@ -102,10 +101,9 @@ class ClassicRebalance:
         return self.complete(instant)
 
     def complete(self, instant: Instant) -> Outcome[None]:
-        """Begin the next generation with those who have joined, and with absent static members.
+        """Begin the next generation, with the members that have joined and absent static members.
 
-        Static members stay until their session ends: that they are away for a while is what they
-        are for.
+        Static members stay until their session ends, so that they can be restarted meanwhile.
         """
         group, roster = self._group, self._group.roster
         self._timers.cancel(self._join_key)
@@ -120,8 +118,8 @@ class ClassicRebalance:
                 )
                 self._drop(member)
         if not roster.elect_leader() and len(roster):
-            # Only static members, all away: the rebalance waits until one is back, or their
-            # sessions have ended. To look again all the time is no use, whatever timeout they gave.
+            # Only absent static members are left: wait until one joins or their sessions end,
+            # and do not examine that more often than once a second, whatever their timeouts are.
             self._schedule_completion(instant, at_least=LOOK_AGAIN)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
@@ -154,13 +152,13 @@ class ClassicRebalance:
         if error is None:
             self._group.logged(record)
         else:
-            # After a restart the members of the generation before come back, and time out.
+            # After a restart the members of the last generation are loaded, and time out.
             logger.warning(
                 "empty group was not written: group=%s error=%s", self._group.group_id, error
             )
 
     def propagate(self, assignment: Mapping[str, bytes], error_code: int, instant: Instant) -> None:
-        """Give each member its assignment; those whose sync waits are answered with it."""
+        """Set the assignment of each member, and answer the SyncGroups that wait for it."""
         group = self._group
         failed = error_code != 0
         for member in group.roster:
@@ -172,20 +170,20 @@ class ClassicRebalance:
                 assignment=member.assignment,
             )
             if group.roster.complete_sync(member, response):
-                # Its session may have ended, without effect, while it waited for the leader.
+                # Its session timer may have run, without effect, while it waited for the leader.
                 self.heard_from(member, instant)
 
     def synced(self, member_id: str) -> None:
-        """A member has asked for its assignment; when all have, nobody is waited for."""
+        """A member has sent SyncGroup; when all have, the timer is cancelled."""
         pending = self._group.roster.pending_syncs
         pending.pop(member_id, None)
         if not pending:
             self._timers.cancel(self._sync_key)
 
-    # members that leave or are lost
+    # --- removal of members
 
     def remove(self, member: ClassicMember, reason: str, instant: Instant) -> Outcome[None]:
-        """Do without a member: the others divide its partitions."""
+        """Remove a member, and rebalance without it."""
         group = self._group
         self._drop(member)
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -193,7 +191,7 @@ class ClassicRebalance:
         return self._complete_without(instant)
 
     def remove_pending(self, member_id: str, instant: Instant) -> Outcome[None]:
-        """Wait no longer for somebody who was given a member id."""
+        """Remove a member id that was given out and has not joined."""
         self._group.roster.remove(member_id)
         self.end_session(member_id)
         return self._complete_without(instant)
@@ -205,11 +203,11 @@ class ClassicRebalance:
         return Outcome()
 
     def leave(self, member: ClassicMember) -> None:
-        """Forget a member that says it goes; what follows for the group is the caller's matter."""
+        """Remove a member that leaves; the caller rebalances."""
         self._drop(member)
 
     def _drop(self, member: ClassicMember) -> None:
-        """Forget a member; if it still waits for an answer, it is told to begin anew."""
+        """Remove a member; requests of it that wait are answered with 25."""
         roster = self._group.roster
         unknown = UnknownMemberId.code
         roster.complete_join(member, JoinGroupResponse(error_code=unknown))
@@ -217,18 +215,18 @@ class ClassicRebalance:
         roster.remove(member.member_id)
         self.end_session(member.member_id)
 
-    # sessions
+    # --- sessions
 
     def heard_from(self, member: ClassicMember, instant: Instant) -> None:
-        """A member is alive: its session begins anew."""
+        """Restart the session of a member."""
         self._start_session(member.member_id, member.session_timeout_ms / 1000, instant)
 
     def await_first_join(self, member: ClassicMember, instant: Instant) -> None:
-        """Give a new member, that cannot heartbeat yet, its time."""
+        """Start the session of a new member, which cannot send heartbeats yet."""
         self._start_session(member.member_id, NEW_MEMBER_JOIN_TIMEOUT, instant)
 
     def await_pending(self, member_id: str, session_timeout_ms: int, instant: Instant) -> None:
-        """Wait for somebody who was given a member id to join with it."""
+        """Start the session of a member id that was given out and has to join."""
         self._group.roster.pending_joins[member_id] = None
         self._start_session(member_id, session_timeout_ms / 1000, instant)
 
@@ -240,7 +238,7 @@ class ClassicRebalance:
         )
 
     def end_session(self, member_id: str) -> None:
-        """Expect no more of a member id."""
+        """Cancel the session of a member id."""
         self._timers.cancel(self._session_key(member_id))
 
     def _session_key(self, member_id: str) -> tuple[str, str, str]:
@@ -259,7 +257,7 @@ class ClassicRebalance:
         logger.info("session ended: group=%s member=%s", group.group_id, member_id)
         return self.remove(member, f"the session of {member_id} ended", instant)
 
-    # its other timers
+    # --- other timers
 
     def _schedule_initial(self, delay: float, remaining: float, instant: Instant) -> None:
         self._timers.schedule(
@@ -271,7 +269,7 @@ class ClassicRebalance:
     def _initial_delay_ends(
         self, delay: float, remaining: float, instant: Instant
     ) -> Outcome[None]:
-        """Wait again if somebody came meanwhile, up to the rebalance timeout in all."""
+        """Delay again if members joined meanwhile, up to the rebalance timeout in total."""
         if self.member_added and remaining > 0:
             self.member_added = False
             again = min(self._group.settings.group_initial_rebalance_delay_ms / 1000, remaining)
@@ -284,7 +282,7 @@ class ClassicRebalance:
         self._timers.schedule(self._join_key, instant.now + timeout, self.complete)
 
     def _syncs_end(self, generation: int, instant: Instant) -> Outcome[None]:
-        """Do without members that joined, but never asked for their assignment (KIP-389)."""
+        """Remove members that joined but sent no SyncGroup in time."""
         group = self._group
         if generation != group.generation or not group.roster.pending_syncs:
             return Outcome()
@@ -299,7 +297,7 @@ class ClassicRebalance:
         self._timers.cancel(self._sync_key)
 
     def cancel_timers(self) -> None:
-        """Let none of the group's timers fire any more."""
+        """Cancel all timers of the group."""
         self._timers.cancel(self._join_key)
         self._timers.cancel(self._sync_key)
         roster = self._group.roster

@@ -1,6 +1,6 @@
-"""Who is in a classic group: members, the leader among them, and what they all support.
+"""The members of a classic group, the leader among them, and the protocols they share.
 
-Owns membership and votes; not the group's state, its timers, or what a rebalance does.
+Knows neither the state of the group nor timers.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -39,10 +39,10 @@ class ClassicRoster:
     """The members of one group.
 
     Attributes:
-        leader_id: the member that assigns; None as long as there is no member.
-        members: by member id, in the order they came; `static_members` member ids by instance id.
+        leader_id: the member that computes the assignment; None without members.
+        members: by member id, in the order of joining; `static_members`: member ids by instance id.
         pending_joins: member ids that were given out (79) and have not joined yet.
-        pending_syncs: members that have not asked for the assignment of this generation yet.
+        pending_syncs: members that have not sent SyncGroup in this generation yet.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -61,10 +61,10 @@ class ClassicRoster:
     def __iter__(self) -> Iterator[ClassicMember]:
         return iter(list(self.members.values()))
 
-    # who comes and goes
+    # --- joining and leaving
 
     def add(self, member: ClassicMember, joining: Deferred[JoinGroupResponse] | None) -> None:
-        """Take in a member; the first one leads until somebody else must."""
+        """Add a member; the first one becomes the leader."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader_id is None:
@@ -75,7 +75,7 @@ class ClassicRoster:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, pending or not; the next one leads if it led."""
+        """Remove a member or a pending member id; if it was the leader, the next member leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._withdraw(member)
@@ -95,7 +95,7 @@ class ClassicRoster:
         session_timeout_ms: int,
         joining: Deferred[JoinGroupResponse] | None,
     ) -> None:
-        """Take over what a member says when it joins again."""
+        """Update a member from its new JoinGroup."""
         self._withdraw(member)
         member.protocols = protocols
         self._supporters.update(protocol.name for protocol in protocols)
@@ -110,7 +110,7 @@ class ClassicRoster:
                 del self._supporters[protocol.name]
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member a new member id; who still waits under the old one is fenced."""
+        """Give a static member a new member id; requests that wait under the old one are fenced."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members.pop(old_member_id)
         self.complete_join(
@@ -131,7 +131,7 @@ class ClassicRoster:
 
         Raises:
             UnknownMemberId: there is none.
-            FencedInstanceId: somebody else is this static member now.
+            FencedInstanceId: the instance id belongs to another member id now.
         """
         if group_instance_id is not None:
             present = self.static_members.get(group_instance_id)
@@ -151,13 +151,13 @@ class ClassicRoster:
             raise UnknownMemberId()
         return member
 
-    # who leads
+    # --- leader
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """See to it that the leader is somebody who has joined; False if nobody has."""
+        """Make a member that has joined the leader, unless the leader has; False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -173,11 +173,11 @@ class ClassicRoster:
                 return True
         return False
 
-    # what they wait for
+    # --- pending answers
 
     @property
     def joining(self) -> int:
-        """How many members wait for the answer to their join."""
+        """The number of members whose JoinGroup waits for its answer."""
         return self._joining
 
     @property
@@ -186,16 +186,16 @@ class ClassicRoster:
 
     @property
     def rebalance_timeout(self) -> float:
-        """Seconds that the slowest member may take to join again."""
+        """The longest rebalance timeout of all members, in seconds."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0) / 1000
 
     def set_joining(
         self, member: ClassicMember, joining: Deferred[JoinGroupResponse] | None
     ) -> None:
-        """Note the answer a join waits for.
+        """Set the pending answer of a member's JoinGroup.
 
-        One that waits already is superseded: its client has given it up, and asks anew. Nobody is
-        there to read its answer, but what waits for it must end.
+        A join that is pending already is answered with 27: its client has abandoned it and sent
+        another one, but the request must be completed.
         """
         superseded, member.joining = member.joining, joining
         self._joining += (joining is not None) - (superseded is not None)
@@ -205,39 +205,39 @@ class ClassicRoster:
             )
 
     def set_syncing(self, member: ClassicMember, syncing: Deferred[SyncGroupResponse]) -> None:
-        """Note the answer a sync waits for; one that waits already is superseded likewise."""
+        """Set the pending answer of a member's SyncGroup; an earlier one is answered with 27."""
         superseded, member.syncing = member.syncing, syncing
         if superseded is not None:
             superseded.complete(SyncGroupResponse(error_code=RebalanceInProgress.code))
 
     def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
-        """Answer a member's join, if it waits for one."""
+        """Answer the member's pending JoinGroup, if there is one."""
         joining = member.joining
         if joining is not None:
             self.set_joining(member, None)
             joining.complete(response)
 
     def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
-        """Answer a member's sync; False if it waits for none."""
+        """Answer the member's pending SyncGroup; False if there is none."""
         syncing, member.syncing = member.syncing, None
         return syncing is not None and syncing.complete(response)
 
-    # what they support
+    # --- protocols
 
     def share_a_protocol(self, protocols: Iterable[Protocol]) -> bool:
-        """Whether all members support one of these."""
+        """Whether all members support one of these protocols."""
         return any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def elect_protocol(self) -> str:
-        """The protocol most members want of those that all support; of equals the first named."""
+        """The protocol with most votes among those that all members support; first one if tied."""
         candidates = {name for name, n in self._supporters.items() if n == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that the members want by this protocol; None if that cannot be read.
+        """The topics that members subscribe to; None if a subscription cannot be read.
 
-        Read is the prefix that version 0 has, so that newer versions stay readable.
+        Only the fields of version 0 are read, which all later versions begin with.
         """
         topics: set[str] = set()
         try:

@@ -1,6 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup in a classic group: what members do between joins.
-
-Owns their rules; the course of a rebalance is `classic_rebalance`'s.
+"""SyncGroup, Heartbeat and LeaveGroup in a classic group.
 
 Source: Kafka ``GroupMetadataManager.java`` (classicGroupSync, -Heartbeat, -Leave).
 """
@@ -41,10 +39,10 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 def sync(
     group: ClassicGroup, request: SyncGroupRequest, instant: Instant
 ) -> Outcome[SyncGroupResponse]:
-    """Give a member its assignment, when there is one; take it from the leader.
+    """SyncGroup: the answer is the member's assignment, once the leader has sent it.
 
     Raises:
-        BrokerError: 15, 25, 82, 22, 23, or 27 where members have to join again.
+        BrokerError: 15, 22, 23, 25, 82, or 27 if the members have to join again.
     """
     member = _check_member(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -77,7 +75,7 @@ def _assign(
     syncing: Deferred[SyncGroupResponse],
     instant: Instant,
 ) -> Outcome[SyncGroupResponse]:
-    """Store what the leader has assigned; nobody learns of it before it is stored."""
+    """Write the assignment of the leader; members get it when it is written."""
     given = {one.member_id: one.assignment for one in request.assignments}
     assignment = {member.member_id: given.get(member.member_id, b"") for member in group.roster}
     without = sum(member_id not in given for member_id in assignment)
@@ -100,7 +98,7 @@ def _assign(
             group.state is not ClassicState.COMPLETING_REBALANCE
             or group.generation != request.generation_id
         ):
-            return  # somebody joined or left meanwhile, and everybody joins again
+            return  # a member joined or left meanwhile, so all join again
         if error is None:
             group.rebalance.propagate(assignment, 0, instant)
             group.move_to(ClassicState.STABLE, instant.timestamp_ms)
@@ -115,7 +113,7 @@ def _assign(
 def heartbeat(
     group: ClassicGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """A member is alive; it is told whether it has to join again.
+    """Heartbeat: restarts the session; 27 tells the member to join again.
 
     Raises:
         BrokerError: 15, 25, 82, 22.
@@ -133,7 +131,7 @@ def heartbeat(
 def leave(
     group: ClassicGroup, request: LeaveGroupRequest, instant: Instant
 ) -> Outcome[LeaveGroupResponse]:
-    """Let members go, by member id or, for static ones, by instance id alone.
+    """LeaveGroup: removes members by member id, or static ones by instance id alone.
 
     Raises:
         CoordinatorNotAvailable: the group is dead.
@@ -178,7 +176,7 @@ def _leave(group: ClassicGroup, identity: MemberIdentity) -> None:
     elif member_id:
         group.rebalance.leave(roster.named(member_id, identity.group_instance_id))
     else:
-        # An admin names the static member, not who it is at present.
+        # An admin client names the instance id and not the current member id.
         present = roster.static_members.get(identity.group_instance_id or "")
         if present is None:
             raise UnknownMemberId()
@@ -206,5 +204,5 @@ def _check_member(
 
 
 def _differs(said: str | None, known: str | None) -> bool:
-    """Whether a client says another protocol; old ones say none."""
+    """Whether a client names another protocol; old clients name none."""
     return said is not None and known is not None and said != known

@@ -1,4 +1,4 @@
-"""The states of a classic group, and the one table of moves between them. Owns no group.
+"""The states of a classic group, and the permitted transitions between them.
 
 Source: Kafka ``ClassicGroupState.java``.
 """
@@ -12,18 +12,18 @@ __all__ = ["MOVES", "ClassicState"]
 
 
 class ClassicState(Enum):
-    """Where a classic group is in its rebalance, by the name clients are told."""
+    """The state of a classic group, by its name in DescribeGroups."""
 
     EMPTY = "Empty"
-    """No members. Its offsets live until they expire."""
+    """It has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again; the joins wait for the last of them."""
+    """Members are told to join again; joins are answered when all have joined."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """All have joined; the group waits for the leader's assignment."""
+    """All have joined; the assignment of the leader is awaited."""
     STABLE = "Stable"
-    """Every member can have its assignment."""
+    """Members can fetch their assignments."""
     DEAD = "Dead"
-    """Deleted, or coordinated by another node: whoever finds it so must look it up again."""
+    """It was deleted or unloaded; references to it are obsolete."""
 
 
 MOVES: Final[dict[ClassicState, frozenset[ClassicState]]] = {
@@ -37,4 +37,4 @@ MOVES: Final[dict[ClassicState, frozenset[ClassicState]]] = {
     ClassicState.STABLE: frozenset({ClassicState.PREPARING_REBALANCE, ClassicState.DEAD}),
     ClassicState.DEAD: frozenset({ClassicState.DEAD}),
 }
-"""From each state, those that it may become."""
+"""The states that may follow each state."""

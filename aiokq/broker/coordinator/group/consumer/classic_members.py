@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a group of the consumer protocol: their joins, syncs, beats.
+"""Members that use the classic protocol in a group of the consumer protocol: join, sync, heartbeat.
 
-Owns the translation of their requests. Such a member has no generation of the group: it is told its
-own epoch in place of it. It joins as often as its assignment changes, and finds by its heartbeats
-that it has to. Nobody leads, as the broker assigns.
+The generation that such a member is told is its own member epoch. It has to join again whenever its
+assignment changes, and learns of that by the answers to its heartbeats. No member is told that it
+is the leader, as the broker computes the assignment.
 
 Source: Kafka ``GroupMetadataManager.classicGroup...ToConsumerGroup`` (4.2).
 """
@@ -57,10 +57,10 @@ FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
 def join(
     group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Let a member in, or further: it is answered at once, with its epoch as the generation.
+    """JoinGroup: answered at once, with the member epoch as the generation.
 
-    A static member that comes back by the classic protocol, and was the last of the other one,
-    makes the group a classic one.
+    If the last member of the consumer protocol was a static one, and it joins again by the classic
+    protocol, the group becomes a classic one.
 
     Raises:
         BrokerError: 23, 25, 81, 82.
@@ -84,7 +84,7 @@ def join(
         and instance_id is None
         and caller.version >= FIRST_WITH_REQUIRED_MEMBER_ID
     ):
-        # It has to come again with this id, as in a classic group (KIP-394).
+        # It has to join again with this member id, as in a classic group (KIP-394).
         return Outcome(
             response=JoinGroupResponse(error_code=MemberIdRequired.code, member_id=member_id)
         )
@@ -105,7 +105,7 @@ def _go_on(
     request: JoinGroupRequest,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """The group stays one of the consumer protocol."""
+    """Join a group that stays one of the consumer protocol."""
     change.reconcile(partitions_by_id(subscription.owned, group.context.topics))
     outcome = group.take(change, _joined(change.member), instant)
     changed = outcome.written
@@ -130,9 +130,9 @@ def _come_back(
     subscription: Subscription,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """The group becomes a classic one.
+    """Join a group that becomes a classic one by this join.
 
-    It rebalances, unless everybody has what the classic group's record says.
+    It rebalances, unless all members have reached the target assignment.
     """
     image = group.image
     epoch = image.assignment_epoch
@@ -156,7 +156,7 @@ def _come_back(
 
 
 def _share_a_protocol(image: GroupImage, protocols: tuple[Protocol, ...]) -> bool:
-    """Whether all classic members support one of these."""
+    """Whether all classic members support one of these protocols."""
     supported = [
         {protocol.name for protocol in member.classic.protocols}
         for member in image.members.values()
@@ -172,7 +172,7 @@ def _find_member(
     existing: ConsumerMember | None,
     member_id: str,
 ) -> ConsumerMember:
-    """Who joins: a new member, or one that is here, by any member id that it says."""
+    """The member that joins: an existing one, a restarted static one, or a new one."""
     instance_id = request.group_instance_id
     if instance_id is None:
         return image.members.get(member_id) or ConsumerMember(member_id)
@@ -190,7 +190,7 @@ def _updated(
     subscription: Subscription,
     caller: Caller,
 ) -> ConsumerMember:
-    """The member with what it says; the very same one where that is nothing new."""
+    """The member updated from the request; the same object if nothing changed."""
     updated = replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,
@@ -217,10 +217,10 @@ def _joined(member: ConsumerMember) -> JoinGroupResponse:
 def sync(
     group: ConsumerGroup, request: SyncGroupRequest, instant: Instant
 ) -> Outcome[SyncGroupResponse]:
-    """Tell a member what it may take. What it has to give up, it sees by what is missing.
+    """SyncGroup: the answer is the assignment. Partitions missing in it are to be revoked.
 
     Raises:
-        BrokerError: 22, 23, 25, 82, or 27 where it has to join again.
+        BrokerError: 22, 23, 25, 82, or 27 if the member has to join again.
     """
     member = _classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -232,7 +232,7 @@ def sync(
     ):
         if said is not None and said != known:
             raise InconsistentGroupProtocol(f"{said} is not what the member joined with: {known}")
-    # A member that still has to give partitions up joins again by itself when it has.
+    # A member that still has to revoke partitions joins again by itself when it has.
     if (
         group.image.epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -256,7 +256,7 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """A member is alive; it is told to join again when there is something to give up or to take.
+    """Heartbeat: 27 tells the member to join again, to revoke partitions or to get more.
 
     Raises:
         BrokerError: 22, 25, 82.
@@ -276,7 +276,7 @@ def heartbeat(
 
 
 def _all_free(image: GroupImage, member: ConsumerMember) -> bool:
-    """Whether nobody has any more what the member waits for."""
+    """Whether all partitions that the member waits for are free."""
     return all(
         image.owner_of(topic_id, number) in (None, member.member_id)
         for topic_id, numbers in image.target(member.member_id).items()

@@ -1,4 +1,4 @@
-"""A consumer-protocol group as ConsumerGroupDescribe shows it. Owns no state.
+"""ConsumerGroupDescribe of one group.
 
 Source: Kafka ``ConsumerGroup.asDescribedGroup`` (4.2).
 """
@@ -24,13 +24,13 @@ __all__ = ["describe_group"]
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member, by the protocol that it speaks (KIP-1099)."""
+"""The type of a member, by its protocol (KIP-1099)."""
 
 
 def describe_group(
     image: GroupImage, topics: TopicView, assignors: Mapping[str, object]
 ) -> ConsumerGroupDescribedGroup:
-    """State, epochs and members; partitions of topics that are gone are left out."""
+    """State, epochs and members, without partitions of topics that no longer exist."""
     return ConsumerGroupDescribedGroup(
         group_id=image.group_id,
         group_state=image.state_name,

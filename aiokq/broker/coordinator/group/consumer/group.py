@@ -1,7 +1,7 @@
-"""A group of the consumer protocol (KIP-848), as the shard sees it.
+"""A group of the consumer protocol (KIP-848): heartbeats, leaving, fencing, and its timers.
 
-Ties its image to the steps of heartbeats, leaves and fencing. Durable state is the image's, and
-changes by `replay` alone. Requests of members of the classic protocol are `consumer_classic`'s.
+The durable state is in the image and changes by `replay` alone. Requests of members that use the
+classic protocol are handled in `classic_members`.
 
 Source: Kafka ``ConsumerGroup.java``, ``GroupMetadataManager.java`` (4.2).
 """
@@ -69,9 +69,9 @@ class ConsumerGroup:
     """One group; implements `Group`.
 
     Attributes:
-        image: the durable state, to be read only.
-        context: what it shares with other groups.
-        timers: of its members.
+        image: the durable state, not to be changed from outside.
+        context: shared with the other groups of the shard.
+        timers: of the members.
     """
 
     def __init__(self, group_id: str, context: ConsumerContext) -> None:
@@ -79,13 +79,13 @@ class ConsumerGroup:
         self.image = GroupImage(group_id)
         self.timers = MemberTimers(group_id, context, self._fence)
         self._seen = -1
-        """The version of the topics that the group's state, as it is in the log, accounts for."""
+        """The `TopicView.version` that the group's records in the log account for."""
 
-    # What it is
+    # --- properties
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
+        """The id of the group."""
         return self.image.group_id
 
     @property
@@ -105,12 +105,12 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members; static members that are away are members."""
+        """Whether it has no members; absent static members count."""
         return not self.image.members
 
     @property
     def members_count(self) -> int:
-        """How many members it has, static ones that are away too."""
+        """The number of members, absent static ones included."""
         return len(self.image.members)
 
     @property
@@ -119,22 +119,22 @@ class ConsumerGroup:
         return self.image.is_gone
 
     def describe(self) -> ConsumerGroupDescribedGroup:
-        """The group as ConsumerGroupDescribe shows it."""
+        """The group for ConsumerGroupDescribe."""
         return describe_group(self.image, self.context.topics, self.context.assignors)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants this topic."""
+        """Whether a member subscribes to the topic."""
         return topic in self.image.topic_names
 
-    # Members
+    # --- members
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """Take a heartbeat that `check_heartbeat` let through: a join, a sign of life or a leave.
+        """Handle a heartbeat that has passed `check_heartbeat`: it joins, continues or leaves.
 
         Raises:
-            BrokerError: 25, 81, 82, 110, 111, 128; the member has to act on it.
+            BrokerError: 25, 81, 82, 110, 111 or 128.
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request, instant)
@@ -144,7 +144,7 @@ class ConsumerGroup:
         return self.take(beat.change, response, instant)
 
     def begin_change(self, instant: Instant) -> MemberChange:
-        """The change of a member, by what is known of topics now."""
+        """A change of a member, based on the current topics."""
         version = self.context.topics.version
         return MemberChange(
             self.image,
@@ -155,7 +155,7 @@ class ConsumerGroup:
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
-        """What a change comes to, with the timers that follow from it once it is in the log."""
+        """The outcome of a change, with the timers it needs once it is in the log."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
@@ -172,7 +172,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # it is told to join when it has something to give up
+            return  # it is told to join again when it has to revoke partitions
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -194,7 +194,7 @@ class ConsumerGroup:
         return self._without([member], response, instant)
 
     def remove(self, request: LeaveGroupRequest, instant: Instant) -> Outcome[LeaveGroupResponse]:
-        """Let members go that a LeaveGroup names: a classic member's, or an admin's."""
+        """LeaveGroup, of classic members or of an admin client: removes the members it names."""
         gone: dict[str, ConsumerMember] = {}
         answers = []
         for one in request.members:
@@ -226,9 +226,9 @@ class ConsumerGroup:
     def _without(
         self, members: Sequence[ConsumerMember], response: R | None, instant: Instant
     ) -> Outcome[R]:
-        """Members are removed. Their timers go with them: not before, for the log may refuse.
+        """Remove members, and their timers once the records are written.
 
-        Where only members of the classic protocol are left, the group becomes a classic one.
+        If only members that use the classic protocol are left, the group becomes a classic one.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
@@ -257,11 +257,11 @@ class ConsumerGroup:
         *,
         change: MemberChange | None = None,
     ) -> Outcome[R] | None:
-        """Become a classic group of these members; None if it cannot.
+        """Turn the group into a classic one with these members; None if that is not possible.
 
         Args:
-            reason: why they have to join again; None if all stays as it is.
-            change: of the member whose coming back is the reason; its records come first.
+            reason: why the members have to join again; None if the assignment stays.
+            change: of the member whose return is the cause; its records come first.
         """
         replaced = None if change is None else change.replaced
         planned = self.context.downgrades.plan(
@@ -280,7 +280,7 @@ class ConsumerGroup:
         before = [] if change is None else change.records
         return Outcome([*before, *planned.records], response, written=written)
 
-    # Timers
+    # --- timers
 
     def _start_revocation(self, member: ConsumerMember, instant: Instant) -> None:
         def current() -> int | None:
@@ -297,7 +297,7 @@ class ConsumerGroup:
         return self._without([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
-        """Start the sessions of all members: what was left of them is not in the log."""
+        """Start the sessions of all members; the log does not say how much of them is left."""
         for member in self.image.members.values():
             self.timers.start_session(member, instant)
             if (
@@ -312,7 +312,7 @@ class ConsumerGroup:
         for member_id in self.image.members:
             self.timers.cancel(member_id)
 
-    # Offsets
+    # --- offsets
 
     def validate_offset_commit(
         self,
@@ -324,15 +324,15 @@ class ConsumerGroup:
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit of somebody who is no member, or at another epoch.
+        """Refuse a commit unless it is from a current member at its epoch.
 
-        Without an epoch an empty group takes it: it comes from an admin client, or from a
-        consumer that has its partitions by hand.
+        An empty group accepts a commit without epoch: from an admin client, or from a consumer
+        with partitions assigned by hand.
 
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
-            IllegalGeneration: the same, of a member of the classic protocol.
+            IllegalGeneration: the same, for a member that uses the classic protocol.
             UnsupportedVersion: the version has no member epoch.
         """
         epoch = generation_or_epoch
@@ -349,31 +349,31 @@ class ConsumerGroup:
         _check_member_epoch(epoch, member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a fetch of somebody who says to be a member and is not, or at another epoch.
+        """Refuse a fetch that names no current member, or another epoch.
 
         Raises:
             UnknownMemberId: there is no such member.
             StaleMemberEpoch: the member has another epoch.
-            IllegalGeneration: the same, of a member of the classic protocol.
+            IllegalGeneration: the same, for a member that uses the classic protocol.
         """
         if member_id is None and member_epoch < 0:
             return
         _check_member_epoch(member_epoch, self.image.member(member_id or ""))
 
     def offset_expiry_base(self) -> int | None:
-        """Offsets expire by their own commit timestamps, once no member wants the topic."""
+        """None: offsets in topics without subscribers expire by their commit timestamps."""
         return None
 
     def validate_offset_delete(self) -> None:
-        """Offsets of topics that nobody subscribes to may be deleted at any time."""
+        """Permit it in any state."""
 
-    # The end of the group
+    # --- deletion and replay
 
     def validate_delete(self) -> None:
         """Refuse while there are members.
 
         Raises:
-            GroupNotEmpty: there are.
+            GroupNotEmpty: there are members.
         """
         if not self.is_empty:
             raise GroupNotEmpty
@@ -383,7 +383,7 @@ class ConsumerGroup:
         return group_tombstones(self.group_id, self.image.members, self.image.regexes)
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Take over one of the group's records, in the order of the log."""
+        """Apply one of the group's records."""
         self.image.replay(record)
 
 

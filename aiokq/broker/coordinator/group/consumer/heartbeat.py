@@ -1,7 +1,4 @@
-"""One heartbeat of one member: from the request to the change of the member, and the answer.
-
-Owns no state: it reads the group's image, and what it decides becomes true by replaying its
-records.
+"""ConsumerGroupHeartbeat of one member: from the request to a `MemberChange`, and the answer.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2).
 """
@@ -37,7 +34,7 @@ class Heartbeat:
     """The steps of one heartbeat.
 
     Attributes:
-        change: what it does to the member and the group.
+        change: the change of member and group.
     """
 
     def __init__(
@@ -58,17 +55,17 @@ class Heartbeat:
         )
 
     def run(self) -> ConsumerGroupHeartbeatResponse:
-        """Take the heartbeat.
+        """Handle the heartbeat.
 
         Raises:
-            BrokerError: of the code for the member: 25, 81, 82, 110, 111, 128.
+            BrokerError: 25, 81, 82, 110, 111 or 128.
         """
         member = self._find_member()
         self.change.update(member, self._updated(member))
         self.change.reconcile(self._owned)
         return self._response(member, self.change.member)
 
-    # Who it is
+    # --- identity
 
     def _find_member(self) -> ConsumerMember:
         request = self._request
@@ -91,9 +88,10 @@ class Heartbeat:
         return member
 
     def _take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member joins that was here before.
+        """A static member joins again.
 
-        One of the classic protocol never says that it goes, so it is replaced without that.
+        A member of the consumer protocol must have left before; classic members do not announce
+        that they leave.
         """
         if existing.classic is None and not existing.is_away:
             raise UnreleasedInstanceId(
@@ -114,8 +112,8 @@ class Heartbeat:
                 f"known by the group coordinator ({known}). The member must abandon all its "
                 "partitions and rejoin."
             )
-        # The answer that gave it the newer epoch may have been lost. Then it has nothing yet of
-        # what that gave, and nothing any more of what that took.
+        # The answer with the newer epoch may have been lost. Then the member owns none of the
+        # partitions that were added, and none that were revoked before.
         if received != member.previous_member_epoch or not self._owns_at_most(member.assigned):
             raise FencedMemberEpoch(
                 f"The consumer group member has a smaller member epoch ({received}) than the one "
@@ -138,12 +136,12 @@ class Heartbeat:
             f" replaces={replaced}" if replaced else "",
         )
 
-    # What it wants
+    # --- subscription
 
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
-        """The member with what the request says; null stands for what has not changed.
+        """The member updated from the request, in which null stands for unchanged fields.
 
-        The very same member, where nothing has: as in nearly every heartbeat.
+        The same object if nothing changed, as in nearly every heartbeat.
         """
         request, caller = self._request, self._caller
         names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
@@ -162,13 +160,13 @@ class Heartbeat:
                 changes[field] = value
         return replace(member, **changes) if changes else member
 
-    # The answer
+    # --- answer
 
     def _response(
         self, before: ConsumerMember, member: ConsumerMember
     ) -> ConsumerGroupHeartbeatResponse:
         request = self._request
-        # Who sends all it can send has lost track, and is told all.
+        # A full request means that the member lost its state: it gets the full assignment.
         full = (
             request.rebalance_timeout_ms != -1
             and self._owned is not None

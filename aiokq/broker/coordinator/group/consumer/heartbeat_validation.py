@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must look like before any group is asked. Owns no state.
+"""Validation of ConsumerGroupHeartbeat requests, before any group is looked up.
 
 Source: Kafka ``GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`` (4.2).
 """
@@ -19,7 +19,7 @@ from aiokq.wire.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 __all__ = ["check_heartbeat"]
 
 CLIENT_MADE_MEMBER_ID_SINCE = 1
-"""From this version on the client makes its member id (KIP-1082)."""
+"""The first version in which the client generates its member id (KIP-1082)."""
 
 
 def check_heartbeat(
@@ -27,11 +27,11 @@ def check_heartbeat(
     version: int,
     assignors: Collection[str] = SERVER_ASSIGNORS,
 ) -> None:
-    """Refuse a request that no group could answer, in Kafka's words.
+    """Refuse an invalid request, with Kafka's messages.
 
     Raises:
         InvalidRequest: a field is missing or out of place.
-        UnsupportedAssignor: it asks for an assignor that there is not.
+        UnsupportedAssignor: it names an assignor that the broker does not have.
     """
     epoch = request.member_epoch
     if version >= CLIENT_MADE_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH:
@@ -44,7 +44,7 @@ def check_heartbeat(
             raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
         if request.topic_partitions is None or request.topic_partitions:
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-        # No names at all, or an empty expression, is fine: a member without topics.
+        # An empty list of names, or an empty expression, is valid: a member without topics.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             raise InvalidRequest(
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "

@@ -1,11 +1,11 @@
-"""The durable state of a consumer-protocol group: what replaying its records adds up to.
+"""The durable state of a group of the consumer protocol: the result of replaying its records.
 
-Owns members, epochs, target assignments, resolved expressions and who owns each partition.
-Nothing changes it but `replay`; nothing here knows time.
+Members, epochs, target assignments, resolved expressions, and the owner of each partition.
+Only `replay` changes it.
 
 Source: Kafka ``ConsumerGroup.java``, ``ModernGroup.java``, and the ``replay`` methods of
-``GroupMetadataManager.java`` (4.2). Kafka notes the epoch at which a partition is owned; this
-notes the owner, which tells as much and needs no order between the records of two members.
+``GroupMetadataManager.java`` (4.2). Kafka keeps the epoch at which a partition is owned. Here the
+owner is kept, so that the order of two members' records does not matter.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class GroupImage:
     """One group.
 
     Attributes:
-        epoch: grows whenever the target assignment has to be computed again; 0 before the first.
-        assignment_epoch: the group epoch that `targets` was computed for.
-        metadata_hash: of the subscribed topics at the last look.
-        targets: what each member shall have.
-        regexes: the expressions that members subscribe to.
+        epoch: incremented when the target assignment has to be recomputed; 0 before the first.
+        assignment_epoch: the group epoch for which `targets` was computed.
+        metadata_hash: of the subscribed topics when the epoch was last incremented.
+        targets: the target assignment of each member.
+        regexes: the resolved expressions that members subscribe to.
         static_members: member ids by instance id.
         has_partition_metadata: whether the log has a record of brokers before 4.1 to be removed.
-        is_gone: the group was deleted.
+        is_gone: whether the group's tombstone was replayed.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class GroupImage:
         self._owners: dict[uuid.UUID, dict[int, str]] = {}
         self._names: frozenset[str] | None = None
 
-    # What is asked of it
+    # --- lookup
 
     def member(self, member_id: str) -> ConsumerMember:
         """The member of this id.
@@ -110,18 +110,18 @@ class GroupImage:
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member that has this instance id, away or not."""
+        """The member with this instance id, present or absent; None if there is none."""
         if instance_id is None:
             return None
         return self.members.get(self.static_members.get(instance_id, ""))
 
     def owner_of(self, topic_id: uuid.UUID, partition: int) -> str | None:
-        """The member that owns the partition, or has yet to give it up; None if it is free."""
+        """The member that owns the partition or still has to revoke it; None if it is free."""
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
     def target(self, member_id: str) -> Partitions:
-        """What the member shall have."""
+        """The target assignment of a member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     @property
@@ -138,15 +138,15 @@ class GroupImage:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        members = list(self.members.values())  # in one step: metrics ask from another thread
+        members = list(self.members.values())  # atomic: metrics are read from other threads
         if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
             return "Stable"
         return "Reconciling"
 
-    # Replaying
+    # --- replay
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Take over one record; records of other kinds, and tombstones of nothing, are ignored."""
+        """Apply one record; unknown records, and tombstones of what does not exist, are ignored."""
         key, value = record
         match key:
             case ConsumerGroupCurrentMemberAssignmentKey():
@@ -234,7 +234,7 @@ class GroupImage:
             for topic_id, numbers in partitions.items():
                 owners = self._owners.get(topic_id, {})
                 for number in numbers:
-                    # Somebody else owns it where a log's compaction took records in between.
+                    # Another member owns it if compaction removed records in between.
                     if owners.get(number) == member.member_id:
                         del owners[number]
                 if not owners:

@@ -1,4 +1,4 @@
-"""A member of a consumer-protocol group, as a value. Owns no behaviour but how it is updated.
+"""A member of a group of the consumer protocol, as an immutable value.
 
 Source: Kafka ``ConsumerGroupMember.java``, ``MemberState.java`` (KIP-848).
 """
@@ -36,22 +36,22 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 """The epoch of a request that leaves for good."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""The epoch of a static member that leaves and means to come back, and of its last record."""
+"""The epoch of a static member that leaves for a while, in its request and its record."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target assignment. Numbers are those of the log."""
+    """The progress of a member towards its target assignment, numbered as in the log."""
 
     STABLE = 0
-    """It is at the epoch of the target assignment that it last saw, and has all of it."""
+    """It has all of the target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give up partitions, and has not said yet that it did."""
+    """It was told to revoke partitions, and has not confirmed it yet."""
     UNRELEASED_PARTITIONS = 2
-    """It is at the newest epoch, and waits for partitions that others have not given up yet."""
+    """It is at the newest epoch, and waits for partitions that others have not revoked yet."""
     UNKNOWN = 127
-    """A state of a newer version. Its member has to join again."""
+    """A state that a newer version wrote; the member has to join again."""
 
     @classmethod
     def _missing_(cls, value: object) -> MemberState:
@@ -64,7 +64,7 @@ class _TopicPartitions(Protocol):
 
 
 def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
-    """The partitions that a list of a message or a record names."""
+    """The partitions that a message or record lists, by topic id."""
     result: dict[uuid.UUID, frozenset[int]] = {}
     for topic in topics:
         if topic.partitions:
@@ -74,10 +74,10 @@ def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
 
 @dataclass(frozen=True, slots=True)
 class ClassicSide:
-    """What a member said in its JoinGroup: it speaks the classic protocol.
+    """The fields of JoinGroup of a member that uses the classic protocol.
 
     Attributes:
-        protocols: its assignors with its subscription, most wanted first; never empty.
+        protocols: assignors with the subscription, in order of preference; never empty.
     """
 
     session_timeout_ms: int
@@ -86,20 +86,20 @@ class ClassicSide:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """What the coordinator knows of a member.
+    """One member.
 
     Attributes:
-        member_epoch: what its next heartbeat, commit or fetch must carry;
-            `STATIC_LEAVE_EPOCH` while a static member is away.
-        previous_member_epoch: what its next heartbeat may carry too, if the answer that gave it
-            `member_epoch` was lost.
-        topic_names: what it subscribes to by name.
-        topic_regex: what it subscribes to by RE2 expression; "" if it does not.
-        rebalance_timeout_ms: how long it may take to give up partitions.
-        server_assignor: the assignor that it asks for, if any.
-        assigned: the partitions it has or was told that it may take.
-        pending_revocation: the partitions it was told to give up, and still owns.
-        classic: set if it speaks the classic protocol; None if it speaks the consumer protocol.
+        member_epoch: required in its next heartbeat, commit or fetch; `STATIC_LEAVE_EPOCH` while a
+            static member is absent.
+        previous_member_epoch: also accepted in its next heartbeat, as the answer with
+            `member_epoch` may have been lost.
+        topic_names: the topics it subscribes to by name.
+        topic_regex: the RE2 expression it subscribes by; "" without one.
+        rebalance_timeout_ms: the time it has to revoke partitions.
+        server_assignor: the assignor it asks for; None for any.
+        assigned: the partitions that it owns or was told to take.
+        pending_revocation: the partitions that it was told to revoke, and still owns.
+        classic: set for a member that uses the classic protocol.
     """
 
     member_id: str
@@ -119,12 +119,12 @@ class ConsumerMember:
     classic: ClassicSide | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all of the target assignment of this epoch."""
+        """Whether it has all of the target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     @property
     def is_away(self) -> bool:
-        """Whether it is a static member that left and may come back."""
+        """Whether it is an absent static member, which may join again."""
         return self.member_epoch == STATIC_LEAVE_EPOCH
 
     def moved_to(
@@ -134,10 +134,10 @@ class ConsumerMember:
         assigned: Mapping[uuid.UUID, frozenset[int]],
         pending_revocation: Mapping[uuid.UUID, frozenset[int]] = NO_PARTITIONS,
     ) -> ConsumerMember:
-        """The member one step further; the epoch it comes from is its previous one, even if equal.
+        """The member after a step; the current epoch becomes the previous one, even if it is equal.
 
-        Equal, because a request of a still older epoch must not pass for a retry: it was made
-        before the member knew what it has by now, and would count as giving that up.
+        If it kept an older previous epoch, a delayed request of that epoch would pass for a retry,
+        and the partitions assigned since, which it does not list, would count as revoked.
         """
         return dataclasses.replace(
             self,
@@ -149,7 +149,7 @@ class ConsumerMember:
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """The member with what its record of who it is and what it wants says."""
+        """The member updated from its metadata record."""
         return dataclasses.replace(
             self,
             instance_id=value.instance_id,
@@ -164,7 +164,7 @@ class ConsumerMember:
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """The member with what its record of epoch and partitions says."""
+        """The member updated from its current assignment record."""
         return dataclasses.replace(
             self,
             member_epoch=value.member_epoch,

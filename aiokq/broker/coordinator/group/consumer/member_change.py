@@ -1,11 +1,10 @@
-"""A change of one member, and what it means for its group: from the member to the records.
+"""A change of one member and its consequences for the group, as records.
 
-Owns no state: it reads the group's image, and what it decides becomes true by replaying its
-records. What a request asks of the member is `consumer_heartbeat`'s and `consumer_classic`'s.
+Reads the image of the group and changes nothing: the records take effect when they are replayed.
 
-Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Expressions are resolved here
-and now, where Kafka resolves them in another thread and tells the member at a later heartbeat; and
-whenever topics have changed, where Kafka waits for ten seconds: matching takes microseconds.
+Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Kafka resolves regular
+expressions in another thread, at most every ten seconds. Here they are resolved at once and
+whenever topics have changed, since matching takes microseconds.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ MEMBER_ID_BYTES: Final = 16
 
 
 def new_member_id(context: ConsumerContext) -> str:
-    """An id for a member that has none, as Kafka writes its UUIDs."""
-    # Command lines take a leading "-" for an option.
+    """A new member id, in Kafka's form of UUIDs."""
+    # A leading "-" would make it look like an option on command lines.
     while True:
         made = context.random.randbytes(MEMBER_ID_BYTES)
         text = base64.urlsafe_b64encode(made).decode().rstrip("=")
@@ -61,14 +60,13 @@ class MemberChange:
     """The steps of one change, in the order of its methods.
 
     Attributes:
-        records: what the steps so far came to.
-        replaced: the member id that the member had as a static member before.
-        member: as it is once the records are replayed.
+        records: the records of the steps so far.
+        replaced: the previous member id of a static member.
+        member: the member once the records are replayed.
         reconciled: whether the member's epoch, state or partitions changed.
-        subscription_changed: whether the member now wants something else, or its expression
-            matches other topics.
-        epoch: the group's epoch.
-        topics_version: the version of the topics that it accounts for.
+        subscription_changed: whether the member's subscription changed.
+        epoch: the epoch of the group.
+        topics_version: the `TopicView.version` that the change accounts for.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class MemberChange:
         topics_version: int,
         topics_changed: bool,
     ) -> None:
-        """`topics_changed`: topics may have changed since the group was last looked at."""
+        """`topics_changed`: topics may have changed since the last change of the group."""
         self.topics_version = topics_version
         self.records: list[CoordinatorRecord] = []
         self.replaced: str | None = None
@@ -95,13 +93,13 @@ class MemberChange:
         self._regexes: dict[str, ResolvedRegex] = image.regexes
         self._members: dict[str, ConsumerMember] = image.members
 
-    # Who it is
+    # --- identity
 
     def check_room(self, member_id: str, existing: ConsumerMember | None) -> None:
-        """Refuse one more member than there may be.
+        """Refuse a new member if the group is full.
 
         Args:
-            existing: the static member that it is, if there is one: it takes nobody's place.
+            existing: the static member that joins again, if it is one: it takes no further place.
 
         Raises:
             GroupMaxSizeReached: the group is full.
@@ -117,7 +115,7 @@ class MemberChange:
             )
 
     def take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """The static member under a new member id: it takes over all that is left of itself."""
+        """Give a static member a new member id; it keeps its subscription and partitions."""
         group_id = self._image.group_id
         member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         self.replaced = existing.member_id
@@ -129,17 +127,17 @@ class MemberChange:
         ]
         return member
 
-    # What it wants, and what that means for the group
+    # --- subscription
 
     def update(self, member: ConsumerMember, updated: ConsumerMember) -> None:
-        """Note what the member wants; the group has a new epoch if its assignment has to change.
+        """Update the member; the group gets a new epoch if the assignment has to be recomputed.
 
         Args:
-            member: as it was.
-            updated: as it is; the very same one where nothing has changed.
+            member: before the change.
+            updated: after it; the same object if nothing changed.
 
         Raises:
-            InvalidRegularExpression: the expression is none.
+            InvalidRegularExpression: the subscribed expression is invalid.
         """
         self.member = updated
         is_new = self.replaced is None and updated.member_id not in self._image.members
@@ -162,7 +160,7 @@ class MemberChange:
         return members
 
     def _resolve(self, *, regex_changed: bool) -> bool:
-        """Look at the expressions, if there is reason to; whether any matches other topics."""
+        """Resolve the expressions if they or the topics changed; whether any result changed."""
         if not regex_changed and not self._topics_changed:
             return False
         used = {member.topic_regex for member in self._members.values()} - {""}
@@ -179,7 +177,7 @@ class MemberChange:
             except InvalidRegularExpression:
                 if old is None:
                     raise
-                # It was good where it was taken: what it matched there is all we know.
+                # Another broker accepted it, perhaps with google-re2: keep what it matched there.
                 self._regexes[regex] = old
                 continue
             topics = resolve(match, self._context.topics.names())
@@ -195,7 +193,7 @@ class MemberChange:
         return changed
 
     def _group_epoch(self, *, changed: bool) -> int:
-        """The group epoch, one higher if the target assignment has to be computed again."""
+        """The group epoch, incremented if the target assignment has to be recomputed."""
         image = self._image
         bump = changed or image.epoch == 0
         if not bump and not self._topics_changed:
@@ -216,16 +214,16 @@ class MemberChange:
         )
         return epoch
 
-    # What it gets
+    # --- assignment
 
     def reconcile(self, owned: Partitions | None) -> None:
-        """Move the member towards its target, which is computed anew for a new epoch.
+        """Move the member towards its target, which is recomputed for a new group epoch.
 
         Args:
-            owned: the partitions that it says it has; None if this request does not say.
+            owned: the partitions that the member reports as its own; None if it reports none.
 
         Raises:
-            FencedMemberEpoch: its state comes from a newer version; it has to start afresh.
+            FencedMemberEpoch: its state was written by a newer version; it has to join again.
         """
         subscriptions = Subscriptions(self._context.topics, self._regexes)
         target = self._target(subscriptions)

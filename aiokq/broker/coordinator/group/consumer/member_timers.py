@@ -1,6 +1,4 @@
-"""The timers of a consumer-protocol group's members: sessions, and what members have to do in time.
-
-Owns their names and what they mean; what happens to a member that is late is its group's matter.
+"""The timers of a group's members: sessions, and deadlines for revoking, joining and syncing.
 
 Source: Kafka ``GroupMetadataManager.scheduleConsumerGroup...Timeout`` (4.2).
 """
@@ -22,7 +20,7 @@ Kind: TypeAlias = Literal["session", "revocation", "join", "sync"]
 _KINDS: Final[tuple[Kind, ...]] = ("session", "revocation", "join", "sync")
 
 Fence: TypeAlias = Callable[[str, str, "Instant"], "Outcome[None] | None"]
-"""Removes a member, by its id and the reason, if it is still there."""
+"""Removes a member, given its id and the reason, if it is still a member."""
 
 
 class MemberTimers:
@@ -34,7 +32,7 @@ class MemberTimers:
         self._fence = fence
 
     def start_session(self, member: ConsumerMember, instant: Instant) -> None:
-        """A member is alive: its session begins anew."""
+        """Restart the session of a member."""
         timeout = (
             self._context.session_timeout(self._group_id)
             if member.classic is None
@@ -45,10 +43,10 @@ class MemberTimers:
     def start_revocation(
         self, member: ConsumerMember, current: Callable[[], int | None], instant: Instant
     ) -> None:
-        """A member of the consumer protocol has to give up partitions.
+        """Give a member of the consumer protocol its rebalance timeout to revoke partitions.
 
         Args:
-            current: gives the epoch that the member is at, if it is still there.
+            current: returns the epoch of the member; None if it has left.
         """
         member_id, epoch = member.member_id, member.member_epoch
 
@@ -64,12 +62,12 @@ class MemberTimers:
         )
 
     def start_join(self, member: ConsumerMember, instant: Instant) -> None:
-        """A member of the classic protocol was told to join again. It is told once, in effect."""
+        """Give a classic member its rebalance timeout to join again; later calls change nothing."""
         if self._key("join", member.member_id) not in self._context.timers:
             self._start_rebalance("join", member, "it did not join in time", instant)
 
     def start_sync(self, member: ConsumerMember, instant: Instant) -> None:
-        """A member of the classic protocol has joined, and has to ask for its assignment."""
+        """Give a classic member that has joined its rebalance timeout to send SyncGroup."""
         self._start_rebalance("sync", member, "it did not ask for its assignment in time", instant)
 
     def _start_rebalance(
@@ -87,7 +85,7 @@ class MemberTimers:
         self._context.timers.schedule(self._key(kind, member_id), instant.now + timeout, expire)
 
     def cancel(self, member_id: str, *kinds: Kind) -> None:
-        """Expect these of a member no longer; without kinds, nothing at all."""
+        """Cancel these timers of a member; without kinds, all of them."""
         for kind in kinds or _KINDS:
             self._context.timers.cancel(self._key(kind, member_id))
 

@@ -1,6 +1,6 @@
-"""One step of a member towards its target assignment: revoke first, then take what is released.
+"""One step of a member towards its target assignment: it revokes first, then gets free partitions.
 
-Owns the rules of who may have a partition when; a pure function from a member to the member.
+A pure function from a member to its next state.
 
 Source: Kafka ``CurrentAssignmentBuilder.java`` (4.2), KIP-848 "Reconciliation of the group".
 """
@@ -19,12 +19,12 @@ from aiokq.core.errors import FencedMemberEpoch
 __all__ = ["OwnerOf", "Target", "reconcile"]
 
 OwnerOf: TypeAlias = Callable[[uuid.UUID, int], str | None]
-"""The member that owns a partition, or has to give it up and has not yet."""
+"""The member that owns a partition or still has to revoke it; None if it is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member shall have, and the group epoch that this was computed for."""
+    """The target assignment of a member, and the group epoch for which it was computed."""
 
     epoch: int
     partitions: Partitions
@@ -39,19 +39,19 @@ def reconcile(
     owned: Partitions | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member as it is from now on; the very same one where nothing changes.
+    """The member after the step; the same object if nothing changes.
 
     Args:
-        wanted: the topics that it subscribes to now. It is given none but these, even while the
+        wanted: the topics that it subscribes to now. It gets no partitions of others, even if the
             target assignment is older than its subscription.
-        owned: the partitions that it says it has; None if this request does not say.
-        subscription_changed: by this request.
+        owned: the partitions that the member reports as its own; None if it reports none.
+        subscription_changed: whether this request changed the subscription.
 
     Raises:
-        FencedMemberEpoch: its state comes from a newer version; it has to start afresh.
+        FencedMemberEpoch: its state was written by a newer version; it has to join again.
     """
     if member.is_reconciled_to(target.epoch) or (
-        # It has not given up yet what it was told to. Meanwhile there may be more to give up.
+        # It has not revoked yet what it was told to; there may be more to revoke meanwhile.
         member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.pending_revocation)
     ):
         return _without_unwanted(member, wanted, owned) if subscription_changed else member
@@ -66,7 +66,7 @@ def reconcile(
 
 
 def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member still has any of these, or leaves it open."""
+    """Whether the member reports any of these as its own, or reports nothing."""
     if owned is None:
         return True
     return any(
@@ -77,7 +77,7 @@ def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
 def _without_unwanted(
     member: ConsumerMember, wanted: Set[uuid.UUID], owned: Partitions | None
 ) -> ConsumerMember:
-    """Have it give up the topics that it does not subscribe to any more, at its epoch."""
+    """Revoke partitions of topics that it no longer subscribes to, at its present epoch."""
     dropped = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
@@ -126,7 +126,7 @@ def _next_step(
             if gone := current - goal:
                 revoked[topic_id] = gone
         if missing := goal - current:
-            # What the member itself had to give up, and now may keep, nobody else has.
+            # Partitions that the member itself had to revoke, and may now keep, are free for it.
             free = frozenset(
                 number
                 for number in missing
@@ -136,7 +136,7 @@ def _next_step(
             if free:
                 added[topic_id] = free
     if revoked and _owns(owned, revoked):
-        # Its epoch stays until it has given these up; only then does it get anything new.
+        # Its epoch stays until it has revoked these; only then does it get new partitions.
         return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     for topic_id, partitions in added.items():
         kept[topic_id] = kept.get(topic_id, frozenset()) | partitions

@@ -1,4 +1,4 @@
-"""The records a consumer-protocol group is made of. Owns how they are filled, not what they mean.
+"""Builds the records of a group of the consumer protocol.
 
 Lists are sorted, so that equal groups have equal bytes.
 
@@ -50,14 +50,14 @@ __all__ = [
 
 
 def sorted_partitions(partitions: Partitions) -> Iterator[tuple[uuid.UUID, list[int]]]:
-    """Topics and their partitions in order; topics without any are left out."""
+    """Topics and partitions in ascending order, without topics that have no partitions."""
     for topic_id in sorted(partitions):
         if numbers := partitions[topic_id]:
             yield topic_id, sorted(numbers)
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group has this epoch, and the topics it subscribes to had this hash."""
+    """The epoch of the group, and the hash of the topics that it subscribes to."""
     return CoordinatorRecord(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
@@ -65,7 +65,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Who the member is and what it wants."""
+    """The identity and subscription of a member."""
     return CoordinatorRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -92,7 +92,7 @@ def _classic(side: ClassicSide) -> ClassicMemberMetadata:
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """The epoch the member is at, and its partitions."""
+    """The epoch and partitions of a member."""
     return CoordinatorRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -115,7 +115,7 @@ def _current(
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """What the member shall have."""
+    """The target assignment of a member."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -130,7 +130,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
 
 
 def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
-    """The target assignment is the one of this group epoch."""
+    """The group epoch of the target assignments."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
@@ -138,7 +138,7 @@ def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The expression matched these topics."""
+    """The topics that an expression matched."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(
@@ -148,19 +148,19 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Nobody subscribes to the expression any more."""
+    """Removes an expression that no member subscribes to any more."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
     )
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Removes what brokers before 4.1 wrote, which the hash in the epoch's record replaces."""
+    """Removes a record of brokers before 4.1, which the hash in the epoch record replaces."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """The member is gone: first what it has, then what it shall have, then the member."""
+    """Removes a member: its current assignment, its target, then the member itself."""
     return [
         CoordinatorRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -177,7 +177,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 def group_tombstones(
     group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
 ) -> list[CoordinatorRecord]:
-    """The group is gone, with all that it is made of; its epoch's record goes last."""
+    """Removes a group with all its records; the epoch record is the last one."""
     members = sorted(member_ids)
     records = [
         CoordinatorRecord(

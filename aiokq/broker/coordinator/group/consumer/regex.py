@@ -1,7 +1,7 @@
-"""Subscriptions by regular expression: which topics an expression matches, by RE2.
+"""Subscriptions by regular expression, matched by RE2.
 
-Owns how expressions are compiled. RE2 takes linear time whatever a client sends; Python's own
-`re` does not, so it is no substitute where the google-re2 package is missing.
+RE2 takes linear time for any expression that a client may send. Python's `re` does not, so it is no
+substitute if the google-re2 package is not installed.
 
 Source: KIP-848 (SubscribedTopicRegex); Kafka matches the whole name with RE2/J.
 """
@@ -17,15 +17,15 @@ from aiokq.core.errors import InvalidRegularExpression
 __all__ = ["RegexCompiler", "ResolvedRegex", "compile_re2", "resolve"]
 
 RegexCompiler: TypeAlias = Callable[[str], Callable[[str], object]]
-"""Gives a function that tells, by truth, whether a whole name matches the expression."""
+"""Returns a function whose result is true if a whole name matches the expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that an expression matched when it was last looked at.
+    """The topics that an expression matched when it was last resolved.
 
     Attributes:
-        timestamp_ms: when that was.
+        timestamp_ms: the time of that.
     """
 
     topics: frozenset[str]
@@ -36,7 +36,7 @@ def compile_re2(regex: str) -> Callable[[str], object]:
     """Compile with RE2.
 
     Raises:
-        InvalidRegularExpression: it is no expression of RE2, or google-re2 is not installed.
+        InvalidRegularExpression: RE2 refuses it, or google-re2 is not installed.
     """
     try:
         import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -56,7 +56,7 @@ def compile_re2(regex: str) -> Callable[[str], object]:
         raise InvalidRegularExpression(
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {text}."
         ) from None
-    # A set of one: matching takes 2 microseconds a name, a tenth of Pattern.fullmatch.
+    # A set of one expression matches a name in 2 us, a tenth of the time of Pattern.fullmatch.
     expressions = Set.FullMatchSet(options)
     expressions.Add(regex)
     expressions.Compile()

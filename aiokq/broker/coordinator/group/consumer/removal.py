@@ -1,4 +1,4 @@
-"""How members go: by themselves, for a while, or because they are fenced. Owns no state.
+"""Members that leave or are fenced: which member a request names, and the records of its removal.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupLeave``, ``consumerGroupFenceMembers``,
 ``classicGroupLeaveToConsumerGroup`` (4.2).
@@ -36,10 +36,10 @@ __all__ = [
 
 
 def static_member_or_fenced(image: GroupImage, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member, if it still is the one of this member id.
+    """The static member with an instance id, if it has this member id.
 
     Raises:
-        UnknownMemberId: nobody has the instance id.
+        UnknownMemberId: no member has the instance id.
         FencedInstanceId: another member has it.
     """
     member = image.static_member(instance_id)
@@ -66,7 +66,7 @@ def named_member(image: GroupImage, instance_id: str | None, member_id: str) -> 
 
 
 def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -> ConsumerMember:
-    """Who it is that a LeaveGroup removes: an admin may name a static member by instance id alone.
+    """The member that a LeaveGroup names; admin clients may name an instance id alone.
 
     Raises:
         UnknownMemberId: there is no such member.
@@ -79,7 +79,7 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
 
 
 def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
-    """The static member is away: it keeps what it has, until it is back or its session ends."""
+    """A static member leaves for a while: it keeps its partitions until its session ends."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     return [current_assignment_record(image.group_id, away)]
 
@@ -87,7 +87,7 @@ def records_of_leaving(image: GroupImage, member: ConsumerMember) -> list[Coordi
 def records_of_removal(
     image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """These members are gone, what they had is free, and the group has a new epoch."""
+    """Remove members: their partitions become free, and the group gets a new epoch."""
     group_id = image.group_id
     gone = {member.member_id for member in members}
     records: list[CoordinatorRecord] = []

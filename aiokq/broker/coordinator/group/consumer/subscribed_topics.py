@@ -1,6 +1,6 @@
-"""What a consumer-protocol group sees of topics: ids of what it subscribes to, and their hash.
+"""The topics that a group subscribes to: their ids, and the hash of their metadata.
 
-Owns no state. Names that no topic has are left out everywhere, until there is one.
+Subscribed names without a topic are left out until the topic is created.
 
 Source: Kafka ``TopicIds.java``, ``Utils.computeGroupHash`` (KIP-1101).
 """
@@ -20,10 +20,10 @@ __all__ = ["Subscriptions", "metadata_hash"]
 
 
 class Subscriptions:
-    """Topics by id for one look at one group; members with equal subscriptions share the answer.
+    """Resolves subscriptions during one change of a group; equal ones are resolved once.
 
     Attributes:
-        topics: all that were asked for so far.
+        topics: those of the subscriptions resolved so far, by id.
     """
 
     def __init__(self, view: TopicView, regexes: Mapping[str, ResolvedRegex]) -> None:
@@ -33,7 +33,7 @@ class Subscriptions:
         self.topics: dict[uuid.UUID, TopicSpec] = {}
 
     def of(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
-        """The ids of the existing topics that the member subscribes to, by name or expression."""
+        """The ids of the existing topics that a member subscribes to, by name or expression."""
         key = member.topic_names, member.topic_regex
         ids = self._known.get(key)
         if ids is None:
@@ -56,10 +56,10 @@ class Subscriptions:
 
 
 def metadata_hash(names: Iterable[str], view: TopicView) -> int:
-    """A signed 64-bit hash of id, name, partitions and racks of the topics there are.
+    """A signed 64-bit hash of id, name, partitions and racks of the existing topics.
 
-    Kafka uses XXH3 for it; the field is opaque: whoever reads a foreign hash computes the target
-    assignment once more.
+    Kafka uses XXH3. The field is opaque: a broker that reads another one's hash recomputes the
+    target assignment once.
     """
     digest = hashlib.blake2b(digest_size=8)
     seen = False

@@ -1,6 +1,4 @@
-"""The target assignment of a group: the assignor asked, and the records of what it changed.
-
-Owns no state.
+"""The target assignment of a group: runs the assignor, and builds the records of the changes.
 
 Source: Kafka ``TargetAssignmentBuilder.java``, ``ConsumerGroup.computePreferredServerAssignor``.
 """
@@ -20,9 +18,9 @@ __all__ = ["preferred_assignor", "target_assignment"]
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: Mapping[str, object]) -> str:
-    """The assignor that most members ask for; of several, and if nobody asks, the first there is.
+    """The assignor that most members ask for; ties, and no votes at all, go to the first one.
 
-    One that a member asked another broker for and this one does not have is no candidate.
+    Assignors that this broker does not have, but another one had, are no candidates.
     """
     votes = Counter(member.server_assignor for member in members)
     return max(assignors, key=lambda name: votes[name])
@@ -36,12 +34,12 @@ def target_assignment(
     subscriptions: Subscriptions,
     assignor: ServerAssignor,
 ) -> tuple[dict[str, Partitions], list[CoordinatorRecord]]:
-    """The new target of each member, and the records of those that differ and of the epoch.
+    """The new target of each member, and the records of changed targets and of the epoch.
 
     Args:
-        epoch: the group epoch that it is for.
-        members: as they are from now on.
-        targets: what members shall have so far; one without an entry gets a record in any case.
+        epoch: the group epoch of the assignment.
+        members: after the change that caused it.
+        targets: the targets so far; a member without one gets a record in any case.
     """
     specs = {
         member_id: ServerMember(
